@@ -1,0 +1,49 @@
+# The one entry: everything that continuous integration does is a target here.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+CARGO_DENY_VERSION := 0.20.2
+
+.PHONY: build demo test test-fast golden ci fmt clippy doc deny packages packages-demo
+
+build:                ## the binary, optimised
+	cargo build --release --locked
+
+demo: packages-demo build   ## two racks on this machine: routes, spread of 1,000 requests, stop and restart of a node
+	labs/run multi-rack
+
+test: packages        ## all tests; needs root
+	cargo build --release --locked
+	cargo test --workspace --locked --no-fail-fast
+	python3 -m unittest discover -s labs -p 'test_*.py'
+	labs/run --check
+
+test-fast:            ## what needs neither root nor a peer
+	cargo test --workspace --locked --lib --bins --test plan --test convergence --test config --test cli
+
+golden:               ## writes the goldens again and shows what changed
+	UPDATE_GOLDENS=1 cargo test --locked --test plan
+	git diff --stat -- tests
+
+ci: packages fmt clippy doc deny test
+
+fmt:
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	! grep -L '^\[lints\]' Cargo.toml */Cargo.toml | grep .
+
+doc:
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+
+deny:
+	cargo deny --version 2>/dev/null | grep -qx 'cargo-deny $(CARGO_DENY_VERSION)' || cargo install --locked cargo-deny@$(CARGO_DENY_VERSION)
+	cargo deny --locked check bans licenses sources
+
+packages:
+	tests/install-packages labs/packages.txt tests/packages.txt
+
+packages-demo:
+	tests/install-packages labs/packages.txt
