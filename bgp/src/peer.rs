@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One neighbour: the state machine of RFC 4271 §8 as a value.
+//!
+//! Input: [`Event`]s of a driver that owns sockets and a clock, and the whole set of routes to tell. Output: [`Action`]s for that driver, in the order in
+//! which they are to be carried out, and the [deadline](Peer::deadline) of the next [`Event::Tick`]. A tick that comes early does nothing.
+//!
+//! Invariants: at most one connection of each [`Role`]; at most one of them is past OpenSent; UPDATEs leave only in Established, and no more of them
+//! than the driver has asked for. The loss of a session clears everything that belonged to it.
+//!
+//! Supported standards: RFC 4271 §6.8, §8, §10; RFC 4486 (Cease); RFC 6286 (identifiers); RFC 6608 (FSM errors); RFC 2918 (route refresh, answered);
+//! RFC 8203, RFC 9003 (shutdown communication). Of the options of RFC 4271 §8.1.1: IdleHoldTimer and DampPeerOscillations; neither DelayOpen nor
+//! CollisionDetectEstablishedState.
+#![warn(clippy::wildcard_enum_match_arm)]
+
+mod connection;
+mod dial;
+mod session;
+mod status;
+mod timing;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::identity::{Asn, BgpIdentifier, HoldTime};
+use crate::prefix::Family;
+use crate::rib::{AdjRibOut, LocRib};
+use crate::wire::{Capability, Cease, Negotiated, Notification, Open};
+
+pub use crate::rib::{Export, LocalAddresses, NextHopPolicy};
+pub use status::{Counters, DownReason, MessageCounts, PrefixCounts, State};
+
+use connection::{Connection, Connections};
+use dial::Dial;
+use timing::{Damping, Jitter};
+
+/// What an operator decides about one neighbour.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PeerConfig {
+    /// Our AS on this session.
+    pub local_asn: Asn,
+    /// The AS that the peer must be in (RFC 4271 §6.2).
+    pub remote_asn: Asn,
+    /// Our BGP Identifier.
+    pub identifier: BgpIdentifier,
+    /// Our wish; the smaller of both sides' counts.
+    pub hold_time: HoldTime,
+    /// ConnectRetryTime: from one attempt to connect to the next, before jitter. Below one second it counts as one second.
+    pub connect_retry: Duration,
+    /// The families to offer.
+    pub families: BTreeSet<Family>,
+    /// With what routes are announced.
+    pub export: Export,
+}
+
+/// Who dialled a connection; also its name towards the driver.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Role {
+    /// We did.
+    Active,
+    /// The peer did.
+    Passive,
+}
+
+impl Role {
+    const BOTH: [Self; 2] = [Self::Active, Self::Passive];
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Active => Self::Passive,
+            Self::Passive => Self::Active,
+        }
+    }
+}
+
+/// Why the peer is told to stop (RFC 4486).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Stop {
+    /// Down until the next Start.
+    AdministrativeShutdown {
+        /// A text for the operator of the peer (RFC 9003).
+        communication: Option<String>,
+    },
+    /// Down and up again.
+    AdministrativeReset,
+    /// The neighbour is no longer configured: down until the next Start.
+    Deconfigured,
+}
+
+impl Stop {
+    fn notification(&self) -> Notification {
+        match self {
+            Self::AdministrativeShutdown { communication: Some(text) } => {
+                Notification::cease(Cease::AdministrativeShutdown).with_communication(text)
+            }
+            Self::AdministrativeShutdown { communication: None } => Notification::cease(Cease::AdministrativeShutdown),
+            Self::AdministrativeReset => Notification::cease(Cease::AdministrativeReset),
+            Self::Deconfigured => Notification::cease(Cease::PeerDeconfigured),
+        }
+    }
+}
+
+/// What happened. The driver reports nothing more of a connection once it was told to close or abort it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Bring the session up and keep it up (RFC 4271 §8.1.2, Events 1 and 3). Does nothing unless stopped.
+    Start,
+    /// Take the session down (Events 2 and 8).
+    Stop(Stop),
+    /// The deadline may have come.
+    Tick,
+    /// A TCP connection is up (Events 16 and 17). There must be none of this role, but for what [`Peer::accepts`] says.
+    Connected {
+        /// Who dialled.
+        role: Role,
+        /// Our addresses on it.
+        local: LocalAddresses,
+    },
+    /// The dial failed (Event 18).
+    ConnectFailed {
+        /// Who dialled: us.
+        role: Role,
+    },
+    /// The next octets of a connection, in any pieces.
+    Received {
+        /// Which connection.
+        role: Role,
+        /// The octets.
+        bytes: Bytes,
+    },
+    /// The connection ended: FIN, RST or an error of the socket (Event 18). The answer has an [`Action::Abort`].
+    Closed {
+        /// Which connection.
+        role: Role,
+    },
+    /// All that was sent is in the kernel: more may be sent.
+    Writable {
+        /// Which connection.
+        role: Role,
+    },
+    /// How far TCP has acknowledged what was sent.
+    Acknowledged {
+        /// Which connection.
+        role: Role,
+        /// All octets since the connection came up.
+        octets: u64,
+    },
+    /// The whole set of routes that the peer is to hold from now on; it outlives sessions.
+    Routes(Arc<LocRib>),
+}
+
+/// What the driver is to do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Action {
+    /// Dial the peer; the connection is [`Role::Active`].
+    Connect,
+    /// Write these octets: whole messages.
+    Send {
+        /// On which connection.
+        role: Role,
+        /// The octets.
+        bytes: Bytes,
+    },
+    /// Write what was sent, shut down the sending side, read until the peer has closed too (bounded), then close: a NOTIFICATION arrives.
+    Close {
+        /// Which connection.
+        role: Role,
+    },
+    /// Give up the dial, or drop the connection, at once; nothing to do where it is gone already.
+    Abort {
+        /// Which connection.
+        role: Role,
+    },
+    /// The state has changed.
+    Transition {
+        /// From this.
+        from: State,
+        /// To this.
+        to: State,
+    },
+    /// A session was lost or an attempt failed, and why: once for each.
+    Down(DownReason),
+}
+
+/// One neighbour (RFC 4271 §8.2.2).
+///
+/// ```text
+///                 Start; rest over
+///     +--------+ -------------------> +---------+ <---- ConnectRetryTimer ---- +--------+
+///     |  Idle  |                      | Connect |                              | Active |
+///     +--------+                      +---------+ ---- the dial failed ------> +--------+
+///         ^                                |                                      |   ^
+///         |                                | TCP is up: OPEN                 TCP is up: OPEN
+///         |                                v                                      |   |
+///         |  error, Cease            +----------+ <-------------------------------+   |
+///         +------------------------- | OpenSent | ----- TCP lost ---------------------+
+///         |                          +----------+
+///         |                                | OPEN received: KEEPALIVE
+///         |                                v
+///         |  error, Cease, TCP lost  +-------------+
+///         +------------------------- | OpenConfirm |
+///         |                          +-------------+
+///         |                                | KEEPALIVE received: UPDATEs
+///         |                                v
+///         |  error, Cease, TCP lost  +-------------+
+///         +------------------------- | Established |
+///                                    +-------------+
+/// ```
+///
+/// Stop leads from every state to Idle. In Idle the peer rests, refusing connections, before it is dialled again: for one ConnectRetryTime, or a second
+/// after a session that had been stable; while protocol errors repeat, twice as long each time, up to twelve ConnectRetryTimes.
+///
+/// While an own dial and a connection of the peer exist together, the state is that of the one that is further on.
+#[derive(Debug)]
+pub struct Peer {
+    config: PeerConfig,
+    open: Open,
+    jitter: Jitter,
+    damping: Damping,
+    dial: Dial,
+    connections: Connections,
+    routes: Option<Arc<LocRib>>,
+    counters: Counters,
+    last_error: Option<DownReason>,
+    established_since: Option<Instant>,
+    state: State,
+}
+
+/// One call of [`Peer::handle`].
+struct Turn {
+    now: Instant,
+    actions: Vec<Action>,
+}
+
+impl Turn {
+    fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+}
+
+impl Peer {
+    /// A peer that waits for [`Event::Start`]. The seed spreads its timers; give each peer of each node another one.
+    #[must_use]
+    pub fn new(config: PeerConfig, seed: u64) -> Self {
+        Self {
+            open: our_open(&config),
+            jitter: Jitter::new(seed),
+            damping: Damping::new(config.connect_retry),
+            dial: Dial::Stopped,
+            connections: Connections::default(),
+            routes: None,
+            counters: Counters::default(),
+            last_error: None,
+            established_since: None,
+            state: State::Idle,
+            config,
+        }
+    }
+
+    /// Takes one event, and says what to do about it.
+    pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Action> {
+        let mut turn = Turn { now, actions: Vec::new() };
+        match event {
+            Event::Start => self.start(&mut turn),
+            Event::Stop(stop) => self.stop(&stop, &mut turn),
+            Event::Tick => self.tick(&mut turn),
+            Event::Connected { role, local } => self.connected(role, local, &mut turn),
+            Event::ConnectFailed { role } => self.connect_failed(role, &mut turn),
+            Event::Received { role, bytes } => self.received(role, &bytes, &mut turn),
+            Event::Closed { role } => self.closed(role, &mut turn),
+            Event::Writable { role } => self.writable(role, &mut turn),
+            Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
+            Event::Routes(rib) => self.set_routes(rib, &mut turn),
+        }
+        self.settle(&mut turn);
+        turn.actions
+    }
+
+    /// When the next [`Event::Tick`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let timers = Role::BOTH.iter().filter_map(|role| self.connections.get(*role)?.deadline());
+        timers.chain(self.dial.deadline()).min()
+    }
+
+    /// Whether a connection that the peer dials now is taken. While there is one of [`Role::Passive`] already, the driver asks before it accepts: where
+    /// the answer is yes, the new one takes its place, because a peer that dials again has given up the first; where it is no, the new one is refused.
+    #[must_use]
+    pub fn accepts(&self) -> bool {
+        match self.connections.get(Role::Passive).map(Connection::state) {
+            Some(state) => state == State::OpenSent,
+            None => !self.dial.is_idle(),
+        }
+    }
+
+    /// The state of the session.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// What both sides agreed on, from OpenConfirm on.
+    #[must_use]
+    pub fn negotiated(&self) -> Option<&Negotiated> {
+        Role::BOTH.iter().find_map(|role| self.connections.get(*role)?.negotiated())
+    }
+
+    /// What was counted since the peer was made; never falls.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Why the last session or attempt ended.
+    #[must_use]
+    pub const fn last_error(&self) -> Option<&DownReason> {
+        self.last_error.as_ref()
+    }
+
+    /// Since when the session is up.
+    #[must_use]
+    pub const fn established_since(&self) -> Option<Instant> {
+        self.established_since
+    }
+
+    /// What the peer was told; `None` unless Established.
+    #[must_use]
+    pub fn adj_rib_out(&self) -> Option<&AdjRibOut> {
+        Role::BOTH.iter().find_map(|role| self.connections.get(*role)?.adj_rib_out())
+    }
+
+    /// Reports the state where it has changed.
+    fn settle(&mut self, turn: &mut Turn) {
+        let connected = Role::BOTH.iter().filter_map(|role| self.connections.get(*role)).map(Connection::state).max();
+        let to = connected.unwrap_or_else(|| self.dial.state());
+        if to != self.state {
+            turn.push(Action::Transition { from: self.state, to });
+            self.state = to;
+        }
+    }
+
+    /// Reports the end of a session or of an attempt.
+    fn down(&mut self, reason: DownReason, turn: &mut Turn) {
+        self.last_error = Some(reason.clone());
+        turn.push(Action::Down(reason));
+    }
+}
+
+/// The OPEN of this configuration: all that this speaker can do.
+fn our_open(config: &PeerConfig) -> Open {
+    let mut capabilities: Vec<_> = config.families.iter().map(|family| Capability::Multiprotocol(*family)).collect();
+    capabilities.extend([Capability::RouteRefresh, Capability::FourOctetAs]);
+    Open { asn: config.local_asn, hold_time: config.hold_time, identifier: config.identifier, capabilities }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One TCP connection of a peer: how far it has come, its timers, and how much has been sent on it.
+
+use std::time::{Duration, Instant};
+
+use super::{LocalAddresses, Role, State};
+use crate::identity::Asn;
+use crate::rib::AdjRibOut;
+use crate::wire::{Deframer, Error, Message, Negotiated};
+
+use super::timing::OPEN_HOLD_TIME;
+
+/// Octets of UPDATEs that may be sent before the driver has written them.
+pub(super) const CREDIT: usize = 64 * 1024;
+
+/// The connections of a peer, at most one of each role.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    active: Option<Connection>,
+    passive: Option<Connection>,
+}
+
+impl Connections {
+    pub(super) const fn get(&self, role: Role) -> Option<&Connection> {
+        match role {
+            Role::Active => self.active.as_ref(),
+            Role::Passive => self.passive.as_ref(),
+        }
+    }
+
+    pub(super) const fn get_mut(&mut self, role: Role) -> Option<&mut Connection> {
+        self.slot(role).as_mut()
+    }
+
+    pub(super) fn insert(&mut self, role: Role, connection: Connection) {
+        *self.slot(role) = Some(connection);
+    }
+
+    pub(super) const fn take(&mut self, role: Role) -> Option<Connection> {
+        self.slot(role).take()
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.active.is_none() && self.passive.is_none()
+    }
+
+    const fn slot(&mut self, role: Role) -> &mut Option<Connection> {
+        match role {
+            Role::Active => &mut self.active,
+            Role::Passive => &mut self.passive,
+        }
+    }
+}
+
+/// How far a connection has come. Our OPEN is sent as soon as it is up.
+#[derive(Debug)]
+pub(super) enum Phase {
+    OpenSent,
+    OpenConfirm,
+    Established(Box<AdjRibOut>),
+}
+
+/// One TCP connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) local: LocalAddresses,
+    pub(super) phase: Phase,
+    pub(super) hold_timer: Option<Instant>,
+    pub(super) keepalive_timer: Option<Instant>,
+    /// All octets sent on it.
+    pub(super) sent: u64,
+    /// Octets of UPDATEs that may still be sent before it is writable again.
+    pub(super) credit: usize,
+    negotiated: Negotiated,
+    deframer: Deframer,
+}
+
+impl Connection {
+    pub(super) fn new(local: LocalAddresses, local_asn: Asn, now: Instant) -> Self {
+        Self {
+            local,
+            phase: Phase::OpenSent,
+            hold_timer: now.checked_add(OPEN_HOLD_TIME),
+            keepalive_timer: None,
+            sent: 0,
+            credit: CREDIT,
+            negotiated: Negotiated::before_open(local_asn),
+            deframer: Deframer::default(),
+        }
+    }
+
+    pub(super) const fn state(&self) -> State {
+        match self.phase {
+            Phase::OpenSent => State::OpenSent,
+            Phase::OpenConfirm => State::OpenConfirm,
+            Phase::Established(_) => State::Established,
+        }
+    }
+
+    /// What both OPENs agree on, once there are both.
+    pub(super) const fn negotiated(&self) -> Option<&Negotiated> {
+        match self.phase {
+            Phase::OpenSent => None,
+            Phase::OpenConfirm | Phase::Established(_) => Some(&self.negotiated),
+        }
+    }
+
+    pub(super) const fn adj_rib_out(&self) -> Option<&AdjRibOut> {
+        match &self.phase {
+            Phase::OpenSent | Phase::OpenConfirm => None,
+            Phase::Established(adj_rib_out) => Some(adj_rib_out),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.hold_timer.into_iter().chain(self.keepalive_timer).min()
+    }
+
+    /// The peer's OPEN is good.
+    pub(super) fn confirm(&mut self, negotiated: Negotiated, now: Instant) {
+        self.negotiated = negotiated;
+        self.phase = Phase::OpenConfirm;
+        self.restart_hold_timer(now);
+    }
+
+    /// A message came that shows the peer to be alive (RFC 4271 §6.5).
+    pub(super) fn restart_hold_timer(&mut self, now: Instant) {
+        self.hold_timer = self.negotiated.hold_time.duration().and_then(|hold| now.checked_add(hold));
+    }
+
+    /// A KEEPALIVE or UPDATE was sent (RFC 4271 §8.2.2, Established).
+    pub(super) fn restart_keepalive_timer(&mut self, interval: Option<Duration>, now: Instant) {
+        self.keepalive_timer = interval.and_then(|interval| now.checked_add(interval));
+    }
+
+    pub(super) fn push(&mut self, octets: &[u8]) {
+        self.deframer.push(octets);
+    }
+
+    pub(super) fn next_message(&mut self) -> Result<Option<Message>, Error> {
+        self.deframer.next(&self.negotiated)
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The part of the state machine that has no connection yet: when the peer is dialled, and how long it rests (RFC 4271 §8.2.2: Idle, Connect, Active).
+//!
+//! Input: Start, Stop, ticks and the outcome of dials. Output: Connect and Abort. Invariant: while the peer is stopped or rests there is no connection.
+
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::{Action, DownReason, LocalAddresses, Peer, Role, State, Stop, Turn};
+
+/// Whether we dial the peer.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Dial {
+    /// Idle until Start.
+    Stopped,
+    /// Idle until this instant (IdleHoldTimer).
+    Resting(Option<Instant>),
+    /// A dial is under way; it is given up, and made again, at this instant (ConnectRetryTimer).
+    Dialling(Option<Instant>),
+    /// The peer is dialled at this instant (ConnectRetryTimer), and may dial us before.
+    Waiting(Option<Instant>),
+    /// There is a connection that we dialled, or one that is past OpenSent.
+    Done,
+}
+
+impl Dial {
+    pub(super) const fn state(&self) -> State {
+        match self {
+            Self::Dialling(_) => State::Connect,
+            Self::Waiting(_) => State::Active,
+            Self::Stopped | Self::Resting(_) | Self::Done => State::Idle,
+        }
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Resting(at) | Self::Dialling(at) | Self::Waiting(at) => *at,
+            Self::Stopped | Self::Done => None,
+        }
+    }
+
+    pub(super) const fn is_idle(&self) -> bool {
+        matches!(self, Self::Stopped | Self::Resting(_))
+    }
+
+    const fn is_dialling(&self) -> bool {
+        matches!(self, Self::Dialling(_))
+    }
+}
+
+impl Peer {
+    pub(super) fn start(&mut self, turn: &mut Turn) {
+        if self.dial == Dial::Stopped {
+            self.dial(turn);
+        }
+    }
+
+    /// Ends whatever there is. Does not count as a failure.
+    pub(super) fn stop(&mut self, stop: &Stop, turn: &mut Turn) {
+        let notification = stop.notification();
+        let mut told = false;
+        for role in Role::BOTH {
+            if self.connections.take(role).is_some() {
+                self.notify(role, &notification, turn);
+                told = true;
+            }
+        }
+        self.established_since = None;
+        self.abort_dial(turn);
+        self.damping.clear();
+        self.dial = match stop {
+            Stop::AdministrativeReset if self.dial != Dial::Stopped => Dial::Resting(self.after(self.damping.brief(), turn)),
+            Stop::AdministrativeReset | Stop::AdministrativeShutdown { .. } | Stop::Deconfigured => Dial::Stopped,
+        };
+        if told {
+            self.down(DownReason::Sent { notification, reason: "as the operator decided".into() }, turn);
+        }
+    }
+
+    pub(super) fn tick(&mut self, turn: &mut Turn) {
+        for role in Role::BOTH {
+            self.tick_connection(role, turn);
+        }
+        if self.dial.deadline().is_some_and(|at| at <= turn.now) {
+            if self.abort_dial(turn) && self.connections.is_empty() {
+                self.down(DownReason::ConnectTimedOut, turn);
+            }
+            self.dial(turn);
+        }
+    }
+
+    pub(super) fn connected(&mut self, role: Role, local: LocalAddresses, turn: &mut Turn) {
+        let wanted = match role {
+            Role::Active => self.dial.is_dialling(),
+            Role::Passive => self.accepts(),
+        };
+        if !wanted {
+            // What is there already must not be taken for the new one.
+            if self.connections.get(role).is_none() {
+                turn.push(Action::Abort { role });
+            }
+            return;
+        }
+        if role == Role::Active {
+            self.dial = Dial::Done;
+        }
+        self.connections.insert(role, Connection::new(local, self.config.local_asn, turn.now));
+        self.counters.sent.open += 1;
+        self.send(role, self.open.encode(), turn);
+    }
+
+    pub(super) fn connect_failed(&mut self, role: Role, turn: &mut Turn) {
+        if role == Role::Active && self.dial.is_dialling() {
+            self.wait(turn);
+            if self.connections.is_empty() {
+                self.down(DownReason::ConnectFailed, turn);
+            }
+        }
+    }
+
+    /// Idle, before the next dial.
+    pub(super) fn rest(&mut self, period: Duration, turn: &mut Turn) {
+        self.abort_dial(turn);
+        self.dial = Dial::Resting(self.after(period, turn));
+    }
+
+    /// Active: the next dial comes after ConnectRetryTime.
+    pub(super) fn wait(&mut self, turn: &Turn) {
+        self.dial = Dial::Waiting(self.after(self.damping.connect_retry(), turn));
+    }
+
+    /// A connection is past OpenSent: no other is needed.
+    pub(super) fn dial_done(&mut self, turn: &mut Turn) {
+        self.abort_dial(turn);
+        self.dial = Dial::Done;
+    }
+
+    fn dial(&mut self, turn: &mut Turn) {
+        self.dial = Dial::Dialling(self.after(self.damping.connect_retry(), turn));
+        turn.push(Action::Connect);
+    }
+
+    /// Gives up a dial that is under way, and says whether there was one. What is next is for the caller to say.
+    fn abort_dial(&mut self, turn: &mut Turn) -> bool {
+        let dialling = self.dial.is_dialling();
+        if dialling {
+            turn.push(Action::Abort { role: Role::Active });
+        }
+        dialling
+    }
+
+    /// The instant when a period with jitter is over; `None` beyond the end of time.
+    fn after(&mut self, period: Duration, turn: &Turn) -> Option<Instant> {
+        turn.now.checked_add(self.jitter.apply(period))
+    }
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The part of the state machine that has a connection: messages, timers, collision, and the end (RFC 4271 §8.2.2: OpenSent, OpenConfirm, Established).
+//!
+//! Input: octets and the end of connections, and routes. Output: messages, Close, and where it all ends a Down.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::connection::{CREDIT, Connection, Phase};
+use super::dial::Dial;
+use super::timing::{Ending, keepalive_interval};
+use super::{Action, DownReason, Peer, Role, State, Turn};
+use crate::prefix::Family;
+use crate::rib::{AdjRibOut, LocRib};
+use crate::wire::{Cease, KEEPALIVE, Message, Negotiated, Notification, Open};
+
+impl Peer {
+    pub(super) fn received(&mut self, role: Role, octets: &[u8], turn: &mut Turn) {
+        if let Some(connection) = self.connections.get_mut(role) {
+            connection.push(octets);
+        }
+        // Each message may end the connection.
+        while let Some(connection) = self.connections.get_mut(role) {
+            match connection.next_message() {
+                Ok(Some(message)) => self.message(role, message, turn),
+                Ok(None) => return,
+                Err(error) => self.fail(role, error.notification, error.reason.into(), turn),
+            }
+            self.settle(turn);
+        }
+    }
+
+    pub(super) fn closed(&mut self, role: Role, turn: &mut Turn) {
+        if self.connections.get(role).is_some() {
+            turn.push(Action::Abort { role });
+            self.ended(role, DownReason::ConnectionClosed, turn);
+        }
+    }
+
+    pub(super) fn writable(&mut self, role: Role, turn: &mut Turn) {
+        if let Some(connection) = self.connections.get_mut(role) {
+            connection.credit = CREDIT;
+            self.send_updates(role, turn);
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, role: Role, octets: u64) {
+        if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+            adj_rib_out.acknowledged(octets);
+        }
+    }
+
+    pub(super) fn set_routes(&mut self, rib: Arc<LocRib>, turn: &mut Turn) {
+        for role in Role::BOTH {
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.set(&rib);
+                self.send_updates(role, turn);
+            }
+        }
+        self.routes = Some(rib);
+    }
+
+    /// The timers of one connection.
+    pub(super) fn tick_connection(&mut self, role: Role, turn: &mut Turn) {
+        let Some(connection) = self.connections.get(role) else { return };
+        let due = |timer: Option<_>| timer.is_some_and(|at| at <= turn.now);
+        let (hold, keepalive) = (due(connection.hold_timer), due(connection.keepalive_timer));
+        if hold {
+            self.fail(role, Notification::hold_timer_expired(), "nothing was heard within the hold time".into(), turn);
+        } else if keepalive {
+            self.send_keepalive(role, turn);
+        }
+    }
+
+    /// Sends whole messages on a connection.
+    pub(super) fn send(&mut self, role: Role, bytes: Bytes, turn: &mut Turn) {
+        if let Some(connection) = self.connections.get_mut(role) {
+            connection.sent += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        }
+        turn.push(Action::Send { role, bytes });
+    }
+
+    /// The last words on a connection that is no longer the peer's.
+    pub(super) fn notify(&mut self, role: Role, notification: &Notification, turn: &mut Turn) {
+        self.counters.sent.notification += 1;
+        turn.push(Action::Send { role, bytes: notification.encode() });
+        turn.push(Action::Close { role });
+    }
+
+    fn adj_rib_out_mut(&mut self, role: Role) -> Option<&mut AdjRibOut> {
+        match &mut self.connections.get_mut(role)?.phase {
+            Phase::OpenSent | Phase::OpenConfirm => None,
+            Phase::Established(adj_rib_out) => Some(adj_rib_out),
+        }
+    }
+
+    fn message(&mut self, role: Role, message: Message, turn: &mut Turn) {
+        self.counters.received.count(&message);
+        let Some(state) = self.connections.get(role).map(Connection::state) else { return };
+        match message {
+            Message::Open(open) if state == State::OpenSent => self.opened(role, &open, turn),
+            Message::Keepalive if state == State::OpenConfirm => {
+                self.restart_hold_timer(role, turn);
+                self.established(role, turn);
+            }
+            Message::Keepalive if state == State::Established => self.restart_hold_timer(role, turn),
+            Message::Update(update) if state == State::Established => {
+                self.restart_hold_timer(role, turn);
+                self.counters.count_update(&update);
+            }
+            Message::RouteRefresh(request) if state == State::Established => self.refresh(role, request.requested(), turn),
+            Message::Notification(notification) => {
+                turn.push(Action::Close { role });
+                self.ended(role, DownReason::Received(notification), turn);
+            }
+            Message::Open(_) => self.unexpected(role, state, 1, turn),
+            Message::Update(_) => self.unexpected(role, state, 2, turn),
+            Message::Keepalive => self.unexpected(role, state, 4, turn),
+            Message::RouteRefresh(_) => self.unexpected(role, state, 5, turn),
+        }
+    }
+
+    /// A message that has no place in this state (RFC 6608 §3): its type is the data.
+    fn unexpected(&mut self, role: Role, state: State, message_type: u8, turn: &mut Turn) {
+        let notification = match state {
+            State::OpenConfirm => Notification::unexpected_message_in_open_confirm(),
+            State::Established => Notification::unexpected_message_in_established(),
+            State::Idle | State::Connect | State::Active | State::OpenSent => Notification::unexpected_message_in_open_sent(),
+        };
+        let notification = Notification { data: Bytes::copy_from_slice(&[message_type]), ..notification };
+        self.fail(role, notification, format!("message type {message_type} is not expected in {state}").into(), turn);
+    }
+
+    /// The peer's OPEN is well-formed (RFC 4271 §8.2.2, OpenSent, Event 19).
+    fn opened(&mut self, role: Role, open: &Open, turn: &mut Turn) {
+        if let Err((notification, reason)) = self.check(open) {
+            self.fail(role, notification, reason, turn);
+            return;
+        }
+        if let Some(loser) = self.collision(role, open) {
+            self.resolve(loser, turn);
+            if loser == role {
+                return;
+            }
+        }
+        self.dial_done(turn);
+        let negotiated = Negotiated::new(&self.open, open);
+        if let Some(connection) = self.connections.get_mut(role) {
+            connection.confirm(negotiated, turn.now);
+        }
+        self.send_keepalive(role, turn);
+    }
+
+    /// What of an OPEN depends on the configuration (RFC 4271 §6.2, RFC 6286 §2.2).
+    fn check(&self, open: &Open) -> Result<(), (Notification, Cow<'static, str>)> {
+        if open.asn != self.config.remote_asn {
+            let reason = format!("the peer is in AS {}, not in {} as configured", open.asn, self.config.remote_asn);
+            return Err((Notification::bad_peer_as(), reason.into()));
+        }
+        if open.asn == self.config.local_asn && open.identifier == self.config.identifier {
+            let reason = format!("the internal peer has our own BGP Identifier {}", open.identifier);
+            return Err((Notification::bad_bgp_identifier(), reason.into()));
+        }
+        Ok(())
+    }
+
+    /// Which connection the peer's OPEN on `role` makes redundant (RFC 4271 §6.8): the one dialled by the speaker with the lower BGP Identifier, or AS
+    /// where identifiers are equal (RFC 6286 §2.3). A session that is up is kept. `None` while the other has not seen an OPEN.
+    fn collision(&self, role: Role, open: &Open) -> Option<Role> {
+        let ours = (self.config.identifier, self.config.local_asn);
+        let theirs = (open.identifier, open.asn);
+        match self.connections.get(role.other())?.phase {
+            Phase::OpenSent => None,
+            Phase::OpenConfirm => Some(if ours > theirs { Role::Passive } else { Role::Active }),
+            Phase::Established(_) => Some(role),
+        }
+    }
+
+    /// Closes the redundant connection.
+    fn resolve(&mut self, loser: Role, turn: &mut Turn) {
+        if self.connections.take(loser).is_some() {
+            self.notify(loser, &Notification::cease(Cease::ConnectionCollisionResolution), turn);
+        }
+    }
+
+    /// The peer has accepted our OPEN: routes can flow.
+    fn established(&mut self, role: Role, turn: &mut Turn) {
+        self.resolve(role.other(), turn);
+        if let Some(connection) = self.connections.get_mut(role)
+            && let Some(negotiated) = connection.negotiated()
+        {
+            let mut adj_rib_out = AdjRibOut::new(self.config.export.clone(), negotiated.clone(), connection.local);
+            if let Some(rib) = &self.routes {
+                adj_rib_out.set(rib);
+            }
+            connection.phase = Phase::Established(Box::new(adj_rib_out));
+        }
+        self.established_since = Some(turn.now);
+        self.counters.established += 1;
+        self.settle(turn);
+        self.send_updates(role, turn);
+    }
+
+    /// The peer wants to hear everything again (RFC 2918 §4).
+    fn refresh(&mut self, role: Role, family: Option<Family>, turn: &mut Turn) {
+        if let (Some(family), Some(adj_rib_out)) = (family, self.adj_rib_out_mut(role)) {
+            adj_rib_out.refresh(family);
+            self.send_updates(role, turn);
+        }
+    }
+
+    fn restart_hold_timer(&mut self, role: Role, turn: &Turn) {
+        if let Some(connection) = self.connections.get_mut(role) {
+            connection.restart_hold_timer(turn.now);
+        }
+    }
+
+    fn send_keepalive(&mut self, role: Role, turn: &mut Turn) {
+        self.counters.sent.keepalive += 1;
+        self.send(role, Bytes::from_static(&KEEPALIVE), turn);
+        self.restart_keepalive_timer(role, turn);
+    }
+
+    fn restart_keepalive_timer(&mut self, role: Role, turn: &Turn) {
+        if let Some(connection) = self.connections.get_mut(role)
+            && let Some(negotiated) = connection.negotiated()
+        {
+            let interval = keepalive_interval(negotiated.hold_time, &mut self.jitter);
+            connection.restart_keepalive_timer(interval, turn.now);
+        }
+    }
+
+    /// Sends what is pending of the Adj-RIB-Out, as far as the credit goes.
+    fn send_updates(&mut self, role: Role, turn: &mut Turn) {
+        let Some(connection) = self.connections.get_mut(role) else { return };
+        let Phase::Established(adj_rib_out) = &mut connection.phase else { return };
+        let batch = adj_rib_out.next(connection.sent, connection.credit);
+        if batch.octets.is_empty() {
+            return;
+        }
+        connection.credit = connection.credit.saturating_sub(batch.octets.len());
+        self.counters.sent.update += batch.updates;
+        self.send(role, batch.octets.into(), turn);
+        self.restart_keepalive_timer(role, turn);
+    }
+
+    /// Ends a connection for a reason of ours.
+    fn fail(&mut self, role: Role, notification: Notification, reason: Cow<'static, str>, turn: &mut Turn) {
+        self.notify(role, &notification, turn);
+        self.ended(role, DownReason::Sent { notification, reason }, turn);
+    }
+
+    /// The connection is gone: what becomes of the session and of the other connection.
+    fn ended(&mut self, role: Role, reason: DownReason, turn: &mut Turn) {
+        let Some(connection) = self.connections.take(role) else { return };
+        let lasted = match connection.phase {
+            Phase::Established(_) => self.established_since.take().map(|since| turn.now.saturating_duration_since(since)),
+            Phase::OpenSent | Phase::OpenConfirm => None,
+        };
+        let ending = reason.ending();
+        match self.connections.get(role.other()).map(Connection::state) {
+            // The other one is the session.
+            Some(State::OpenConfirm | State::Established) => {}
+            // The other one may still become the session.
+            Some(_) if ending == Ending::Other => {
+                if self.dial == Dial::Done && role == Role::Active {
+                    self.wait(turn);
+                }
+                if lasted.is_some() {
+                    self.down(reason, turn);
+                }
+            }
+            None if reason == DownReason::ConnectionClosed && matches!(connection.phase, Phase::OpenSent) => {
+                if self.dial == Dial::Done {
+                    self.wait(turn);
+                }
+                self.down(reason, turn);
+            }
+            _ => {
+                if self.connections.take(role.other()).is_some() {
+                    self.notify(role.other(), &Notification::cease(Cease::ConnectionRejected), turn);
+                }
+                let rest = self.damping.rest(ending, lasted.unwrap_or(Duration::ZERO));
+                self.rest(rest, turn);
+                self.down(reason, turn);
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A session that is up: routes out, what comes in, and how it ends.
+
+use super::*;
+use crate::rib::receiver::Receiver;
+
+/// The UPDATEs of a reply that does nothing else.
+fn updates(actions: &[Action]) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for action in actions {
+        let Action::Send { role: Role::Active, bytes } = action else { panic!("{action:?}") };
+        octets.extend_from_slice(bytes);
+    }
+    octets
+}
+
+#[test]
+fn rfc4271_section_9_2_routes_given_before_the_session_go_out_when_it_comes_up() {
+    let mut bench = Bench::new(config());
+    assert_eq!(bench.event(Event::Routes(rib(&["10.0.0.1", "2001:db8::1"]))), []);
+    bench.event(Event::Start);
+    bench.connected(Role::Active);
+    bench.receive(Role::Active, peer_open().encode());
+    let actions = bench.keepalive(Role::Active);
+    assert_eq!(actions[0], to(State::OpenConfirm, State::Established));
+    let mut receiver = Receiver::new(bench.peer.negotiated().unwrap());
+    receiver.receive(&updates(&actions[1..]));
+    assert_eq!(receiver.held(), [host("10.0.0.1"), host("2001:db8::1")].into());
+    assert_eq!(receiver.ends_of_rib(), Family::ALL);
+}
+
+#[test]
+fn rfc4724_section_2_no_end_of_rib_before_routes_are_known() {
+    let mut bench = Bench::established();
+    assert_eq!(bench.peer.counters().sent.update, 0);
+    assert!(!bench.peer.adj_rib_out().unwrap().is_synced());
+    let mut receiver = Receiver::new(bench.peer.negotiated().unwrap());
+    receiver.receive(&updates(&bench.event(Event::Routes(rib(&[])))));
+    assert_eq!(receiver.ends_of_rib(), Family::ALL);
+    assert_eq!(bench.peer.counters().sent.update, 2);
+}
+
+#[test]
+fn acknowledged_octets_are_those_of_the_whole_connection() {
+    let mut bench = Bench::established();
+    let before = (our_open(&config()).encode().len() + KEEPALIVE.len()) as u64;
+    let first = updates(&bench.event(Event::Routes(rib(&["10.0.0.1"])))).len() as u64;
+    let second = updates(&bench.event(Event::Routes(rib(&[])))).len() as u64;
+    let end = before + first + second;
+    let withdrawing = |bench: &Bench| bench.peer.adj_rib_out().unwrap().withdrawing().count();
+    bench.event(Event::Acknowledged { role: Role::Active, octets: end - 1 });
+    assert_eq!(withdrawing(&bench), 1);
+    bench.event(Event::Acknowledged { role: Role::Passive, octets: end });
+    assert_eq!(withdrawing(&bench), 1, "another connection");
+    bench.event(Event::Acknowledged { role: Role::Active, octets: end });
+    assert_eq!(withdrawing(&bench), 0);
+    assert!(bench.peer.adj_rib_out().unwrap().is_synced());
+}
+
+#[test]
+fn a_peer_that_does_not_read_costs_no_more_than_the_credit_and_still_gets_keepalives() {
+    let mut bench = Bench::established();
+    let mut receiver = Receiver::new(bench.peer.negotiated().unwrap());
+    let first = updates(&bench.event(Event::Routes(many(100_000))));
+    assert!(first.len() <= 64 * 1024 && first.len() > 60 * 1024, "{}", first.len());
+    receiver.receive(&first);
+    assert_eq!(bench.event(Event::Routes(many(99_999))), [], "no credit");
+    let mut keepalives = 0;
+    for _ in 0..20 {
+        keepalives += bench.pass(Duration::from_secs(3)).iter().filter(|action| **action == keepalive(Role::Active)).count();
+        bench.keepalive(Role::Active);
+    }
+    assert!(keepalives >= 19);
+    assert_eq!(bench.event(Event::Writable { role: Role::Passive }), []);
+    while let more @ [_, ..] = &updates(&bench.event(Event::Writable { role: Role::Active }))[..] {
+        assert!(more.len() <= 64 * 1024);
+        receiver.receive(more);
+    }
+    assert_eq!(receiver.routes.len(), 99_999);
+}
+
+#[test]
+fn the_loss_of_the_session_clears_everything() {
+    let mut bench = Bench::established();
+    let first = updates(&bench.event(Event::Routes(rib(&["10.0.0.1"]))));
+    bench.event(Event::Closed { role: Role::Active });
+    assert!(bench.peer.adj_rib_out().is_none());
+    bench.pass_to_deadline();
+    bench.connected(Role::Active);
+    bench.receive(Role::Active, peer_open().encode());
+    let again = updates(&bench.keepalive(Role::Active)[1..]);
+    assert_eq!(again, first, "all routes and End-of-RIB once more");
+    let acknowledged = |bench: &Bench| bench.peer.adj_rib_out().unwrap().is_synced();
+    assert!(!acknowledged(&bench));
+}
+
+#[test]
+fn rfc2918_section_4_a_refresh_sends_everything_again() {
+    let mut bench = Bench::established();
+    let mut receiver = Receiver::new(bench.peer.negotiated().unwrap());
+    receiver.receive(&updates(&bench.event(Event::Routes(rib(&["10.0.0.1", "2001:db8::1"])))));
+    receiver.routes.clear();
+    for (family, held) in [(Family::Ipv4Unicast, 1), (Family::Ipv6Unicast, 2)] {
+        receiver.receive(&updates(&bench.receive(Role::Active, RouteRefresh::request(family).encode())));
+        assert_eq!(receiver.routes.len(), held);
+    }
+    assert_eq!(bench.peer.state(), State::Established);
+    assert_eq!(bench.peer.counters().received.route_refresh, 2);
+}
+
+#[test]
+fn rfc2918_section_4_a_refresh_of_an_unknown_family_is_ignored() {
+    let mut bench = Bench::new(PeerConfig { families: [Family::Ipv4Unicast].into(), ..config() });
+    bench.event(Event::Start);
+    bench.event(Event::Routes(rib(&["10.0.0.1", "2001:db8::1"])));
+    bench.establish(Role::Active, &peer_open());
+    let request = RouteRefresh::request(Family::Ipv6Unicast);
+    for request in
+        [request, RouteRefresh { safi: 128, ..request }, RouteRefresh { afi: 0, ..request }, RouteRefresh { subtype: 9, ..request }]
+    {
+        assert_eq!(bench.receive(Role::Active, request.encode()), []);
+        assert_eq!(bench.peer.state(), State::Established);
+    }
+}
+
+#[test]
+fn received_routes_are_counted_and_not_kept() {
+    let mut bench = Bench::established();
+    bench.receive(Role::Active, [update(), update()].concat());
+    let mut withdrawal = Vec::new();
+    crate::wire::encode_withdrawal(Family::Ipv6Unicast, &[host("2001:db8::9")], &mut withdrawal);
+    bench.receive(Role::Active, withdrawal);
+    let counters = bench.peer.counters();
+    assert_eq!(counters.received.update, 3);
+    assert_eq!(counters.prefixes[&Family::Ipv4Unicast], PrefixCounts { announced: 2, withdrawn: 0 });
+    assert_eq!(counters.prefixes[&Family::Ipv6Unicast], PrefixCounts { announced: 0, withdrawn: 1 });
+    assert_eq!((counters.treated_as_withdraw, counters.attributes_discarded), (0, 0));
+}
+
+#[test]
+fn rfc7606_section_2_a_malformed_attribute_ends_no_session() {
+    let mut bench = Bench::established();
+    let mut octets = update();
+    // ORIGIN comes first: flags, type, length, value.
+    let at = octets.windows(4).position(|window| window == [0x40, 1, 1, 0]).unwrap();
+    octets[at + 3] = 9;
+    assert_eq!(bench.receive(Role::Active, octets), []);
+    let counters = bench.peer.counters();
+    assert_eq!(counters.treated_as_withdraw, 1);
+    assert_eq!(counters.prefixes[&Family::Ipv4Unicast], PrefixCounts { announced: 0, withdrawn: 1 });
+}
+
+#[test]
+fn rfc6608_section_3_an_update_before_open_reaches_nothing() {
+    let mut bench = Bench::connecting();
+    bench.connected(Role::Active);
+    let actions = bench.receive(Role::Active, update());
+    assert_eq!(notified(&actions), Some((5, 1)));
+    assert_eq!(bench.peer.counters().prefixes, Default::default());
+    assert_eq!(bench.peer.state(), State::Idle);
+}
+
+#[test]
+fn rfc9003_section_2_shutdown_carries_the_text_of_the_operator() {
+    let mut bench = Bench::established();
+    let text = "rack 2 is moved; back at 18:00";
+    let actions = bench.event(Event::Stop(Stop::AdministrativeShutdown { communication: Some(text.to_owned()) }));
+    let Some(DownReason::Sent { notification, .. }) = down(&actions) else { panic!("{actions:?}") };
+    assert_eq!((notification.code, notification.subcode), (6, 2));
+    assert_eq!(notification.communication().as_deref(), Some(text));
+    assert_eq!(actions[0], send(Role::Active, notification.encode()));
+    assert_eq!(actions[1], Action::Close { role: Role::Active }, "a NOTIFICATION is written before the connection is closed");
+    assert_eq!(bench.peer.deadline(), None);
+    assert_eq!(bench.event(Event::Start), [Action::Connect, to(State::Idle, State::Connect)]);
+}
+
+#[test]
+fn rfc4486_section_4_reset_brings_the_session_back() {
+    let mut bench = Bench::established();
+    bench.event(Event::Stop(Stop::AdministrativeReset));
+    let from = bench.now;
+    assert_eq!(bench.pass_to_deadline(), [Action::Connect, to(State::Idle, State::Connect)]);
+    assert!(bench.now - from <= Duration::from_secs(1));
+}
+
+#[test]
+fn counters_follow_the_messages() {
+    let mut bench = Bench::established();
+    bench.event(Event::Routes(rib(&["10.0.0.1"])));
+    bench.receive(Role::Active, Notification::hold_timer_expired().encode());
+    let counters = bench.peer.counters();
+    assert_eq!(counters.sent, MessageCounts { open: 1, keepalive: 1, update: 3, ..MessageCounts::default() });
+    assert_eq!(counters.received, MessageCounts { open: 1, keepalive: 1, notification: 1, ..MessageCounts::default() });
+    assert_eq!(counters.established, 1);
+    assert_eq!(bench.peer.last_error(), Some(&DownReason::Received(Notification::hold_timer_expired())));
+}
+
+#[test]
+fn events_of_connections_that_are_not_there_do_nothing() {
+    let mut bench = Bench::established();
+    let role = Role::Passive;
+    let events = [
+        Event::Received { role, bytes: Bytes::from_static(&KEEPALIVE) },
+        Event::Closed { role },
+        Event::Writable { role },
+        Event::Acknowledged { role, octets: u64::MAX },
+        Event::ConnectFailed { role },
+    ];
+    for event in events {
+        assert_eq!(bench.event(event), []);
+    }
+}

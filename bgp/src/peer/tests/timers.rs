@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When things happen: hold, keepalive, connect retry and rest.
+
+use super::*;
+
+const RETRY: Duration = Duration::from_secs(5);
+
+fn with_hold_times(ours: u16, theirs: u16) -> Bench {
+    let mut bench = Bench::new(PeerConfig { hold_time: seconds(ours), ..config() });
+    bench.event(Event::Start);
+    bench.establish(Role::Active, &Open { hold_time: seconds(theirs), ..peer_open() });
+    bench
+}
+
+/// The times between KEEPALIVEs while the peer keeps the session alive.
+fn keepalive_gaps(bench: &mut Bench, count: usize) -> Vec<Duration> {
+    let mut gaps = Vec::new();
+    while gaps.len() < count {
+        let from = bench.now;
+        assert_eq!(bench.pass_to_deadline(), [keepalive(Role::Active)]);
+        gaps.push(bench.now - from);
+        bench.keepalive(Role::Active);
+    }
+    gaps
+}
+
+#[test]
+fn rfc4271_section_4_4_keepalives_go_out_at_a_third_of_the_hold_time_with_jitter() {
+    let gaps = keepalive_gaps(&mut with_hold_times(9, 90), 100);
+    assert!(gaps.iter().all(|gap| *gap >= Duration::from_millis(2250) && *gap <= Duration::from_secs(3)), "{gaps:?}");
+    assert!(gaps.iter().any(|gap| *gap != gaps[0]));
+}
+
+#[test]
+fn rfc4271_section_4_4_a_hold_time_of_three_seconds_means_one_keepalive_a_second() {
+    assert_eq!(keepalive_gaps(&mut with_hold_times(3, 3), 20), vec![Duration::from_secs(1); 20]);
+}
+
+#[test]
+fn rfc4271_section_4_2_a_hold_time_of_zero_means_no_timer_at_all() {
+    for (ours, theirs) in [(0, 9), (9, 0)] {
+        let mut bench = with_hold_times(ours, theirs);
+        assert_eq!(bench.peer.deadline(), None);
+        assert_eq!(bench.pass(Duration::from_secs(1_000_000)), []);
+        assert_eq!(bench.peer.counters().sent.keepalive, 1, "the one that accepts the OPEN");
+        assert_eq!(bench.event(Event::Routes(rib(&["10.0.0.1"]))).len(), 1);
+        assert_eq!(bench.peer.deadline(), None);
+    }
+}
+
+#[test]
+fn rfc4271_section_8_2_2_the_hold_timer_is_four_minutes_in_open_sent() {
+    let mut bench = Bench::connecting();
+    bench.connected(Role::Active);
+    assert_eq!(bench.pass(Duration::from_millis(239_999)), []);
+    let actions = bench.pass(Duration::from_millis(1));
+    assert_eq!(notified(&actions), Some((4, 0)));
+    assert_eq!(bench.peer.state(), State::Idle);
+}
+
+#[test]
+fn rfc4271_section_8_2_2_a_peer_that_falls_silent_in_open_confirm_is_dropped() {
+    let mut bench = Bench::connecting();
+    bench.connected(Role::Active);
+    bench.receive(Role::Active, peer_open().encode());
+    let opened = bench.now;
+    while bench.peer.state() == State::OpenConfirm {
+        let actions = bench.pass_to_deadline();
+        assert!(actions == [keepalive(Role::Active)] || notified(&actions) == Some((4, 0)), "{actions:?}");
+    }
+    assert_eq!(bench.now - opened, Duration::from_secs(9));
+    assert_eq!(bench.peer.state(), State::Idle);
+}
+
+#[test]
+fn rfc4271_section_6_5_keepalive_and_update_restart_the_hold_timer_and_other_messages_do_not() {
+    for (octets, restarts) in
+        [(KEEPALIVE.to_vec(), true), (update(), true), (RouteRefresh::request(Family::Ipv4Unicast).encode().to_vec(), false)]
+    {
+        let mut bench = Bench::established();
+        bench.pass(Duration::from_secs(8));
+        bench.receive(Role::Active, octets);
+        bench.pass(Duration::from_secs(1));
+        assert_eq!(bench.peer.state() == State::Established, restarts);
+    }
+}
+
+#[test]
+fn octets_that_waited_while_we_were_stalled_count_before_the_timer() {
+    let mut bench = Bench::established();
+    bench.now += Duration::from_secs(60);
+    assert_eq!(bench.event_at_last(Event::Received { role: Role::Active, bytes: Bytes::from_static(&KEEPALIVE) }), []);
+    assert_eq!(bench.event_at_last(Event::Tick), [keepalive(Role::Active)]);
+}
+
+#[test]
+fn rfc4271_section_8_2_2_an_update_restarts_the_keepalive_timer() {
+    let mut bench = Bench::established();
+    bench.pass(Duration::from_secs(2));
+    bench.event(Event::Routes(rib(&["10.0.0.1"])));
+    assert_eq!(bench.pass(Duration::from_secs(2)), [], "four seconds after the KEEPALIVE, two after the UPDATE");
+    assert_eq!(bench.pass(Duration::from_secs(1)), [keepalive(Role::Active)]);
+}
+
+#[test]
+fn rfc4271_section_8_2_2_a_peer_that_is_down_is_dialled_once_a_retry_time() {
+    for answers in [true, false] {
+        let mut bench = Bench::connecting();
+        let start = bench.now;
+        let mut dials = vec![start];
+        while bench.now < start + Duration::from_secs(600) {
+            if answers {
+                let refused = [Action::Down(DownReason::ConnectFailed), to(State::Connect, State::Active)];
+                assert_eq!(bench.event(Event::ConnectFailed { role: Role::Active }), refused);
+                assert_eq!(bench.pass_to_deadline(), [Action::Connect, to(State::Active, State::Connect)]);
+            } else {
+                let timed_out = [Action::Abort { role: Role::Active }, Action::Down(DownReason::ConnectTimedOut), Action::Connect];
+                assert_eq!(bench.pass_to_deadline(), timed_out);
+            }
+            dials.push(bench.now);
+        }
+        assert!(dials.len() > 120 && dials.len() < 162, "{}", dials.len());
+        assert!(dials.windows(2).all(|pair| pair[1] - pair[0] >= RETRY * 3 / 4 && pair[1] - pair[0] <= RETRY));
+    }
+}
+
+/// Time from now to the next dial, with the peer answering no dial before that.
+fn rest(bench: &mut Bench) -> Duration {
+    assert_eq!(bench.peer.state(), State::Idle);
+    let from = bench.now;
+    assert_eq!(bench.pass_to_deadline(), [Action::Connect, to(State::Idle, State::Connect)]);
+    bench.now - from
+}
+
+#[test]
+fn rfc4271_section_8_1_1_after_bad_opens_there_is_one_attempt_for_each_longer_rest() {
+    let mut bench = Bench::connecting();
+    for factor in [1, 2, 4, 8, 12, 12, 12] {
+        bench.connected(Role::Active);
+        let actions = bench.receive(Role::Active, Open { asn: asn(65002), ..peer_open() }.encode());
+        assert!(matches!(down(&actions), Some(DownReason::Sent { .. })));
+        assert_eq!(bench.connected(Role::Passive), [Action::Abort { role: Role::Passive }], "refused while resting");
+        assert_eq!(bench.event(Event::Start), [], "a repeated Start does not shorten the rest");
+        let rest = rest(&mut bench);
+        assert!(rest >= RETRY * factor * 3 / 4 && rest <= RETRY * factor, "{rest:?} for {factor}");
+    }
+    assert_eq!(bench.peer.counters().established, 0);
+    assert_eq!(bench.peer.counters().received.open, 7);
+}
+
+#[test]
+fn rfc4271_section_8_1_1_a_refused_open_of_ours_counts_too_and_a_stop_clears_the_count() {
+    let mut bench = Bench::connecting();
+    for factor in [1, 2, 4] {
+        bench.connected(Role::Active);
+        bench.receive(Role::Active, Notification::bad_peer_as().encode());
+        assert!(rest(&mut bench) > RETRY * factor / 2);
+    }
+    bench.event(Event::Stop(Stop::AdministrativeReset));
+    assert!(rest(&mut bench) <= Duration::from_secs(1));
+    bench.connected(Role::Active);
+    bench.receive(Role::Active, Notification::bad_peer_as().encode());
+    assert!(rest(&mut bench) <= RETRY);
+}
+
+#[test]
+fn rfc4271_section_8_1_1_a_peer_that_goes_and_comes_is_tried_within_one_retry_time() {
+    let cease = Notification::cease(Cease::AdministrativeShutdown).encode();
+    for _ in 0..5 {
+        let mut bench = Bench::established();
+        for _ in 0..6 {
+            bench.receive(Role::Active, cease.clone());
+            assert!(rest(&mut bench) <= RETRY, "never longer");
+            bench.establish(Role::Active, &peer_open());
+        }
+        for _ in 0..10 {
+            bench.pass_to_deadline();
+            bench.keepalive(Role::Active);
+        }
+        bench.event(Event::Closed { role: Role::Active });
+        assert!(rest(&mut bench) <= Duration::from_secs(1), "a session that was stable is tried again soon");
+    }
+}
+
+#[test]
+fn rfc4486_section_4_only_some_ceases_lengthen_the_rest() {
+    let cases = [
+        (Notification::cease(Cease::MaximumNumberOfPrefixesReached), true),
+        (Notification::cease(Cease::OutOfResources), true),
+        (Notification::cease(Cease::AdministrativeReset), false),
+        (Notification::cease(Cease::ConnectionRejected), false),
+        (Notification::cease(Cease::ConnectionCollisionResolution), false),
+        (Notification::hold_timer_expired(), false),
+        (Notification::unacceptable_hold_time(), true),
+    ];
+    for (notification, lengthens) in cases {
+        let mut bench = Bench::connecting();
+        for _ in 0..3 {
+            bench.connected(Role::Active);
+            bench.receive(Role::Active, notification.encode());
+            bench.pass_to_deadline();
+        }
+        bench.connected(Role::Active);
+        bench.receive(Role::Active, notification.encode());
+        assert_eq!(rest(&mut bench) > RETRY, lengthens, "{notification}");
+    }
+}
+
+#[test]
+fn rfc4271_section_8_1_1_a_session_that_dies_of_bad_updates_again_and_again_is_damped() {
+    let mut bench = Bench::connecting();
+    let mut bad = update();
+    bad[19..21].copy_from_slice(&[0xff, 0xff]);
+    for factor in [1, 2, 4] {
+        bench.establish(Role::Active, &peer_open());
+        assert_eq!(notified(&bench.receive(Role::Active, bad.clone())), Some((3, 1)));
+        assert!(rest(&mut bench) >= RETRY * factor * 3 / 4);
+    }
+}
+
+#[test]
+fn retry_times_at_the_ends_of_the_scale_neither_spin_nor_overflow() {
+    let mut bench = Bench::new(PeerConfig { connect_retry: Duration::ZERO, ..config() });
+    bench.event(Event::Start);
+    bench.event(Event::ConnectFailed { role: Role::Active });
+    assert!(bench.peer.deadline().unwrap() - bench.now >= Duration::from_millis(750));
+
+    let mut bench = Bench::new(PeerConfig { connect_retry: Duration::MAX, ..config() });
+    bench.event(Event::Start);
+    bench.event(Event::ConnectFailed { role: Role::Active });
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.peer.state(), State::Active);
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The other end of a session as tests see it: octets in, the routes that a speaker would hold out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::prefix::{Family, Prefix};
+use crate::wire::{Deframer, Message, MpReach, Negotiated, NextHop, PathAttribute, Update};
+
+/// A speaker that takes UPDATEs.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    deframer: Deframer,
+    negotiated: Negotiated,
+    /// What it holds: attributes in ascending order of type, without those of the next hop and destinations.
+    pub(crate) routes: BTreeMap<Prefix, (Vec<PathAttribute>, NextHop)>,
+    /// Every UPDATE, in order.
+    pub(crate) updates: Vec<Update>,
+}
+
+impl Receiver {
+    /// `negotiated` is that of the sender.
+    pub(crate) fn new(negotiated: &Negotiated) -> Self {
+        let mut negotiated = negotiated.clone();
+        std::mem::swap(&mut negotiated.local_asn, &mut negotiated.remote_asn);
+        Self { deframer: Deframer::default(), negotiated, routes: BTreeMap::new(), updates: Vec::new() }
+    }
+
+    /// Takes octets: UPDATEs, of which none may be malformed.
+    pub(crate) fn receive(&mut self, octets: &[u8]) {
+        self.deframer.push(octets);
+        while let Some(message) = self.deframer.next(&self.negotiated).unwrap() {
+            let Message::Update(update) = message else { panic!("not an UPDATE: {message:?}") };
+            assert_eq!((&update.errors, &update.ignored), (&vec![], &vec![]));
+            self.apply(&update);
+            self.updates.push(update);
+        }
+    }
+
+    /// The destinations held.
+    pub(crate) fn held(&self) -> BTreeSet<Prefix> {
+        self.routes.keys().copied().collect()
+    }
+
+    /// The families of which the End-of-RIB came, in order.
+    pub(crate) fn ends_of_rib(&self) -> Vec<Family> {
+        self.updates.iter().filter_map(Update::is_end_of_rib).collect()
+    }
+
+    fn apply(&mut self, update: &Update) {
+        let (announced, withdrawn) = changes(update);
+        for prefix in withdrawn {
+            self.routes.remove(&prefix);
+        }
+        for (prefix, next_hop) in announced {
+            let attributes = update.attributes.iter().filter(|attribute| !carries_routes(attribute)).cloned().collect();
+            self.routes.insert(prefix, (attributes, next_hop));
+        }
+    }
+}
+
+/// What an UPDATE announces and withdraws.
+pub(crate) fn changes(update: &Update) -> (Vec<(Prefix, NextHop)>, Vec<Prefix>) {
+    let mut announced = Vec::new();
+    let mut withdrawn = update.withdrawn.clone();
+    for attribute in &update.attributes {
+        match attribute {
+            PathAttribute::NextHop(address) => announced.extend(update.announced.iter().map(|prefix| (*prefix, NextHop::V4(*address)))),
+            PathAttribute::MpReach(MpReach { next_hop, announced: more, .. }) => {
+                announced.extend(more.iter().map(|prefix| (*prefix, *next_hop)))
+            }
+            PathAttribute::MpUnreach(unreach) => withdrawn.extend(&unreach.withdrawn),
+            _ => {}
+        }
+    }
+    (announced, withdrawn)
+}
+
+fn carries_routes(attribute: &PathAttribute) -> bool {
+    matches!(attribute, PathAttribute::NextHop(_) | PathAttribute::MpReach(_) | PathAttribute::MpUnreach(_))
+}

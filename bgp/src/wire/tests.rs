@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the tests of the codec share; and tests of whole messages: exact octets, round trips, and input of every kind.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+
+/// Octets from hexadecimal digits; spaces do not count.
+pub(super) fn hex(digits: &str) -> Vec<u8> {
+    let digits: Vec<_> = digits.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_digit(16).unwrap()).collect();
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).unwrap()).collect()
+}
+
+/// A message from the octets after its marker.
+pub(super) fn with_marker(digits: &str) -> Vec<u8> {
+    [vec![0xFF; 16], hex(digits)].concat()
+}
+
+/// An UPDATE from its three fields.
+pub(super) fn update_octets(withdrawn: &[u8], attributes: &[u8], announced: &[u8]) -> Vec<u8> {
+    let length = |octets: &[u8]| u16::try_from(octets.len()).unwrap().to_be_bytes();
+    let body = [&length(withdrawn), withdrawn, &length(attributes), attributes, announced].concat();
+    let total = u16::try_from(HEADER_LENGTH + body.len()).unwrap().to_be_bytes();
+    [&[0xFF; 16][..], &total, &[2], &body].concat()
+}
+
+/// The first message of these octets.
+pub(super) fn decode(octets: &[u8], negotiated: &Negotiated) -> Result<Option<Message>, Error> {
+    let mut deframer = Deframer::default();
+    deframer.push(octets);
+    deframer.next(negotiated)
+}
+
+/// All messages of these octets.
+pub(super) fn decode_all(octets: &[u8], negotiated: &Negotiated) -> Vec<Message> {
+    let mut deframer = Deframer::default();
+    deframer.push(octets);
+    std::iter::from_fn(|| deframer.next(negotiated).unwrap()).collect()
+}
+
+/// Code, subcode and data of the NOTIFICATION that these octets are answered with.
+pub(super) fn answer(octets: &[u8], negotiated: &Negotiated) -> (u8, u8, Vec<u8>) {
+    let Notification { code, subcode, data } = decode(octets, negotiated).unwrap_err().notification;
+    (code, subcode, data.to_vec())
+}
+
+pub(super) fn asn(number: u32) -> Asn {
+    Asn::new(number).unwrap()
+}
+
+/// A path of one AS_SEQUENCE.
+pub(super) fn sequence(ases: impl IntoIterator<Item = Asn>) -> AsPath {
+    AsPath(vec![AsPathSegment::Sequence(ases.into_iter().collect())])
+}
+
+pub(super) fn prefix(text: &str) -> Prefix {
+    let (address, length) = text.split_once('/').unwrap();
+    Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap()
+}
+
+/// A session of AS 65001 with AS 65002 that has agreed on everything.
+pub(super) fn external() -> Negotiated {
+    Negotiated {
+        four_octet_as: true,
+        families: BTreeSet::from(Family::ALL),
+        route_refresh: true,
+        hold_time: HoldTime::from_secs(90).unwrap(),
+        local_asn: asn(65001),
+        remote_asn: asn(65002),
+        internal: false,
+    }
+}
+
+/// A session inside AS 65001 that has agreed on everything.
+pub(super) fn internal() -> Negotiated {
+    Negotiated { remote_asn: asn(65001), internal: true, ..external() }
+}
+
+/// The same with a peer that sends two-octet AS numbers.
+pub(super) fn two_octet(negotiated: Negotiated) -> Negotiated {
+    Negotiated { four_octet_as: false, ..negotiated }
+}
+
+/// Decoding gives the message, encoding gives the octets.
+fn assert_same(octets: &[u8], message: &Message, negotiated: &Negotiated) {
+    assert_eq!(decode(octets, negotiated).unwrap().as_ref(), Some(message));
+    assert_eq!(message.encode(negotiated).unwrap(), octets);
+}
+
+#[test]
+fn rfc4271_4_4_keepalive() {
+    assert_same(&with_marker("0013 04"), &Message::Keepalive, &external());
+}
+
+#[test]
+fn rfc4271_4_3_update_to_an_external_peer() {
+    let update = Update {
+        attributes: vec![
+            PathAttribute::Origin(Origin::Igp),
+            PathAttribute::AsPath(sequence([asn(65533)])),
+            PathAttribute::NextHop(Ipv4Addr::new(10, 0, 1, 254)),
+        ],
+        announced: vec![prefix("10.0.0.0/24")],
+        ..Update::default()
+    };
+    let octets = with_marker("002F 02 0000 0014 40010100 40020602010000FFFD 4003040A0001FE 180A0000");
+    assert_same(&octets, &Message::Update(update), &external());
+}
+
+#[test]
+fn rfc6793_4_2_update_with_two_octet_numbers() {
+    let update = Update {
+        attributes: vec![
+            PathAttribute::Origin(Origin::Igp),
+            PathAttribute::AsPath(sequence([asn(100)])),
+            PathAttribute::NextHop(Ipv4Addr::new(10, 0, 255, 254)),
+            PathAttribute::LocalPref(100),
+        ],
+        announced: vec![prefix("10.0.1.0/24")],
+        ..Update::default()
+    };
+    let octets = with_marker("0034 02 0000 0019 40010100 40020402010064 4003040A00FFFE 40050400000064 180A0001");
+    assert_same(&octets, &Message::Update(update), &two_octet(internal()));
+}
+
+#[test]
+fn rfc5492_4_open() {
+    let octets = with_marker("0035 01 04 FFFD 00B4 0A000002 18 0206010400020001 02064104 0000FFFD 02020600 02024D00");
+    let open = Open {
+        asn: asn(65533),
+        hold_time: HoldTime::from_secs(180).unwrap(),
+        identifier: BgpIdentifier::try_from(Ipv4Addr::new(10, 0, 0, 2)).unwrap(),
+        capabilities: vec![
+            Capability::Multiprotocol(Family::Ipv6Unicast),
+            Capability::FourOctetAs,
+            Capability::Unknown { code: 6, value: Bytes::new() },
+            Capability::Unknown { code: 77, value: Bytes::new() },
+        ],
+    };
+    assert_eq!(decode(&octets, &external()).unwrap(), Some(Message::Open(open.clone())));
+    let in_one_parameter = with_marker("002F 01 04 FFFD 00B4 0A000002 12 0210 010400020001 41040000FFFD 0600 4D00");
+    assert_same(&in_one_parameter, &Message::Open(open), &external());
+}
+
+#[test]
+fn b34_rfc4724_2_end_of_rib() {
+    for (family, octets) in [(Family::Ipv4Unicast, "0017 02 00000000"), (Family::Ipv6Unicast, "001E 02 0000 0007 900F0003 000201")] {
+        let update = Update::end_of_rib(family);
+        assert_eq!(update.is_end_of_rib(), Some(family));
+        assert_same(&with_marker(octets), &Message::Update(update), &external());
+    }
+}
+
+#[test]
+fn rfc2918_3_route_refresh() {
+    let refresh = RouteRefresh::request(Family::Ipv6Unicast);
+    assert_eq!(refresh.requested(), Some(Family::Ipv6Unicast));
+    assert_same(&with_marker("0017 05 0002 00 01"), &Message::RouteRefresh(refresh), &external());
+}
+
+#[test]
+fn rfc2918_4_a_refresh_of_another_family_and_rfc7313_marks_are_no_request() {
+    for octets in ["0017 05 0001 00 80", "0017 05 0001 01 01", "0017 05 0001 02 01", "0017 05 0001 FF 01"] {
+        let Some(Message::RouteRefresh(refresh)) = decode(&with_marker(octets), &external()).unwrap() else { panic!("{octets}") };
+        assert_eq!(refresh.requested(), None);
+        assert_same(&with_marker(octets), &Message::RouteRefresh(refresh), &external());
+    }
+}
+
+/// Which session a message is of.
+#[derive(Clone, Debug)]
+struct Session(Negotiated);
+
+fn any_session() -> impl Strategy<Value = Session> {
+    (any::<bool>(), any::<bool>()).prop_map(|(of_one_as, four_octet_as)| {
+        let negotiated = if of_one_as { internal() } else { external() };
+        Session(Negotiated { four_octet_as, ..negotiated })
+    })
+}
+
+fn any_asn() -> impl Strategy<Value = Asn> {
+    prop_oneof![1..=u32::from(u16::MAX), 1..=u32::MAX].prop_map(asn)
+}
+
+/// A host's address, as next hop.
+fn any_host() -> impl Strategy<Value = Ipv4Addr> {
+    any::<Ipv4Addr>().prop_filter("no host", |address| multiprotocol::is_host(*address))
+}
+
+fn any_ipv4_prefix() -> impl Strategy<Value = Prefix> {
+    (any::<Ipv4Addr>(), 0..=32_u8).prop_filter_map("multicast", unicast_prefix)
+}
+
+fn any_ipv6_prefix() -> impl Strategy<Value = Prefix> {
+    (any::<Ipv6Addr>(), 0..=128_u8).prop_filter_map("multicast", unicast_prefix)
+}
+
+fn unicast_prefix((address, length): (impl Into<IpAddr>, u8)) -> Option<Prefix> {
+    Some(Prefix::truncated(address.into(), length).unwrap()).filter(|prefix| !prefix.address().is_multicast())
+}
+
+/// A path that survives two-octet numbers: AS4_PATH does not keep the bounds of adjacent sequences, nor segments of a confederation.
+fn any_as_path(of_one_as: bool) -> impl Strategy<Value = AsPath> {
+    let confederation = (any::<bool>(), vec((1..=u32::from(u16::MAX)).prop_map(asn), 1..4))
+        .prop_map(|(in_order, ases)| if in_order { AsPathSegment::ConfedSequence(ases) } else { AsPathSegment::ConfedSet(ases) });
+    let rest = vec((vec(any_asn(), 1..20), proptest::option::of(vec(any_asn(), 1..4))), 0..3);
+    (vec(confederation, 0..if of_one_as { 3 } else { 1 }), rest).prop_map(|(mut segments, rest)| {
+        for (sequence, set) in rest {
+            match segments.last_mut() {
+                Some(AsPathSegment::Sequence(last)) => last.extend(sequence),
+                _ => segments.push(AsPathSegment::Sequence(sequence)),
+            }
+            segments.extend(set.map(AsPathSegment::Set));
+        }
+        AsPath(segments)
+    })
+}
+
+fn any_mp_reach() -> impl Strategy<Value = MpReach> {
+    let global = any::<Ipv6Addr>().prop_filter("no host", |a| !(a.is_unspecified() || a.is_multicast() || a.is_loopback()));
+    let link_local = any::<u64>().prop_map(|host| Ipv6Addr::from_bits(0xFE80 << 112 | u128::from(host)));
+    let ipv6 = (global, proptest::option::of(link_local), vec(any_ipv6_prefix(), 0..40)).prop_map(|(global, link_local, announced)| {
+        MpReach { family: Family::Ipv6Unicast, next_hop: NextHop::V6 { global, link_local }, announced }
+    });
+    let ipv4 = (any_host(), vec(any_ipv4_prefix(), 0..40)).prop_map(|(address, announced)| MpReach {
+        family: Family::Ipv4Unicast,
+        next_hop: NextHop::V4(address),
+        announced,
+    });
+    prop_oneof![ipv6, ipv4]
+}
+
+fn any_unknown() -> impl Strategy<Value = PathAttribute> {
+    let flags = prop_oneof![Just(0x80), Just(0xC0), Just(0xE0)];
+    (flags, 36..=255_u8, vec(any::<u8>(), 0..300)).prop_map(|(flags, type_code, value)| PathAttribute::Unknown {
+        flags: Flags(flags),
+        type_code,
+        value: value.into(),
+    })
+}
+
+/// Attributes in the order in which they are sent; the mandatory ones always.
+fn any_attributes(of_one_as: bool) -> impl Strategy<Value = Vec<PathAttribute>> {
+    use proptest::option::of;
+    let communities = (
+        of(vec(any::<u32>(), 1..80).prop_map(PathAttribute::Communities)),
+        of(vec(any::<u64>(), 1..20).prop_map(PathAttribute::ExtendedCommunities)),
+        of(vec(any::<[u8; 20]>(), 1..4).prop_map(PathAttribute::Ipv6ExtendedCommunities)),
+        of(vec(any::<[u32; 3]>(), 1..8).prop_map(PathAttribute::LargeCommunities)),
+    );
+    let inside = (
+        of(any::<u32>().prop_map(PathAttribute::LocalPref)),
+        of(any::<Ipv4Addr>().prop_map(PathAttribute::OriginatorId)),
+        of(vec(any::<Ipv4Addr>(), 1..5).prop_map(PathAttribute::ClusterList)),
+    );
+    (
+        prop_oneof![Just(Origin::Igp), Just(Origin::Egp), Just(Origin::Incomplete)],
+        any_as_path(of_one_as),
+        any_host(),
+        of(any::<u32>().prop_map(PathAttribute::MultiExitDisc)),
+        of(Just(PathAttribute::AtomicAggregate)),
+        of((any_asn(), any_host()).prop_map(|(asn, address)| PathAttribute::Aggregator { asn, address })),
+        communities,
+        inside,
+        of(any_unknown()),
+    )
+        .prop_map(move |(origin, path, next_hop, med, atomic, aggregator, communities, inside, unknown)| {
+            let (standard, extended, ipv6, large) = communities;
+            let (local_pref, originator, clusters) = if of_one_as { inside } else { (None, None, None) };
+            let mandatory = [PathAttribute::Origin(origin), PathAttribute::AsPath(path), PathAttribute::NextHop(next_hop)];
+            let others = [med, local_pref, atomic, aggregator, standard, originator, clusters, extended, ipv6, large, unknown];
+            mandatory.into_iter().chain(others.into_iter().flatten()).collect()
+        })
+}
+
+fn any_update(of_one_as: bool) -> impl Strategy<Value = Update> {
+    let multiprotocol = prop_oneof![
+        any_mp_reach().prop_map(PathAttribute::MpReach),
+        vec(any_ipv6_prefix(), 0..40).prop_map(|withdrawn| PathAttribute::MpUnreach(MpUnreach { family: Family::Ipv6Unicast, withdrawn })),
+    ];
+    let announced = (vec(any_ipv4_prefix(), 0..60), vec(any_ipv4_prefix(), 1..60), any_attributes(of_one_as));
+    let announced =
+        announced.prop_map(|(withdrawn, announced, attributes)| Update { withdrawn, attributes, announced, ..Update::default() });
+    let withdrawn = vec(any_ipv4_prefix(), 0..60).prop_map(|withdrawn| Update { withdrawn, ..Update::default() });
+    let other_family = (multiprotocol, any_attributes(of_one_as)).prop_map(|(multiprotocol, attributes)| {
+        let mut attributes: Vec<_> = attributes.into_iter().filter(|attribute| !matches!(attribute, PathAttribute::NextHop(_))).collect();
+        attributes.insert(0, multiprotocol);
+        Update { attributes, ..Update::default() }
+    });
+    prop_oneof![announced, withdrawn, other_family]
+}
+
+fn any_open() -> impl Strategy<Value = Open> {
+    let capability = prop_oneof![
+        Just(Capability::Multiprotocol(Family::Ipv4Unicast)),
+        Just(Capability::Multiprotocol(Family::Ipv6Unicast)),
+        Just(Capability::RouteRefresh),
+        Just(Capability::FourOctetAs),
+        (66..=255_u8, vec(any::<u8>(), 0..=255)).prop_map(|(code, value)| Capability::Unknown { code, value: value.into() }),
+    ];
+    let hold_time = any::<u16>().prop_filter_map("1 or 2", HoldTime::from_secs);
+    (any_asn(), hold_time, 1..=u32::MAX, vec(capability, 0..6)).prop_map(|(asn, hold_time, identifier, mut capabilities)| {
+        if asn.number() > u16::MAX.into() {
+            capabilities.push(Capability::FourOctetAs);
+        }
+        Open { asn, hold_time, identifier: BgpIdentifier::new(identifier).unwrap(), capabilities }
+    })
+}
+
+fn any_message(of_one_as: bool) -> impl Strategy<Value = Message> {
+    prop_oneof![
+        1 => any_open().prop_map(Message::Open),
+        4 => any_update(of_one_as).prop_map(Message::Update),
+        1 => (any::<u8>(), any::<u8>(), vec(any::<u8>(), 0..300))
+            .prop_map(|(code, subcode, data)| Message::Notification(Notification { code, subcode, data: data.into() })),
+        1 => Just(Message::Keepalive),
+        1 => (any::<u16>(), any::<u8>(), any::<u8>())
+            .prop_map(|(afi, subtype, safi)| Message::RouteRefresh(RouteRefresh { afi, subtype, safi })),
+    ]
+}
+
+fn any_session_and_messages(count: usize) -> impl Strategy<Value = (Session, Vec<Message>)> {
+    any_session().prop_flat_map(move |session| {
+        let of_one_as = session.0.internal;
+        (Just(session), vec(any_message(of_one_as), 1..=count))
+    })
+}
+
+/// What the connection gives when its octets come in pieces of these sizes, over and over.
+fn decode_in_pieces(octets: &[u8], sizes: &[usize], negotiated: &Negotiated) -> (Vec<Message>, Option<Error>) {
+    let mut deframer = Deframer::default();
+    let mut messages = Vec::new();
+    let mut rest = octets;
+    for size in sizes.iter().cycle() {
+        let (piece, behind) = rest.split_at((*size).min(rest.len()));
+        deframer.push(piece);
+        rest = behind;
+        loop {
+            match deframer.next(negotiated) {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => break,
+                Err(error) => return (messages, Some(error)),
+            }
+        }
+        if rest.is_empty() {
+            break;
+        }
+    }
+    (messages, None)
+}
+
+proptest! {
+    #[test]
+    fn messages_survive_the_round_trip((Session(negotiated), messages) in any_session_and_messages(1)) {
+        for message in messages {
+            let octets = message.encode(&negotiated).unwrap();
+            prop_assert!(octets.len() <= MAX_MESSAGE_LENGTH);
+            prop_assert_eq!(decode(&octets, &negotiated).unwrap(), Some(message));
+        }
+    }
+
+    #[test]
+    fn the_sizes_of_pieces_do_not_matter(
+        (Session(negotiated), messages) in any_session_and_messages(6),
+        sizes in vec(1..700_usize, 1..5),
+        (at, octet) in (any::<prop::sample::Index>(), any::<u8>()),
+    ) {
+        let mut octets: Vec<u8> = messages.iter().flat_map(|message| message.encode(&negotiated).unwrap()).collect();
+        prop_assert_eq!(decode_in_pieces(&octets, &sizes, &negotiated), (messages, None));
+        let at = at.index(octets.len());
+        octets[at] = octet;
+        prop_assert_eq!(decode_in_pieces(&octets, &sizes, &negotiated), decode_in_pieces(&octets, &[octets.len()], &negotiated));
+    }
+
+    #[test]
+    fn arbitrary_octets_end_in_messages_or_an_error(Session(negotiated) in any_session(), octets in vec(any::<u8>(), 0..500)) {
+        decode_in_pieces(&octets, &[octets.len().max(1)], &negotiated);
+        for message_type in 0..7 {
+            let length = u16::try_from(HEADER_LENGTH + octets.len()).unwrap().to_be_bytes();
+            let message = [&[0xFF; 16][..], &length, &[message_type], &octets].concat();
+            decode_in_pieces(&message, &[message.len()], &negotiated);
+        }
+        let update = update_octets(&[], &octets, &[24, 10, 0, 0]);
+        decode_in_pieces(&update, &[update.len()], &negotiated);
+    }
+
+    #[test]
+    fn mutated_messages_end_in_messages_or_an_error(
+        (Session(negotiated), messages) in any_session_and_messages(2),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        for message in &messages {
+            let mut octets = message.encode(&negotiated).unwrap().to_vec();
+            for (at, octet) in &changes {
+                let at = at.index(octets.len() - HEADER_LENGTH + 1) + HEADER_LENGTH - 1;
+                octets[at] = *octet;
+            }
+            decode_in_pieces(&octets, &[octets.len()], &negotiated);
+            octets.truncate(HEADER_LENGTH + cut.index(octets.len() - HEADER_LENGTH + 1));
+            let length = u16::try_from(octets.len()).unwrap().to_be_bytes();
+            octets[16..18].copy_from_slice(&length);
+            decode_in_pieces(&octets, &[octets.len()], &negotiated);
+        }
+    }
+
+    /// What was decoded from malformed attributes can be sent on, and is well-formed then.
+    #[test]
+    fn what_was_decoded_can_be_encoded_again(
+        (Session(negotiated), messages) in any_session_and_messages(1),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        for message in &messages {
+            let mut octets = message.encode(&negotiated).unwrap().to_vec();
+            for (at, octet) in &changes {
+                let at = at.index(octets.len());
+                octets[at] = *octet;
+            }
+            let Ok(Some(Message::Update(update))) = decode(&octets, &negotiated) else { continue };
+            if update.handling() == Some(ErrorHandling::TreatAsWithdraw) {
+                continue;
+            }
+            let Ok(again) = Message::Update(update.clone()).encode(&negotiated) else { continue };
+            let Ok(Some(Message::Update(decoded))) = decode(&again, &negotiated) else { panic!("not decoded again: {update:?}") };
+            prop_assert_eq!(decoded.errors, Vec::new());
+            prop_assert_eq!(decoded.announced, update.announced);
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test measures, the core does not")]
+fn time_of_200_prefixes() {
+    use std::time::Instant;
+    const ROUNDS: u32 = 200;
+    let prefixes: Vec<_> = (0..200).map(|host| Prefix::host(Ipv4Addr::from_bits(0x0A00_0000 + host).into())).collect();
+    let attributes = [PathAttribute::Origin(Origin::Igp), PathAttribute::AsPath(sequence([asn(65001)]))];
+    let (negotiated, next_hop) = (external(), NextHop::V4(Ipv4Addr::new(10, 0, 1, 254)));
+
+    let mut octets = Vec::new();
+    let start = Instant::now();
+    for _ in 0..ROUNDS {
+        octets.clear();
+        let told = encode_announcement(&attributes, next_hop, Family::Ipv4Unicast, &prefixes, &negotiated, &mut octets);
+        assert_eq!(told, Ok(prefixes.len()));
+    }
+    let encoded = start.elapsed() / ROUNDS;
+    let start = Instant::now();
+    for _ in 0..ROUNDS {
+        assert_eq!(decode_all(&octets, &negotiated).len(), 1);
+    }
+    let decoded = start.elapsed() / ROUNDS;
+    writeln!(std::io::stderr(), "200 prefixes: encoded in {encoded:?}, decoded in {decoded:?}").unwrap();
+    assert!(encoded.as_millis() < 100 && decoded.as_millis() < 100);
+}

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the labs: containerlab topology files started in plain network namespaces, without Docker."""

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an image name of a topology file stands for on a machine without Docker: the daemons to start in the node.
+
+An image is a function (node, deadline) -> started daemons; it returns when they answer, or raises LabError.
+"""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from .node import LabError
+
+FRR_DAEMONS = ("mgmtd", "zebra", "bgpd")  # mgmtd exists from FRR 9 on
+TCP_LISTEN = "0A"  # state column of /proc/net/tcp
+
+
+def bird(node, deadline):
+    """BIRD with /etc/bird/bird.conf; birdc works in the node."""
+    node.run(["mkdir", "-p", "/run/bird"])
+    daemon = node.spawn("bird", ["bird", "-f", "-c", "/etc/bird/bird.conf", "-s", "/run/bird/bird.ctl"])
+    _await(daemon, deadline, lambda: (node.root / "run/bird/bird.ctl").exists())
+    return [daemon]
+
+
+def frr(node, deadline):
+    """zebra and bgpd with the integrated /etc/frr/frr.conf; vtysh works in the node."""
+    node.run(["vtysh", "--dryrun", "--inputfile", "/etc/frr/frr.conf"])  # reading it below reports no error
+    node.run(["install", "-d", "-o", "frr", "-g", "frrvty", "-m", "755", "/run/frr"])
+    node.run(["install", "-d", "-o", "frr", "-g", "frr", "-m", "755", "/var/tmp/frr"])
+    daemons = []
+    for name in FRR_DAEMONS:
+        program = Path("/usr/lib/frr") / name
+        if name == "mgmtd" and not program.exists():
+            continue
+        daemon = node.spawn(name, [str(program), "-A", "127.0.0.1", "--log", "stdout", "--log-level", "warnings"])
+        _await(daemon, deadline, (node.root / f"run/frr/{name}.vty").exists)
+        daemons.append(daemon)
+    node.run(["vtysh", "-b"])
+    return daemons
+
+
+def vipherald(node, deadline):
+    """The binary named by VIPHERALD with the node's `cmd` as its arguments."""
+    return [node.spawn("vipherald", [binary()] + node.spec.cmd)]
+
+
+def host(node, deadline):
+    """A plain host; a `cmd` is a server, and started when it listens."""
+    if not node.spec.cmd:
+        return []
+    daemon = node.spawn(Path(node.spec.cmd[0]).name, node.spec.cmd)
+    _await(daemon, deadline, lambda: _listens(node))
+    return [daemon]
+
+
+IMAGES = {"bird": bird, "frr": frr, "vipherald": vipherald, "host": host}
+PROGRAMS = {
+    "bird": ["bird"],
+    "frr": ["vtysh", "/usr/lib/frr/zebra", "/usr/lib/frr/bgpd"],
+    "vipherald": ["nft"],
+    "host": ["python3"],
+}
+
+
+def require_programs(images):
+    """Raises LabError when a program is missing that nodes with these images need."""
+    wanted = ["ip", "nsenter", "unshare", "sysctl", "traceroute"] + sum((PROGRAMS[image] for image in images), [])
+    missing = sorted({program for program in wanted if shutil.which(program) is None})
+    if missing:
+        raise LabError(f"not installed: {', '.join(missing)}; labs/packages.txt lists the Debian packages")
+    if "vipherald" in images:
+        binary()
+
+
+def binary():
+    """Path of the vipherald binary: VIPHERALD, else the newest build profile of this checkout that exists."""
+    target = Path(__file__).resolve().parents[2] / "target"
+    candidates = [target / "release/vipherald", target / "debug/vipherald"]
+    if os.environ.get("VIPHERALD"):
+        candidates = [Path(os.environ["VIPHERALD"]).resolve()]
+    for candidate in candidates:
+        if os.access(candidate, os.X_OK) and candidate.is_file():
+            return str(candidate)
+    raise LabError(f"no vipherald binary: {' and '.join(map(str, candidates))} cannot be run; "
+                   "build one (cargo build --release) or name one with VIPHERALD")
+
+
+def _await(daemon, deadline, ready):
+    while not ready():
+        daemon.require_alive()
+        if time.monotonic() > deadline:
+            raise LabError(f"{daemon} does not answer; end of its log:\n{daemon.tail()}")
+        time.sleep(0.01)
+
+
+def _listens(node):
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{node.pid}/net/{table}").read_text().splitlines()[1:]:
+            if line.split()[3] == TCP_LISTEN:
+                return True
+    return False

@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the lab runner that need neither root nor a network: topology rules and expectations.
+
+Run: python3 labs/test_run.py
+"""
+
+import json
+import struct
+import tempfile
+import unittest
+from ipaddress import ip_address
+from pathlib import Path
+from types import SimpleNamespace
+
+from runner import kernel, topology
+from runner.expect import FOREVER, Expectations
+from runner.images import IMAGES
+
+LABS = Path(__file__).resolve().parent
+
+VALID = """
+name: small
+topology:
+  defaults: {kind: linux, network-mode: none}
+  nodes:
+    segment: {kind: bridge}
+    a:
+      image: ${ROUTER:=bird}
+      binds: ["${ROUTER:=bird}.conf:/etc/${ROUTER:=bird}/${ROUTER:=bird}.conf:ro"]
+      exec: ["ip addr add 10.1.0.1/24 dev eth1", "sh -c 'echo $$HOME'"]
+      sysctls: {net.ipv4.ip_forward: 1}
+    b: {image: host}
+  links:
+    - endpoints: ["a:eth1", "segment:port-a"]
+    - endpoints: ["b:eth1", "segment:port-b"]
+"""
+
+
+class TopologyTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        for name in ("bird.conf", "frr.conf"):
+            (self.directory / name).touch()
+
+    def load(self, text, environment=None):
+        path = self.directory / "small.clab.yml"
+        path.write_text(text)
+        return topology.load(path, IMAGES, environment or {})
+
+    def refused(self, old, new, reason):
+        self.assertIn(old, VALID)
+        with self.assertRaises(topology.TopologyError) as caught:
+            self.load(VALID.replace(old, new))
+        self.assertRegex(str(caught.exception), reason)
+
+    def test_a_valid_file_is_read_with_defaults_and_variables(self):
+        checked = self.load(VALID)
+        self.assertEqual(list(checked.nodes), ["segment", "a", "b"])
+        a = checked.nodes["a"]
+        self.assertEqual((a.kind, a.image, a.sysctls), ("linux", "bird", {"net.ipv4.ip_forward": 1}))
+        self.assertEqual(a.binds[0].source, (self.directory / "bird.conf").resolve())
+        self.assertEqual((a.binds[0].target, a.binds[0].read_only), ("/etc/bird/bird.conf", True))
+        self.assertEqual(a.exec[1], ["sh", "-c", "echo $HOME"])
+        self.assertEqual(checked.links[0], (("a", "eth1"), ("segment", "port-a")))
+
+    def test_a_variable_of_the_environment_wins_over_the_default(self):
+        a = self.load(VALID, {"ROUTER": "frr"}).nodes["a"]
+        self.assertEqual((a.image, a.binds[0].target), ("frr", "/etc/frr/frr.conf"))
+
+    def test_the_topologies_of_this_folder_are_valid_with_every_router(self):
+        paths = sorted(LABS.glob("*/*.clab.yml"))
+        self.assertGreaterEqual(len(paths), 2)
+        for path in paths:
+            for router in ("bird", "frr"):
+                topology.load(path, IMAGES, {"ROUTER": router})
+
+    def test_violations_are_refused_with_a_reason(self):
+        for old, new, reason in (
+            ("name: small", "name: 'two words'", "not a lab name"),
+            ("topology:\n", "topologie:\n", "key 'topologie' is not known here"),
+            ("    b: {image: host}", "    b: {image: host}\n    b: {image: host}", "'b' is given twice"),
+            ("    b: {image: host}", "    b_1: {image: host}", "not usable as a host name"),
+            ("kind: bridge", "kind: ovs-bridge", "kind 'ovs-bridge' is not one of"),
+            ("segment: {kind: bridge}", "segment: {kind: bridge, exec: [ls]}", "a bridge has no exec"),
+            ("segment", "segment-of-rack-1", "at most 15 characters"),
+            ("image: host", "image: ubuntu", "image 'ubuntu' is not one of"),
+            ("image: host", "image: host, colour: red", "key 'colour' is not known here"),
+            ("network-mode: none", "network-mode: host", "network-mode must be none"),
+            ("${ROUTER:=bird}.conf:/etc", "missing.conf:/etc", "bind source missing.conf does not exist"),
+            (".conf:ro", ".conf:rx", r"is not source:target\[:ro\|rw\]"),
+            (":/etc/${ROUTER:=bird}/", ":etc/", "not an absolute path"),
+            (":/etc/${ROUTER:=bird}/", ":/run/", "a directory that each node has for itself"),
+            ("${ROUTER:=bird}\n", "${ROUTER}\n", "variable ROUTER has neither a value nor a default"),
+            ("echo $$HOME'", "echo $$HOME", "No closing quotation"),
+            ("net.ipv4.ip_forward: 1", "net.ipv4.ip_forward: [1]", "is not a single value"),
+            ('"b:eth1"', '"c:eth1"', "names an unknown node"),
+            ('"b:eth1"', '"b"', "is not node:interface"),
+            ('"b:eth1"', '"b:lo"', "is not node:interface"),
+            ('"b:eth1"', '"b:an-interface-name-too-long"', "is not node:interface"),
+            ('"b:eth1"', '"a:eth1"', "interface a:eth1 is used twice"),
+            ('"segment:port-b"', '"segment:port-a"', "interface segment:port-a is used twice"),
+            ('"segment:port-b"', '"segment:segment"', "interface segment:segment is used twice"),
+            (', "segment:port-b"]', "]", "a link has two endpoints"),
+        ):
+            with self.subTest(reason):
+                self.refused(old, new, reason)
+
+    def test_ports_of_two_bridges_share_one_namespace(self):
+        text = VALID.replace("segment: {kind: bridge}", "segment: {kind: bridge}\n    other: {kind: bridge}")
+        text = text.replace("segment:port-b", "other:port-a")
+        with self.assertRaisesRegex(topology.TopologyError, "interface other:port-a is used twice"):
+            self.load(text)
+
+
+class FakeNode:
+    """A node whose `ip -json` answers are given."""
+
+    def __init__(self, own, lo=(), routes=()):
+        self.own, self.lo, self.routes = own, list(lo), list(routes)
+
+    def run(self, argv):
+        if "route" in argv:
+            wants_ipv6 = "-6" in argv
+            return json.dumps([route for route in self.routes if (":" in route["dst"]) == wants_ipv6])
+        if "lo" in argv:
+            return json.dumps([{"addr_info": self.lo}])
+        return json.dumps([{"ifname": "eth1", "addr_info": [{"local": address} for address in self.own]},
+                           {"ifname": "lo", "addr_info": self.lo}])
+
+
+def on_lo(address, length):
+    return {"local": address, "prefixlen": length, "scope": "global", "valid_life_time": FOREVER,
+            "preferred_life_time": FOREVER}
+
+
+DATA = {
+    "vips": {"ipv4": ["10.0.0.7"], "ipv6": ["fd00::7"]},
+    "prefixes": {"ipv4": "10.0.0.0/24", "ipv6": "fd00::/64"},
+    "foreign": ["10.0.0.250/32"],
+    "racks": {"rack 1": ["n1", "n2"], "rack 2": ["n3"]},
+    "routes": {
+        "core": {"ipv4": [["1.0.0.1", "a"], ["1.0.0.2", "b"]], "ipv6": [["fd01::1", "a"], ["fd01::2", "b"]]},
+        "tor1": {"ipv4": [["2.0.0.1", "e"], ["2.0.0.2", "e"]], "ipv6": [["fd02::1", "e"], ["fd02::2", "e"]]},
+        "tor2": {"ipv4": [["3.0.0.1", "e"]], "ipv6": [["fd03::1", "e"]]},
+    },
+}
+
+
+def fake_lab():
+    lo = [on_lo("10.0.0.7", 32), on_lo("fd00::7", 128), on_lo("10.0.0.250", 32)]
+    nodes = {"core": FakeNode([]), "tor1": FakeNode(["1.0.0.1", "fd01::1"]), "tor2": FakeNode(["1.0.0.2", "fd01::2"]),
+             "n1": FakeNode(["2.0.0.1", "fd02::1"], lo), "n2": FakeNode(["2.0.0.2", "fd02::2"], lo),
+             "n3": FakeNode(["3.0.0.1", "fd03::1"], lo)}
+    for router, families in DATA["routes"].items():
+        for family, hops in families.items():
+            entries = [{"gateway": gateway, "dev": interface, "weight": 1} for gateway, interface in hops]
+            nodes[router].routes.append({"dst": DATA["vips"][family][0], "nexthops": entries})
+    return SimpleNamespace(nodes=nodes)
+
+
+class ExpectationsTest(unittest.TestCase):
+    def setUp(self):
+        self.lab = fake_lab()
+        self.expect = Expectations(self.lab, DATA)
+
+    def test_a_converged_lab_has_no_differences(self):
+        self.assertEqual(self.expect.routing() + self.expect.addresses(), [])
+
+    def test_a_stopped_node_leaves_its_tor_but_not_the_core(self):
+        self.expect.serving.remove("n2")
+        self.assertEqual(self.expect.next_hops("tor1", "ipv4"), [("2.0.0.1", "e")])
+        self.assertEqual(self.expect.next_hops("core", "ipv4"), [("1.0.0.1", "a"), ("1.0.0.2", "b")])
+        self.assertIn("n2: lo still has 10.0.0.7", self.expect.addresses())
+
+    def test_a_rack_without_a_router_node_leaves_the_core(self):
+        self.expect.serving.remove("n3")
+        self.assertEqual(self.expect.next_hops("tor2", "ipv6"), [])
+        self.assertEqual(self.expect.next_hops("core", "ipv6"), [("fd01::1", "a")])
+
+    def test_unequal_weights_are_a_difference(self):
+        self.lab.nodes["tor1"].routes[0]["nexthops"][0]["weight"] = 2
+        self.assertRegex(self.expect.routing()[0], "tor1: 10.0.0.7 has next hops 2.0.0.1 weight 2 dev e, ")
+
+    def test_a_missing_and_a_stray_route_are_differences(self):
+        self.lab.nodes["tor2"].routes[0]["dst"] = "10.0.0.9"
+        self.assertEqual(self.expect.routing(), ["tor2: 10.0.0.7 has next hops none, expected 3.0.0.1 dev e",
+                                                 "tor2: 10.0.0.9 is still routed to 3.0.0.1 dev e"])
+
+    def test_a_foreign_address_must_stay_as_it_was(self):
+        self.lab.nodes["n1"].lo = [on_lo("10.0.0.7", 32), on_lo("fd00::7", 128)]
+        self.assertRegex(self.expect.addresses()[0], "n1: the foreign address 10.0.0.250/32 on lo is changed or gone")
+
+    def test_the_spread_is_equal_by_rack_then_by_node(self):
+        rows, differences = self.expect.spread({"n1": 24, "n2": 26, "n3": 50})
+        self.assertEqual(differences, [])
+        self.assertEqual([(name, share) for name, _, _, _, share in rows],
+                         [("rack 1", 50), ("n1", 25), ("n2", 25), ("rack 2", 50), ("n3", 50)])
+
+    def test_polarised_hashes_are_a_difference(self):
+        _, differences = self.expect.spread({"n1": 50, "n3": 50})
+        self.assertEqual(differences, ["n1 got 50.0 % of the requests, expected 25 ± 6 %",
+                                       "n2 got 0.0 % of the requests, expected 25 ± 6 %"])
+
+    def test_requests_through_a_stopped_node_are_a_difference(self):
+        self.expect.serving.remove("n2")
+        _, differences = self.expect.spread({"n1": 49, "n2": 1, "n3": 50})
+        self.assertEqual(differences, ["n2 got requests although it serves none"])
+
+
+class KernelTest(unittest.TestCase):
+    def message(self, kind, header, address):
+        attribute = struct.pack("=HH", 4 + len(address), 1) + address
+        return struct.pack("=IHHII", 16 + len(header) + len(attribute), kind, 0, 0, 0) + header + attribute
+
+    def test_changes_are_read_from_a_datagram_of_several_messages(self):
+        in_main = bytes((2, 32, 0, 0, 254, 12, 0, 1, 0, 0, 0, 0))
+        in_local = bytes((2, 32, 0, 0, 255, 2, 254, 2, 0, 0, 0, 0))
+        vip = ip_address("10.0.0.7")
+        data = (self.message(24, in_main, vip.packed) + self.message(24, in_local, vip.packed)
+                + self.message(25, in_main, vip.packed))
+        self.assertEqual(list(kernel._changes(data, "route")), [("new", vip), ("del", vip)])
+
+    def test_address_changes_are_told_from_route_changes(self):
+        vip = ip_address("fd00::7")
+        data = self.message(21, bytes((10, 128, 0, 0, 1, 0, 0, 0)), vip.packed)
+        self.assertEqual(list(kernel._changes(data, "address")), [("del", vip)])
+        self.assertEqual(list(kernel._changes(data, "route")), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes the kernel, one planned step at a time, and says what it holds: addresses on `vips.interface`, and the ownership record.
+//!
+//! Inputs: the [`Step`]s of a plan that are about addresses and the record. Outputs: a [`KernelState`] read afresh, and hints that it is time to read
+//! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again (DESIGN rule 5).
+
+mod address;
+mod hint;
+mod nft;
+mod record;
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use nix::errno::Errno;
+use rtnetlink::Handle;
+
+use self::address::Interface;
+use self::hint::{Hints, Told};
+pub use self::nft::NftError;
+pub use self::record::RecordError;
+use self::record::{Change, Table};
+use crate::observed::{InterfaceState, KernelState};
+use crate::plan::Step;
+
+/// Requests under way at a time; the kernel is the bottleneck, not the number.
+const WINDOW: usize = 64;
+/// How long [`Kernel::changed`] lets a burst go on before it tells of it.
+const SETTLE: Duration = Duration::from_millis(2);
+
+/// The kernel as one instance uses it: one interface, one nft table, in the network namespace of the thread that made this.
+pub struct Kernel {
+    interface: String,
+    handle: Handle,
+    hints: Hints,
+    table: Table,
+}
+
+/// Why the kernel could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// No netlink socket.
+    #[error("cannot open a netlink socket")]
+    Connect(#[source] io::Error),
+    /// The interface could not be asked for.
+    #[error("cannot look up interface {interface}")]
+    Lookup {
+        /// Its name.
+        interface: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// `vips.interface` is not there.
+    #[error("there is no interface {interface}")]
+    NoInterface {
+        /// Its name.
+        interface: String,
+    },
+    /// The addresses could not be read as a whole.
+    #[error("cannot read the node's addresses")]
+    Dump(#[source] io::Error),
+    /// An IPv6 address where IPv6 is off.
+    #[error("cannot add {address}: IPv6 is disabled on {interface} (sysctl net.ipv6.conf.{interface}.disable_ipv6)")]
+    Ipv6Disabled {
+        /// The address.
+        address: IpAddr,
+        /// The interface.
+        interface: String,
+    },
+    /// An address was not added.
+    #[error("cannot add {address} to {interface}")]
+    Add {
+        /// The address.
+        address: IpAddr,
+        /// The interface.
+        interface: String,
+        /// What the kernel says.
+        #[source]
+        source: io::Error,
+    },
+    /// An address was not removed.
+    #[error("cannot remove {address} from {interface}")]
+    Remove {
+        /// The address.
+        address: IpAddr,
+        /// The interface.
+        interface: String,
+        /// What the kernel says.
+        #[source]
+        source: io::Error,
+    },
+    /// The record could not be read or changed.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A step about something else than addresses and the record.
+    #[error("not a step for the kernel")]
+    NotForKernel,
+}
+
+impl Kernel {
+    /// Connects, and reads the ownership record. Needs a Tokio runtime with I/O and time, and the right CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    /// There is no netlink, `nft` cannot be used, the instance's name cannot name a table, or the record tells of another interface.
+    pub async fn new(interface: &str, instance: &str) -> Result<Self, KernelError> {
+        let handle = address::connect().map_err(KernelError::Connect)?;
+        let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
+        let table = Table::open(instance, interface).await?;
+        Ok(Self { interface: interface.to_owned(), handle, hints, table })
+    }
+
+    /// Reads addresses and record. A record that cannot be read again stands as it was last known, with a warning in the log.
+    ///
+    /// # Errors
+    /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
+    pub async fn observe(&mut self) -> Result<KernelState, KernelError> {
+        let Told { record, .. } = self.hints.drain(self.table.processes());
+        self.table.forget_processes();
+        if record {
+            self.table.suspect();
+        }
+        let found = self.find_interface().await;
+        let interface = found.map_err(|source| KernelError::Lookup { interface: self.interface.clone(), source })?;
+        self.hints.index = interface.map(|interface| interface.index);
+        let addresses = address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?;
+        if let Err(error) = self.table.refresh().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the ownership record; what was last known of it stands");
+        }
+        Ok(KernelState {
+            interface: interface
+                .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
+            addresses: addresses.here,
+            elsewhere: addresses.elsewhere,
+            address_protocols: addresses.protocols,
+            record: self.table.known().clone(),
+        })
+    }
+
+    /// Like [`Kernel::observe`], and reads the record even where nothing hints at a change of it.
+    ///
+    /// # Errors
+    /// As of [`Kernel::observe`].
+    pub async fn observe_fresh(&mut self) -> Result<KernelState, KernelError> {
+        self.table.suspect();
+        self.observe().await
+    }
+
+    /// Carries out one step.
+    ///
+    /// # Errors
+    /// The step was not carried out, or is not one about addresses or the record.
+    pub async fn execute(&mut self, step: &Step) -> Result<(), KernelError> {
+        self.execute_all(std::slice::from_ref(step)).await.pop().unwrap_or(Ok(()))
+    }
+
+    /// Carries out steps of one plan, which depend on nothing of each other, and gives the result of each in their order. Many addresses are under
+    /// way at a time.
+    pub async fn execute_all(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
+        let mut results = Vec::with_capacity(steps.len());
+        for chunk in steps.chunk_by(|one, next| is_address_step(one) && is_address_step(next)) {
+            match chunk {
+                [step] if !is_address_step(step) => results.push(self.execute_on_record(step).await),
+                _ => results.append(&mut self.execute_on_addresses(chunk).await),
+            }
+        }
+        results
+    }
+
+    /// Resolves when the kernel hints that something changed since the last [`Kernel::observe`], once for a burst. Changes of the record by this
+    /// instance are no news. Cancel safe.
+    pub async fn changed(&mut self) {
+        self.hints.told(self.table.processes()).await;
+        tokio::time::sleep(SETTLE).await;
+        self.hints.collect(self.table.processes());
+    }
+
+    async fn execute_on_record(&mut self, step: &Step) -> Result<(), KernelError> {
+        match step {
+            Step::RecordPending(addresses) => self.table.change(Change::Pending(addresses)).await?,
+            Step::RecordConfirmed(addresses) => self.table.change(Change::Confirmed(addresses)).await?,
+            Step::RecordRemoved(addresses) => self.table.change(Change::Removed(addresses)).await?,
+            Step::DropRecord => self.table.remove().await?,
+            _ => return Err(KernelError::NotForKernel),
+        }
+        Ok(())
+    }
+
+    async fn execute_on_addresses(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
+        let found = self.find_interface().await.and_then(|found| found.ok_or_else(|| io::Error::from(Errno::ENODEV)));
+        let handle = &self.handle;
+        let outcomes: Vec<io::Result<()>> = match found {
+            Ok(interface) => {
+                let requests: Vec<_> = steps.iter().map(|step| request(handle, interface, step)).collect();
+                stream::iter(requests).buffered(WINDOW).collect().await
+            }
+            Err(error) => steps.iter().map(|_| Err(same(&error))).collect(),
+        };
+        steps.iter().zip(outcomes).map(|(step, outcome)| judge(step, &self.interface, outcome)).collect()
+    }
+
+    /// By name, each time: it may have been made again or renamed. A connection that broke is opened again here, where every use of it begins.
+    async fn find_interface(&mut self) -> io::Result<Option<Interface>> {
+        match address::find_interface(&self.handle, &self.interface).await {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                self.handle = address::connect()?;
+                address::find_interface(&self.handle, &self.interface).await
+            }
+            found => found,
+        }
+    }
+}
+
+const fn is_address_step(step: &Step) -> bool {
+    matches!(step, Step::AddAddress(_) | Step::RemoveAddress(_))
+}
+
+async fn request(handle: &Handle, interface: Interface, step: &Step) -> io::Result<()> {
+    match step {
+        Step::AddAddress(address) => address::add(handle, interface.index, *address).await,
+        Step::RemoveAddress(address) => address::remove(handle, interface.index, *address).await,
+        _ => Ok(()),
+    }
+}
+
+/// What the kernel's answer means for the step.
+fn judge(step: &Step, interface: &str, outcome: io::Result<()>) -> Result<(), KernelError> {
+    let Err(source) = outcome else { return Ok(()) };
+    let errno = source.raw_os_error().map(Errno::from_raw);
+    let interface = interface.to_owned();
+    match (step, errno) {
+        (Step::AddAddress(_), Some(Errno::EEXIST)) => Ok(()),
+        (Step::AddAddress(_), Some(Errno::ENODEV)) => Err(KernelError::NoInterface { interface }),
+        (Step::AddAddress(address @ IpAddr::V6(_)), Some(Errno::EACCES)) => Err(KernelError::Ipv6Disabled { address: *address, interface }),
+        (Step::AddAddress(address), _) => Err(KernelError::Add { address: *address, interface, source }),
+        // ENXIO: the interface has no IPv6 at all.
+        (Step::RemoveAddress(_), Some(Errno::EADDRNOTAVAIL | Errno::ENODEV | Errno::ENXIO)) => Ok(()),
+        (Step::RemoveAddress(address), _) => Err(KernelError::Remove { address: *address, interface, source }),
+        _ => Err(KernelError::NotForKernel),
+    }
+}
+
+/// An error that befell several steps, once more.
+fn same(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The doors of the daemon: the status for `vipherald show` on a Unix socket, metrics and probes over HTTP. All of them only read.
+//!
+//! Inputs: a [`StatusReader`], the [`Metrics`] and the [`Pulse`] of the reconcile loop. Outputs: JSON, the text of Prometheus, and status codes.
+//!
+//! Invariant: one process for each state directory. The directory is locked as long as the socket is served, and the lock ends with the process.
+
+mod client;
+mod pulse;
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use serde::Serialize;
+use tokio::net::{TcpListener, UnixListener};
+use tracing::error;
+
+use crate::status::{NodeStatus, Phase, StatusReader};
+use crate::telemetry::{Metrics, chain};
+
+pub use client::{ClientError, fetch};
+pub use pulse::Pulse;
+
+/// The socket's name in the state directory.
+pub const SOCKET: &str = "admin.sock";
+
+/// Why a door cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// The state directory cannot be made or locked.
+    #[error("cannot use the state directory {}", path.display())]
+    StateDir {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// A process has the state directory.
+    #[error("another vipherald of instance {instance} runs on this node: it holds {}", path.display())]
+    Running {
+        /// Ours, and its.
+        instance: String,
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The socket cannot be bound.
+    #[error("cannot listen on {}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The address cannot be bound.
+    #[error("cannot listen on http.address {address}")]
+    Http {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The Unix socket, bound, and the lock on its directory. It goes when this is dropped.
+#[derive(Debug)]
+pub struct AdminSocket {
+    listener: UnixListener,
+    path: SocketPath,
+    _lock: Flock<File>,
+}
+
+/// Unlinks the socket at its end.
+#[derive(Debug)]
+struct SocketPath(PathBuf);
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        // A socket that stays behind is replaced by the next process.
+        fs::remove_file(&self.0).ok();
+    }
+}
+
+impl AdminSocket {
+    /// Makes and locks the state directory, and binds the socket in it. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// Another process has the directory, or the system refuses.
+    pub fn bind(state_dir: &Path, instance: &str) -> Result<Self, AdminError> {
+        let unusable = |source| AdminError::StateDir { path: state_dir.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(unusable)?;
+        let directory = File::open(state_dir).map_err(unusable)?;
+        let lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+            Errno::EWOULDBLOCK => AdminError::Running { instance: instance.to_owned(), path: state_dir.to_owned() },
+            errno => unusable(errno.into()),
+        })?;
+        let path = state_dir.join(SOCKET);
+        let listener = bind_private(&path).map_err(|source| AdminError::Socket { path: path.clone(), source })?;
+        Ok(Self { listener, path: SocketPath(path), _lock: lock })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path.0
+    }
+
+    /// Answers `GET /state` until the future is dropped.
+    ///
+    /// # Errors
+    /// The listener fails.
+    pub async fn serve(self, status: StatusReader) -> io::Result<()> {
+        let router = Router::new().route("/state", get(async |State(status): State<StatusReader>| Json(NodeStatus::clone(&status.read()))));
+        axum::serve(self.listener, router.with_state(status)).await
+    }
+}
+
+/// Nobody but our user can connect, not even before the mode is set: the socket gets its name afterwards, in place of one left by a crash.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let unnamed = path.with_extension("new");
+    match fs::remove_file(&unnamed) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&unnamed)?;
+    fs::set_permissions(&unnamed, Permissions::from_mode(0o600))?;
+    fs::rename(&unnamed, path)?;
+    Ok(listener)
+}
+
+/// Metrics and probes.
+#[derive(Clone, Debug)]
+pub struct Http {
+    /// Read at each scrape.
+    pub metrics: Metrics,
+    /// Read at each probe.
+    pub status: StatusReader,
+    /// Whether the daemon lives.
+    pub pulse: Pulse,
+}
+
+impl Http {
+    /// Listens on `http.address`. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub async fn bind(address: SocketAddr) -> Result<TcpListener, AdminError> {
+        TcpListener::bind(address).await.map_err(|source| AdminError::Http { address, source })
+    }
+
+    /// Answers `GET` of `/metrics`, `/healthz` and `/readyz` until the future is dropped.
+    ///
+    /// # Errors
+    /// The listener fails.
+    pub async fn serve(self, listener: TcpListener) -> io::Result<()> {
+        let router = Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).route("/readyz", get(readyz));
+        axum::serve(listener, router.with_state(self)).await
+    }
+}
+
+async fn metrics(State(http): State<Http>) -> Response {
+    match http.metrics.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Err(error) => {
+            error!(error = %chain(&error), "the metrics cannot be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+async fn healthz(State(http): State<Http>) -> Response {
+    verdict(http.pulse.health(), "the reconcile loop and the speaker are alive")
+}
+
+async fn readyz(State(http): State<Http>) -> Response {
+    verdict(readiness(&http.status.read()), "the first plan is carried out")
+}
+
+/// Whether this node takes part in serving.
+fn readiness(status: &NodeStatus) -> Result<(), String> {
+    match status.lifecycle {
+        None => Err(format!("what is wanted is not known yet: {}", status.source.message)),
+        Some(Phase::Draining) => Err("the node is leaving".to_owned()),
+        Some(Phase::Serving) if status.speaker.started => Ok(()),
+        Some(Phase::Serving) => Err("the first plan is not carried out yet".to_owned()),
+    }
+}
+
+/// The body of a probe.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    ok: bool,
+    message: String,
+}
+
+fn verdict(result: Result<(), String>, good: &str) -> Response {
+    let (code, ok, message) = match result {
+        Ok(()) => (StatusCode::OK, true, good.to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, false, reason),
+    };
+    (code, Json(Verdict { ok, message })).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line: verbs, exit codes, and every line that is printed outside the log.
+//!
+//! Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers. Errors are one line each on standard error, `vipherald: WHAT: CAUSE`.
+
+mod show;
+mod table;
+
+use std::error::Error;
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{self, Config, ConfigErrors};
+use crate::reconcile::{self, RunOptions};
+use crate::telemetry::{Logging, chain};
+
+/// Puts VIPs on this node, keeps them served, and announces them by BGP while they are.
+#[derive(Debug, Parser)]
+#[command(name = "vipherald", version, max_term_width = 120, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run the daemon; SIGTERM drains the node, SIGHUP reads the configuration again
+    Run(Intent),
+    /// Print what a daemon that starts now would do, and change nothing
+    Plan(Intent),
+    /// Show what the daemon on this node says
+    Show(Show),
+    /// Work with the configuration file
+    #[command(subcommand)]
+    Config(ConfigVerb),
+}
+
+#[derive(Args, Debug)]
+struct Intent {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The directory with the Kubernetes objects as YAML files; it is followed
+    #[arg(long, value_name = "DIR")]
+    manifests: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct Show {
+    /// What to show
+    noun: Noun,
+    /// The form of the output [default: a table]
+    #[arg(short, long, value_name = "FORM")]
+    output: Option<Output>,
+    /// The admin socket of the daemon
+    #[arg(long, value_name = "PATH", conflicts_with = "instance")]
+    socket: Option<PathBuf>,
+    /// The instance whose socket is in its default place
+    #[arg(long, value_name = "NAME", default_value = "vipherald")]
+    instance: String,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Noun {
+    /// Every VIP: where it stands and why
+    Vips,
+    /// The BGP neighbours
+    Peers,
+    /// What each peer was told
+    Routes,
+    /// Objects and files that take no part, and why
+    Rejections,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Output {
+    /// JSON, camelCase, times as of RFC 3339
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// A table with all columns
+    Wide,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigVerb {
+    /// Say whether a configuration file is good, and if not, all that is wrong with it
+    Check {
+        /// The configuration file
+        file: PathBuf,
+    },
+}
+
+/// Why a command did not do what it was to do.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// One line for each mistake.
+    #[error("config")]
+    Config(#[source] ConfigErrors),
+    #[error("{verb}")]
+    Verb {
+        verb: &'static str,
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+    #[error("show")]
+    Daemon(#[source] crate::admin::ClientError),
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+}
+
+impl Failure {
+    fn verb(verb: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Verb { verb, source: source.into() }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Verb { .. } | Self::Output(_) => 1,
+            Self::Daemon(_) => 3,
+        }
+    }
+
+    /// One line each, without `vipherald: `.
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Config(errors @ ConfigErrors::Invalid { .. }) => {
+                errors.to_string().lines().map(|line| format!("{self}: {line}")).collect()
+            }
+            other => vec![chain(other).replace('\n', " ")],
+        }
+    }
+}
+
+/// Does what the command line says.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Who has closed the pipe has read enough.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            complain(&failure.lines());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.verb {
+        Verb::Run(intent) => daemon(intent),
+        Verb::Plan(intent) => {
+            let config = load(&intent.config)?;
+            let text = block_on("plan", reconcile::dry_run(config, intent.manifests))?.map_err(|error| Failure::verb("plan", error))?;
+            print(&text)
+        }
+        Verb::Show(show) => show::show(&show),
+        Verb::Config(ConfigVerb::Check { file }) => {
+            load(&file)?;
+            print(&format!("{}: good\n", file.display()))
+        }
+    }
+}
+
+fn daemon(intent: Intent) -> Result<(), Failure> {
+    let config = load(&intent.config)?;
+    let logging = Logging::init(&config.log).map_err(|error| Failure::verb("run", error))?;
+    let options =
+        RunOptions { config_file: intent.config, config, environment: config::process_environment(), manifests: intent.manifests, logging };
+    block_on("run", reconcile::run(options))?.map_err(|error| Failure::verb("run", error))
+}
+
+fn load(file: &std::path::Path) -> Result<Config, Failure> {
+    config::load(file, &config::process_environment()).map_err(Failure::Config)
+}
+
+fn block_on<F: Future>(verb: &'static str, future: F) -> Result<F::Output, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(|error| Failure::verb(verb, error))?.block_on(future))
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(Failure::Output)
+}
+
+/// To standard error; if nobody reads that either, nothing is left to be done.
+fn complain(lines: &[String]) {
+    let text: String = lines.iter().map(|line| format!("vipherald: {line}\n")).collect();
+    io::stderr().lock().write_all(text.as_bytes()).ok();
+}

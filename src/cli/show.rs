@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `vipherald show`: the status of the daemon as a table, JSON or YAML.
+//!
+//! Whatever is asked for, what keeps the node from doing what its files say is told beside it on standard error.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::table::table;
+use super::{Failure, Noun, Output, Show, block_on, complain, print};
+use crate::admin::{self, SOCKET};
+use crate::desired::{Rejection, Subject};
+use crate::status::{LastError, NodeStatus, PeerStatus, RouteState, RouteStatus, SourceState, Time, VipStatus};
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn show(show: &Show) -> Result<(), Failure> {
+    let default = || Path::new("/run/vipherald").join(&show.instance).join(SOCKET);
+    let socket: PathBuf = show.socket.clone().unwrap_or_else(default);
+    let status = block_on("show", admin::fetch(&socket, PATIENCE))?.map_err(Failure::Daemon)?;
+    complain(&warnings(&status, show.noun));
+    print(&render(&status, show.noun, show.output)?)
+}
+
+/// What a person should know before believing the rest.
+fn warnings(status: &NodeStatus, noun: Noun) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(error) = &status.config.error {
+        warnings.extend(error.lines().map(|line| format!("config: refused, the one before stays in force: {line}")));
+    }
+    if !status.config.waiting_for_restart.is_empty() {
+        warnings.push(format!("config: a restart is needed for {}", status.config.waiting_for_restart.join(", ")));
+    }
+    if status.source.state != SourceState::Complete {
+        warnings.push(format!("source: {:?}: {}", status.source.state, status.source.message));
+    }
+    for failure in &status.failures {
+        warnings.push(format!("{}: failed {} times: {}", failure.step, failure.count, failure.error));
+    }
+    for address in &status.unclaimed {
+        warnings.push(format!("{}: {address} looks like ours and nothing proves it: kept", status.identity.interface));
+    }
+    if noun != Noun::Rejections && !status.rejections.is_empty() {
+        warnings.push(format!("{} rejections: see 'vipherald show rejections'", status.rejections.len()));
+    }
+    warnings
+}
+
+fn render(status: &NodeStatus, noun: Noun, output: Option<Output>) -> Result<String, Failure> {
+    let wide = output == Some(Output::Wide);
+    match (noun, output) {
+        (Noun::Vips, None | Some(Output::Wide)) => Ok(vips(status, wide)),
+        (Noun::Peers, None | Some(Output::Wide)) => Ok(peers(status, wide)),
+        (Noun::Routes, None | Some(Output::Wide)) => Ok(routes(status)),
+        (Noun::Rejections, None | Some(Output::Wide)) => Ok(rejections(&status.rejections)),
+        (_, Some(form)) => Document::new(status, noun).write(form),
+    }
+}
+
+/// What JSON and YAML hold: whose it is, and the part of the status that the noun is about.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'a> {
+    api_version: &'a str,
+    instance: &'a str,
+    node: &'a str,
+    observed_at: Time,
+    #[serde(flatten)]
+    content: Content<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Vips { vips: &'a [VipStatus], unclaimed: &'a [IpAddr], rejections: &'a [Rejection] },
+    Peers { peers: &'a [PeerStatus] },
+    Routes { routes: Vec<PeerRoute<'a>> },
+    Rejections { rejections: &'a [Rejection] },
+}
+
+/// A route and whom it is about.
+#[derive(Serialize)]
+struct PeerRoute<'a> {
+    peer: &'a str,
+    #[serde(flatten)]
+    route: &'a RouteStatus,
+}
+
+impl<'a> Document<'a> {
+    fn new(status: &'a NodeStatus, noun: Noun) -> Self {
+        let NodeStatus { vips, unclaimed, rejections, peers, .. } = status;
+        let content = match noun {
+            Noun::Vips => Content::Vips { vips, unclaimed, rejections },
+            Noun::Peers => Content::Peers { peers },
+            Noun::Routes => Content::Routes { routes: peer_routes(status) },
+            Noun::Rejections => Content::Rejections { rejections },
+        };
+        let (instance, node) = (&status.identity.instance, &status.identity.node);
+        Self { api_version: &status.api_version, instance, node, observed_at: status.observed_at, content }
+    }
+
+    fn write(&self, form: Output) -> Result<String, Failure> {
+        match form {
+            Output::Yaml => serde_saphyr::to_string(self).map_err(|error| Failure::verb("show", error)),
+            Output::Json | Output::Wide => {
+                serde_json::to_string_pretty(self).map(|text| text + "\n").map_err(|error| Failure::verb("show", error))
+            }
+        }
+    }
+}
+
+/// All routes, those of one prefix together.
+fn peer_routes(status: &NodeStatus) -> Vec<PeerRoute<'_>> {
+    let mut routes: Vec<PeerRoute<'_>> = Vec::new();
+    for peer in &status.peers {
+        routes.extend(peer.routes.iter().map(|route| PeerRoute { peer: &peer.name, route }));
+    }
+    let address = |route: &PeerRoute<'_>| route.route.prefix.split('/').next().and_then(|address| address.parse::<IpAddr>().ok());
+    routes.sort_by_cached_key(address);
+    routes
+}
+
+fn vips(status: &NodeStatus, wide: bool) -> String {
+    let mut rows: Vec<(IpAddr, Vec<String>)> = status.vips.iter().map(|vip| (vip.address, vip_row(vip))).collect();
+    rows.extend(status.rejections.iter().filter_map(rejected_vip_row));
+    rows.sort_by_key(|(address, _)| *address);
+    let mut headings = vec!["VIP", "STATE", "REASON", "OWNER", "ADDRESS", "SINCE"];
+    if wide {
+        headings.extend(["PEERS", "MESSAGE"]);
+    }
+    table(&headings, &rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>())
+}
+
+fn vip_row(vip: &VipStatus) -> Vec<String> {
+    let owners: Vec<String> = vip.owners.iter().map(ToString::to_string).collect();
+    vec![
+        vip.address.to_string(),
+        vip.state.as_str().to_owned(),
+        vip.reason.clone(),
+        owners.join(", "),
+        vip.placement.map(|placement| format!("{placement:?}")).unwrap_or_default(),
+        vip.since.to_string(),
+        vip.peers.join(","),
+        vip.message.clone(),
+    ]
+}
+
+/// A VIP that somebody asks for in vain belongs into the list of VIPs.
+fn rejected_vip_row(rejection: &Rejection) -> Option<(IpAddr, Vec<String>)> {
+    let Subject::Object { object, vip: Some(vip) } = &rejection.subject else { return None };
+    let empty = String::new;
+    let (state, reason) = ("Rejected".to_owned(), format!("{:?}", rejection.reason));
+    Some((*vip, vec![vip.to_string(), state, reason, object.to_string(), empty(), empty(), empty(), rejection.message.clone()]))
+}
+
+fn peers(status: &NodeStatus, wide: bool) -> String {
+    let mut headings = vec!["NAME", "ADDRESS", "ASN", "STATE", "UPTIME", "HOLD", "FAMILIES", "ADVERTISED"];
+    if wide {
+        headings.extend(["LOCAL ADDRESS", "SESSIONS", "SINCE"]);
+    }
+    headings.push("LAST ERROR");
+    let row = |peer: &PeerStatus| {
+        let advertised = peer.routes.iter().filter(|route| route.state == RouteState::Advertised).count();
+        let mut row = vec![
+            peer.name.clone(),
+            peer.address.to_string(),
+            peer.asn.to_string(),
+            peer.state.clone(),
+            peer.established_since.map(|since| age(since, status.observed_at)).unwrap_or_default(),
+            peer.hold_seconds.map(|seconds| format!("{seconds}s")).unwrap_or_default(),
+            peer.families.join(","),
+            advertised.to_string(),
+        ];
+        if wide {
+            let local = peer.local_address.map(|address| address.to_string()).unwrap_or_default();
+            row.extend([local, peer.established_count.to_string(), peer.since.to_string()]);
+        }
+        row.push(peer.last_error.as_ref().map(|error| last_error(error, wide)).unwrap_or_default());
+        row
+    };
+    table(&headings, &status.peers.iter().map(row).collect::<Vec<_>>())
+}
+
+fn last_error(error: &LastError, wide: bool) -> String {
+    if wide { format!("{} ({} times in a row, last at {})", error.reason, error.count, error.at) } else { error.reason.clone() }
+}
+
+fn routes(status: &NodeStatus) -> String {
+    let row = |PeerRoute { peer, route }: PeerRoute<'_>| {
+        let next_hop = match route.state {
+            RouteState::Advertised => route.next_hop.map_or_else(|| "self".to_owned(), |address| address.to_string()),
+            RouteState::Withdrawing | RouteState::Withheld => String::new(),
+        };
+        vec![route.prefix.clone(), peer.to_owned(), next_hop, format!("{:?}", route.state), route.message.clone().unwrap_or_default()]
+    };
+    table(&["PREFIX", "PEER", "NEXT HOP", "STATE", "REASON"], &peer_routes(status).into_iter().map(row).collect::<Vec<_>>())
+}
+
+fn rejections(rejections: &[Rejection]) -> String {
+    let row = |rejection: &Rejection| {
+        let (subject, vip) = match &rejection.subject {
+            Subject::Object { object, vip } => (object.to_string(), *vip),
+            Subject::File { file, document: Some(document) } => (format!("file {file}, document {document}"), None),
+            Subject::File { file, document: None } => (format!("file {file}"), None),
+        };
+        vec![subject, vip.map(|vip| vip.to_string()).unwrap_or_default(), format!("{:?}", rejection.reason), rejection.message.clone()]
+    };
+    table(&["OBJECT", "VIP", "REASON", "MESSAGE"], &rejections.iter().map(row).collect::<Vec<_>>())
+}
+
+/// The two largest units of a time.
+fn age(since: Time, now: Time) -> String {
+    let seconds = now.seconds().saturating_sub(since.seconds());
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{minutes}m{}s", seconds % 60),
+        3600..86_400 => format!("{hours}h{}m", minutes % 60),
+        _ => format!("{days}d{}h", hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::Node;
+
+    #[test]
+    fn tables() {
+        let status = Node::eventful().status(None);
+        let mut all = String::new();
+        for noun in [Noun::Vips, Noun::Peers, Noun::Routes, Noun::Rejections] {
+            for output in [None, Some(Output::Wide)] {
+                all.push_str(&format!("{noun:?} {output:?}\n{}\n", render(&status, noun, output).unwrap()));
+            }
+        }
+        all.push_str(&warnings(&status, Noun::Vips).join("\n"));
+        insta::assert_snapshot!(all);
+    }
+
+    #[test]
+    fn json_and_yaml_hold_the_same() {
+        let status = Node::eventful().status(None);
+        for noun in [Noun::Vips, Noun::Peers, Noun::Routes, Noun::Rejections] {
+            let json: serde_json::Value = serde_json::from_str(&render(&status, noun, Some(Output::Json)).unwrap()).unwrap();
+            let yaml: serde_json::Value = serde_saphyr::from_str(&render(&status, noun, Some(Output::Yaml)).unwrap()).unwrap();
+            assert_eq!(json, yaml);
+            assert_eq!((&json["apiVersion"], &json["observedAt"]), (&"vipherald.io/v1alpha1".into(), &"2026-11-28T00:01:00Z".into()));
+        }
+        insta::assert_snapshot!(render(&status, Noun::Routes, Some(Output::Yaml)).unwrap());
+    }
+
+    #[test]
+    fn ages() {
+        let at = |seconds| Time::from(std::time::UNIX_EPOCH + Duration::from_secs(seconds));
+        let ages = [0, 59, 60, 3599, 3600, 86_399, 86_400, 1_000_000].map(|seconds| age(at(0), at(seconds)));
+        assert_eq!(ages, ["0s", "59s", "1m0s", "59m59s", "1h0m", "23h59m", "1d0h", "11d13h"]);
+        assert_eq!(age(at(9), at(0)), "0s");
+    }
+}

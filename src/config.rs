@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The node configuration: YAML to typed values, once.
+//!
+//! Input: the text of one file, with `${NAME}` taken from the environment. Output: a [`Config`] in which every field is valid, or [`ConfigErrors`]:
+//! all mistakes, each with file, line, key, what was expected and, for an unknown key, the nearest valid one. [`follow()`] keeps reading the file
+//! while the daemon runs; a reload that fails leaves the old configuration in force. `docs/configuration.md` is the reference of all [`KEYS`].
+
+mod change;
+mod follow;
+mod keys;
+mod kinds;
+mod parse;
+mod read;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bgp::Prefix;
+
+use crate::desired::{DesiredBgp, DrainTimes};
+
+pub use change::{Change, changes};
+pub use follow::{FollowError, InForce, follow};
+pub use keys::{Effect, KEYS, Key};
+
+/// More than any configuration needs; keeps a wrong path from filling the memory.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// Reads and checks the configuration file at `path`.
+///
+/// # Errors
+/// The file cannot be read, or is not a valid configuration; then all its mistakes are returned.
+pub fn load(path: &Path, environment: &Environment) -> Result<Config, ConfigErrors> {
+    let text = read_file(path).map_err(|source| ConfigErrors::Unreadable { file: path.to_owned(), source })?;
+    parse::parse(&text, environment).map_err(|errors| ConfigErrors::Invalid { file: path.to_owned(), errors })
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_FILE {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {LARGEST_FILE} octets")));
+    }
+    Ok(text)
+}
+
+/// The variables of this process. Where `NODE_NAME` is not among them, the name of the host stands in for it.
+#[must_use]
+pub fn process_environment() -> Environment {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut environment: Environment = std::env::vars_os().filter_map(text).collect();
+    if !environment.contains_key("NODE_NAME")
+        && let Ok(hostname) = std::fs::read_to_string("/proc/sys/kernel/hostname")
+    {
+        environment.insert("NODE_NAME".to_owned(), hostname.trim_end().to_lowercase());
+    }
+    environment
+}
+
+/// Why there is no configuration to be had from a file.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigErrors {
+    /// It cannot be read at all.
+    #[error("{}: cannot be read", file.display())]
+    Unreadable {
+        /// As it was named.
+        file: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// It holds mistakes. Prints one a line.
+    #[error("{}", lines(file, errors))]
+    Invalid {
+        /// As it was named.
+        file: PathBuf,
+        /// All of them, in the order of their places.
+        errors: Vec<ConfigError>,
+    },
+}
+
+fn lines(file: &Path, errors: &[ConfigError]) -> String {
+    let line = |error: &ConfigError| match error.place {
+        Some(place) => format!("{}:{place}: {error}", file.display()),
+        None => format!("{}: {error}", file.display()),
+    };
+    errors.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// One mistake.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ConfigError {
+    /// Where, if it has a place.
+    pub place: Option<Place>,
+    /// The key, from the top; empty where it is about no key.
+    pub key: String,
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.key.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.key, self.message) }
+    }
+}
+
+/// A place in a file. Prints as `LINE:COLUMN`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Place {
+    /// Counted from 1.
+    pub line: u64,
+    /// In characters, counted from 1.
+    pub column: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// The configuration of one instance on one node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Config {
+    /// Names the nft table and the state directory; 1 to 63 of `[a-z0-9-]`.
+    pub instance: String,
+    /// This node's name in Kubernetes.
+    pub node_name: String,
+    /// Where VIPs go and which are allowed.
+    pub vips: Vips,
+    /// Who balances.
+    pub dataplane: Dataplane,
+    /// Speaker and neighbours.
+    pub bgp: DesiredBgp,
+    /// Times of the way out.
+    pub drain: DrainTimes,
+    /// How long a start waits for a complete source before it takes the last good intent from the state directory.
+    pub startup_patience: Duration,
+    /// Disposable state, and the admin socket (`admin.sock`).
+    pub state_dir: PathBuf,
+    /// Where metrics and probes are served.
+    pub http_address: SocketAddr,
+    /// Logging.
+    pub log: Log,
+}
+
+/// `vips:`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Vips {
+    /// The interface that carries them, `lo` by default.
+    pub interface: String,
+    /// The allowed prefixes, each with the namespaces that may use it (empty: all). `None` where the key is absent: everything that is not reserved.
+    pub allow: Option<Vec<Allowed>>,
+    /// `withoutEndpoints`.
+    pub without_endpoints: WithoutEndpoints,
+}
+
+/// One entry of `vips.allow`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Allowed {
+    /// VIPs inside it are allowed.
+    pub prefix: Prefix,
+    /// Which namespaces may use it; empty means all.
+    pub namespaces: Vec<String>,
+}
+
+/// `vips.withoutEndpoints`: what to do with a VIP that nobody stands behind.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum WithoutEndpoints {
+    /// Withdraw it and take it off the interface, so that the node's own clients follow the fabric too.
+    #[default]
+    Withdraw,
+    /// Keep announcing it, visibly.
+    Announce,
+}
+
+/// `dataplane.type`. More values appear with what they do.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Dataplane {
+    /// kube-proxy, or another program, balances Services; addresses are placed and announced only.
+    #[default]
+    KubeProxy,
+}
+
+/// `log:`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Log {
+    /// A filter of tracing-subscriber, `info` by default.
+    pub level: String,
+    /// `json` by default.
+    pub format: LogFormat,
+}
+
+/// `log.format`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    #[default]
+    Json,
+    /// For a person at a terminal.
+    Text,
+}
+
+/// Variables that `${NAME}` may refer to.
+pub type Environment = BTreeMap<String, String>;

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Follows the configuration file while the daemon runs.
+//!
+//! Input: the file, the directories it and its symbolic links stand in (a ConfigMap is replaced by swapping a link), SIGHUP. Output: what is
+//! [`InForce`]. Notifications are hints: whatever they say, the whole file is read again, and once in a while without any. A file that cannot be
+//! read or holds a mistake changes nothing but the report.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use super::change::succeed;
+use super::{Config, Environment, changes, load};
+
+/// From the first hint to reading: writers that are no single rename are given time to finish.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Between two readings without any hint.
+const RESYNC: Duration = Duration::from_secs(30);
+
+/// Longer chains of symbolic links are taken for a loop, as the kernel does (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// What counts, and what the file says otherwise.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct InForce {
+    /// The configuration that is in force.
+    pub config: Arc<Config>,
+    /// When it came into force.
+    pub since: SystemTime,
+    /// Why the file as it is now is not; it is a valid one where this is `None`.
+    pub fault: Option<String>,
+    /// Keys of which the file has another value that is in force after a restart only.
+    pub waiting: Vec<String>,
+}
+
+/// The file cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// inotify gives no instance or no watch: mostly a limit of the system.
+    #[error("cannot watch {}", path.display())]
+    Watch {
+        /// The directory, or the file at the start.
+        path: PathBuf,
+        /// What inotify says.
+        #[source]
+        source: notify::Error,
+    },
+    /// SIGHUP cannot be received.
+    #[error("cannot receive SIGHUP")]
+    Signal(#[source] io::Error),
+}
+
+/// Follows the file from which `config` was [`load`]ed until the receiver is dropped. Needs a tokio runtime with time and signals.
+///
+/// # Errors
+/// Nothing can be watched, or SIGHUP not be received.
+pub fn follow(path: &Path, environment: Environment, config: Config) -> Result<watch::Receiver<Arc<InForce>>, FollowError> {
+    let start = InForce { config: Arc::new(config), since: SystemTime::now(), fault: None, waiting: Vec::new() };
+    let (sender, receiver) = watch::channel(Arc::new(start));
+    let mut watches = Watches::new(path)?;
+    watches.renew(path)?;
+    let hangup = signal(SignalKind::hangup()).map_err(FollowError::Signal)?;
+    tokio::spawn(run(path.to_owned(), environment, watches, hangup, sender));
+    Ok(receiver)
+}
+
+async fn run(path: PathBuf, environment: Environment, mut watches: Watches, mut hangup: Signal, sender: watch::Sender<Arc<InForce>>) {
+    loop {
+        tokio::select! {
+            () = watches.hint.notified() => sleep(SETTLE).await,
+            _ = hangup.recv() => {}
+            () = sleep(RESYNC) => {}
+            () = sender.closed() => return,
+        }
+        if let Err(error) = watches.renew(&path) {
+            warn!(error = %error, "changes of the configuration file are found late");
+        }
+        let (file, variables) = (path.clone(), environment.clone());
+        match tokio::task::spawn_blocking(move || load(&file, &variables)).await {
+            Ok(read) => publish(&sender, read.map_err(|errors| crate::telemetry::chain(&errors))),
+            Err(error) => error!(error = %error, "the reading of the configuration file ended"),
+        }
+    }
+}
+
+/// Publishes and logs what is new, and nothing where nothing is.
+fn publish(sender: &watch::Sender<Arc<InForce>>, read: Result<Config, String>) {
+    let old = Arc::clone(&sender.borrow());
+    let new = next(&old, read, SystemTime::now());
+    if new == *old {
+        return;
+    }
+    match &new.fault {
+        Some(fault) => error!(error = %fault, "the configuration file is refused; the one before stays in force"),
+        None => {
+            let keys: Vec<String> = changes(&old.config, &new.config).into_iter().map(|change| change.key).collect();
+            info!(changed = %keys.join(" "), "the configuration file was read again");
+        }
+    }
+    if !new.waiting.is_empty() && new.waiting != old.waiting {
+        warn!(keys = %new.waiting.join(" "), "the old values of these keys stay in force until a restart");
+    }
+    sender.send_replace(Arc::new(new));
+}
+
+fn next(old: &InForce, read: Result<Config, String>, now: SystemTime) -> InForce {
+    match read {
+        Err(fault) => InForce { fault: Some(fault), ..old.clone() },
+        Ok(config) => {
+            let (config, waiting) = succeed(&old.config, config);
+            if config == *old.config {
+                InForce { fault: None, waiting, ..old.clone() }
+            } else {
+                InForce { config: Arc::new(config), since: now, fault: None, waiting }
+            }
+        }
+    }
+}
+
+/// The inotify watches on all directories in which a change can mean another content.
+struct Watches {
+    watcher: RecommendedWatcher,
+    watched: BTreeSet<PathBuf>,
+    hint: Arc<Notify>,
+}
+
+impl Watches {
+    fn new(path: &Path) -> Result<Self, FollowError> {
+        let hint = Arc::new(Notify::new());
+        // The file may have changed between its first reading and the first watch.
+        hint.notify_one();
+        let notified = Arc::clone(&hint);
+        let handler = move |event: notify::Result<notify::Event>| {
+            if !event.is_ok_and(|event| event.kind.is_access()) {
+                notified.notify_one();
+            }
+        };
+        let watcher = notify::recommended_watcher(handler).map_err(|source| FollowError::Watch { path: path.to_owned(), source })?;
+        Ok(Self { watcher, watched: BTreeSet::new(), hint })
+    }
+
+    /// Watches the directories that count now, and no others.
+    fn renew(&mut self, path: &Path) -> Result<(), FollowError> {
+        let wanted = directories(path);
+        for gone in self.watched.difference(&wanted) {
+            // A directory that was removed took its watch along.
+            drop(self.watcher.unwatch(gone));
+        }
+        self.watched = self.watched.intersection(&wanted).cloned().collect();
+        for directory in wanted {
+            if !self.watched.contains(&directory) {
+                let watch = self.watcher.watch(&directory, RecursiveMode::NonRecursive);
+                watch.map_err(|source| FollowError::Watch { path: directory.clone(), source })?;
+                self.watched.insert(directory);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directories, with their real names, that hold the file or a symbolic link that stands for it.
+fn directories(path: &Path) -> BTreeSet<PathBuf> {
+    let mut directories = BTreeSet::new();
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
+        directories.insert(parent.canonicalize().unwrap_or_else(|_| parent.clone()));
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path = parent.join(target);
+    }
+    directories
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const FIRST: &str = "bgp: {asn: 65001}\n";
+
+    struct Followed {
+        directory: tempfile::TempDir,
+        receiver: watch::Receiver<Arc<InForce>>,
+    }
+
+    fn environment() -> Environment {
+        Environment::from([("NODE_NAME".to_owned(), "node-1".to_owned())])
+    }
+
+    /// As the kubelet lays out a ConfigMap.
+    fn config_map() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("..1")).unwrap();
+        std::fs::write(directory.path().join("..1/config.yaml"), FIRST).unwrap();
+        symlink("..1", directory.path().join("..data")).unwrap();
+        symlink("..data/config.yaml", directory.path().join("config.yaml")).unwrap();
+        directory
+    }
+
+    impl Followed {
+        fn new(directory: tempfile::TempDir) -> Self {
+            let path = directory.path().join("config.yaml");
+            let receiver = follow(&path, environment(), load(&path, &environment()).unwrap()).unwrap();
+            Self { directory, receiver }
+        }
+
+        /// Replaced in one step, as editors and configuration management do.
+        fn replace(&self, text: &str) {
+            std::fs::write(self.directory.path().join("new"), text).unwrap();
+            std::fs::rename(self.directory.path().join("new"), self.directory.path().join("config.yaml")).unwrap();
+        }
+
+        async fn until(&mut self, condition: impl FnMut(&Arc<InForce>) -> bool) -> Arc<InForce> {
+            let found = tokio::time::timeout(Duration::from_secs(20), self.receiver.wait_for(condition)).await;
+            Arc::clone(&found.expect("in time").expect("still followed"))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_swapped_config_map_is_read() {
+        let mut followed = Followed::new(config_map());
+        let directory = followed.directory.path();
+        for generation in 2..5_u32 {
+            let name = format!("..{generation}");
+            std::fs::create_dir(directory.join(&name)).unwrap();
+            std::fs::write(directory.join(&name).join("config.yaml"), format!("bgp: {{asn: 6500{generation}}}\n")).unwrap();
+            symlink(&name, directory.join("..data_tmp")).unwrap();
+            std::fs::rename(directory.join("..data_tmp"), directory.join("..data")).unwrap();
+            std::fs::remove_dir_all(directory.join(format!("..{}", generation - 1))).unwrap();
+            let condition = |state: &Arc<InForce>| state.config.bgp.asn.number() == 65_000 + generation;
+            let found = tokio::time::timeout(Duration::from_secs(20), followed.receiver.wait_for(condition)).await;
+            assert_eq!(found.expect("in time").expect("still followed").fault, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mistake_keeps_the_old_one_and_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("config.yaml"), FIRST).unwrap();
+        let mut followed = Followed::new(directory);
+
+        followed.replace("bgp: {asn: 0}\n");
+        let state = followed.until(|state| state.fault.is_some()).await;
+        assert!(state.fault.as_ref().unwrap().contains("config.yaml:1:12: bgp.asn: expected an AS number"), "{:?}", state.fault);
+        assert_eq!(state.config.bgp.asn.number(), 65_001);
+
+        std::fs::remove_file(followed.directory.path().join("config.yaml")).unwrap();
+        followed.until(|state| state.fault.as_ref().is_some_and(|fault| fault.contains("cannot be read: No such file"))).await;
+
+        followed.replace("bgp: {asn: 65001}\nlog: {level: debug}\ninstance: other\n");
+        let state = followed.until(|state| state.fault.is_none()).await;
+        assert_eq!(state.config.log.level, "debug");
+        assert_eq!(state.config.instance, "vipherald");
+        assert_eq!(state.waiting, ["instance", "stateDir"]);
+    }
+
+    /// A link in the middle of the path is not watched.
+    #[tokio::test]
+    async fn sighup_reads_the_file_again() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in [("1", FIRST), ("2", "bgp: {asn: 65002}\n")] {
+            std::fs::create_dir(directory.path().join(name)).unwrap();
+            std::fs::write(directory.path().join(name).join("config.yaml"), text).unwrap();
+        }
+        let link = directory.path().join("link");
+        symlink("1", &link).unwrap();
+        let path = link.join("config.yaml");
+        let mut receiver = follow(&path, environment(), load(&path, &environment()).unwrap()).unwrap();
+        std::fs::remove_file(&link).unwrap();
+        symlink("2", &link).unwrap();
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGHUP).unwrap();
+        let condition = |state: &Arc<InForce>| state.config.bgp.asn.number() == 65_002;
+        tokio::time::timeout(RESYNC / 2, receiver.wait_for(condition)).await.expect("in time").expect("still followed");
+    }
+
+    #[test]
+    fn equal_content_changes_nothing() {
+        let environment = environment();
+        let config = super::super::parse::parse(FIRST, &environment).unwrap();
+        let old = InForce { config: Arc::new(config.clone()), since: SystemTime::UNIX_EPOCH, fault: None, waiting: Vec::new() };
+        assert_eq!(next(&old, Ok(config.clone()), SystemTime::now()), old);
+        let refused = next(&old, Err("no".to_owned()), SystemTime::now());
+        assert_eq!((refused.fault.as_deref(), &refused.config), (Some("no"), &old.config));
+        assert_eq!(next(&refused, Ok(config), SystemTime::now()), old);
+    }
+}

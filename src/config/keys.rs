@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The table of all keys: what may be written, and what a change of it costs while the daemon runs.
+//!
+//! The parser takes from it which keys are known, the reload what it may put in force, and `docs/configuration.md` is tested against it.
+
+/// One key of the configuration file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Key {
+    /// From the top, `[]` for each element of a list: `bgp.peers[].timers.hold`.
+    pub path: &'static str,
+    /// What a change of it costs.
+    pub effect: Effect,
+}
+
+/// What it costs to change a key while the daemon runs.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Effect {
+    /// Nothing: it is in force at once.
+    Hot,
+    /// The BGP sessions that it is about are closed and opened again.
+    Session,
+    /// It is in force after a restart; until then the old value stays.
+    Restart,
+}
+
+impl Effect {
+    /// In the words of the reference table.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hot => "hot",
+            Self::Session => "resets a session",
+            Self::Restart => "needs a restart",
+        }
+    }
+}
+
+/// Every key, in the order of the reference.
+pub const KEYS: &[Key] = &[
+    restart("instance"),
+    restart("node.name"),
+    restart("vips.interface"),
+    hot("vips.allow[].prefix"),
+    hot("vips.allow[].namespaces"),
+    hot("vips.withoutEndpoints"),
+    hot("dataplane.type"),
+    session("bgp.asn"),
+    session("bgp.routerId"),
+    session("bgp.peers[].name"),
+    session("bgp.peers[].address"),
+    session("bgp.peers[].port"),
+    session("bgp.peers[].asn"),
+    session("bgp.peers[].families"),
+    session("bgp.peers[].timers.hold"),
+    session("bgp.peers[].timers.connectRetry"),
+    session("bgp.peers[].export.localPreference"),
+    session("bgp.peers[].export.med"),
+    session("bgp.peers[].export.nextHop.ipv4"),
+    session("bgp.peers[].export.nextHop.ipv6"),
+    hot("drain.fabricDelay"),
+    hot("drain.timeout"),
+    hot("startup.patience"),
+    restart("stateDir"),
+    restart("http.address"),
+    hot("log.level"),
+    hot("log.format"),
+];
+
+const fn hot(path: &'static str) -> Key {
+    Key { path, effect: Effect::Hot }
+}
+
+const fn session(path: &'static str) -> Key {
+    Key { path, effect: Effect::Session }
+}
+
+const fn restart(path: &'static str) -> Key {
+    Key { path, effect: Effect::Restart }
+}
+
+/// The names that may stand directly below `path` (empty: at the top), where elements of lists may be written with or without what is in brackets.
+pub(super) fn children(path: &str) -> Vec<&'static str> {
+    let parent = pattern(path);
+    let mut names: Vec<&'static str> = Vec::new();
+    for key in KEYS {
+        let below = if parent.is_empty() { Some(key.path) } else { key.path.strip_prefix(&parent).and_then(|rest| rest.strip_prefix('.')) };
+        let Some(name) = below.and_then(|below| below.split(['.', '[']).next()) else { continue };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// What a change of the key at `path` costs. An element that comes or goes as a whole costs what the worst of its keys costs.
+pub(super) fn effect(path: &str) -> Effect {
+    let pattern = pattern(path);
+    KEYS.iter().filter(|key| key.path.starts_with(&pattern)).map(|key| key.effect).max().unwrap_or(Effect::Restart)
+}
+
+/// `bgp.peers[3].asn` and `bgp.peers[rr1].asn` are `bgp.peers[].asn`.
+fn pattern(path: &str) -> String {
+    let mut pattern = String::with_capacity(path.len());
+    let mut inside = false;
+    for character in path.chars() {
+        inside = (inside || character == '[') && character != ']';
+        if !inside || character == '[' {
+            pattern.push(character);
+        }
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_follow_the_table() {
+        assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
+        assert_eq!(children("bgp"), ["asn", "routerId", "peers"]);
+        assert_eq!(children("bgp.peers[7]"), ["name", "address", "port", "asn", "families", "timers", "export"]);
+        assert_eq!(children("bgp.peers[7].export.nextHop"), ["ipv4", "ipv6"]);
+        assert_eq!(children("bgp.asn"), [""; 0]);
+    }
+
+    #[test]
+    fn effects_follow_the_table() {
+        assert_eq!(effect("log.level"), Effect::Hot);
+        assert_eq!(effect("bgp.peers[rr1].timers.hold"), Effect::Session);
+        assert_eq!(effect("bgp.peers[rr1]"), Effect::Session);
+        assert_eq!(effect("stateDir"), Effect::Restart);
+    }
+}

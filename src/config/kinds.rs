@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What each value of the file may be: its words for the person who writes it, its bounds, and how text becomes a typed value.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use ipnetwork::IpNetwork;
+
+use super::read::{Kind, Refusal};
+use super::{Dataplane, LogFormat, WithoutEndpoints};
+
+/// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// `sun_path` of a Unix socket holds 107 octets and a zero (unix(7)); `/admin.sock` is part of them.
+const LONGEST_STATE_DIR: usize = 107 - "/admin.sock".len();
+
+pub(super) const INSTANCE: Kind<String> = Kind {
+    expected: "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
+    numeric: false,
+    parse: |text| if is_label(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const NODE_NAME: Kind<String> = Kind {
+    expected: "the name of a Kubernetes Node (labels of a-z, 0-9 and '-', joined by dots, 253 at most)",
+    numeric: false,
+    parse: |text| if text.len() <= 253 && text.split('.').all(is_label) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const NAMESPACE: Kind<String> = Kind {
+    expected: "the name of a namespace (1 to 63 of a-z, 0-9 and '-')",
+    numeric: false,
+    parse: |text| if is_label(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const INTERFACE: Kind<String> = Kind {
+    expected: "the name of an interface (1 to 15 octets, without '/', ':' and spaces)",
+    numeric: false,
+    parse: |text| {
+        let odd = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+        let valid = (1..=15).contains(&text.len()) && text != "." && text != ".." && !text.contains(odd);
+        if valid { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+    },
+};
+
+pub(super) const PEER_NAME: Kind<String> = Kind {
+    expected: "1 to 63 of letters, digits, '-', '_' and '.'",
+    numeric: false,
+    parse: |text| {
+        let valid = (1..=63).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+        if valid { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+    },
+};
+
+pub(super) const PREFIX: Kind<Prefix> = Kind {
+    expected: "a prefix such as 10.0.0.0/24 or 2001:db8::/64",
+    numeric: false,
+    parse: |text| {
+        let network: IpNetwork = text.contains('/').then(|| text.parse().ok()).flatten().ok_or(Refusal::Unexpected)?;
+        let prefix = IpNetwork::new(network.network(), network.prefix()).map_or_else(|_| text.to_owned(), |whole| whole.to_string());
+        Prefix::new(network.ip(), network.prefix()).map_err(|error| Refusal::Because(format!("{error}; the prefix is {prefix}")))
+    },
+};
+
+pub(super) const WITHOUT_ENDPOINTS: Kind<WithoutEndpoints> = Kind {
+    expected: "withdraw or announce",
+    numeric: false,
+    parse: |text| match text {
+        "withdraw" => Ok(WithoutEndpoints::Withdraw),
+        "announce" => Ok(WithoutEndpoints::Announce),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const DATAPLANE: Kind<Dataplane> = Kind {
+    expected: "kube-proxy",
+    numeric: false,
+    parse: |text| match text {
+        "kube-proxy" => Ok(Dataplane::KubeProxy),
+        "auto" | "ipvs" | "nftables" | "none" => Err(Refusal::Instead(format!("'{text}' is not in this version; expected kube-proxy"))),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const ASN: Kind<Asn> = Kind {
+    expected: "an AS number from 1 to 4294967294",
+    numeric: true,
+    parse: |text| {
+        if text.contains('.') {
+            return Err(Refusal::Because("write it as one number (asplain, RFC 5396)".to_owned()));
+        }
+        let number: u32 = decimal(text).ok_or(Refusal::Unexpected)?;
+        if number == u32::from(Asn::TRANS) {
+            return Err(Refusal::Because("it is AS_TRANS, which stands for numbers over 65535 (RFC 6793 §9)".to_owned()));
+        }
+        if number == 65_535 || number == u32::MAX {
+            return Err(Refusal::Because("it is reserved (RFC 7300)".to_owned()));
+        }
+        Asn::new(number).ok_or_else(|| Refusal::Because("no speaker may use it (RFC 7607)".to_owned()))
+    },
+};
+
+/// `None` stands for `auto`.
+pub(super) const ROUTER_ID: Kind<Option<BgpIdentifier>> = Kind {
+    expected: "auto or an IPv4 address",
+    numeric: false,
+    parse: |text| {
+        if text == "auto" {
+            return Ok(None);
+        }
+        let address: Ipv4Addr = text.parse().map_err(unexpected)?;
+        BgpIdentifier::try_from(address).map(Some).map_err(|error| Refusal::Because(error.to_string()))
+    },
+};
+
+pub(super) const PEER_ADDRESS: Kind<IpAddr> = Kind {
+    expected: "the IPv4 or IPv6 address of the peer",
+    numeric: false,
+    parse: |text| {
+        let address: IpAddr = text.parse().map_err(unexpected)?;
+        match unusable(address) {
+            Some(reason) => Err(Refusal::Because(reason.to_owned())),
+            None => Ok(address),
+        }
+    },
+};
+
+pub(super) const PORT: Kind<u16> = Kind {
+    expected: "a TCP port from 1 to 65535",
+    numeric: true,
+    parse: |text| decimal(text).filter(|port| *port != 0).ok_or(Refusal::Unexpected),
+};
+
+pub(super) const FAMILY: Kind<Family> = Kind {
+    expected: "ipv4-unicast or ipv6-unicast",
+    numeric: false,
+    parse: |text| Family::ALL.into_iter().find(|family| family.to_string() == text).ok_or(Refusal::Unexpected),
+};
+
+pub(super) const HOLD: Kind<HoldTime> = Kind {
+    expected: "a hold time of 0s (off) or 3s to 65535s",
+    numeric: false,
+    parse: |text| {
+        let hold = duration(text)?;
+        if hold.subsec_nanos() != 0 {
+            return Err(Refusal::Because("the OPEN message carries whole seconds (RFC 4271 §4.2)".to_owned()));
+        }
+        let seconds = u16::try_from(hold.as_secs()).map_err(unexpected)?;
+        HoldTime::from_secs(seconds)
+            .ok_or_else(|| Refusal::Because("1 and 2 seconds are refused by every speaker (RFC 4271 §6.2)".to_owned()))
+    },
+};
+
+pub(super) const CONNECT_RETRY: Kind<Duration> =
+    Kind { expected: "a time from 1s to 1h", numeric: false, parse: |text| within(text, Duration::from_secs(1)) };
+
+pub(super) const TIME: Kind<Duration> =
+    Kind { expected: "a time from 0s to 1h", numeric: false, parse: |text| within(text, Duration::ZERO) };
+
+pub(super) const LOCAL_PREFERENCE: Kind<u32> =
+    Kind { expected: NUMBER, numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
+
+pub(super) const MED: Kind<u32> = Kind { expected: NUMBER, numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
+
+const NUMBER: &str = "a number from 0 to 4294967295";
+
+/// `None` stands for `self`.
+pub(super) const NEXT_HOP_IPV4: Kind<Option<Ipv4Addr>> = Kind {
+    expected: "self or an IPv4 address",
+    numeric: false,
+    parse: |text| match text {
+        "self" => Ok(None),
+        _ => next_hop(text.parse().map_err(unexpected)?).map(Some),
+    },
+};
+
+/// `None` stands for `self`.
+pub(super) const NEXT_HOP_IPV6: Kind<Option<Ipv6Addr>> = Kind {
+    expected: "self or an IPv6 address",
+    numeric: false,
+    parse: |text| match text {
+        "self" => Ok(None),
+        _ => next_hop(text.parse().map_err(unexpected)?).map(Some),
+    },
+};
+
+pub(super) const STATE_DIR: Kind<PathBuf> = Kind {
+    expected: "an absolute path of at most 96 octets",
+    numeric: false,
+    parse: |text| {
+        let valid = text.starts_with('/') && text.len() <= LONGEST_STATE_DIR && !text.contains('\0');
+        if valid { Ok(PathBuf::from(text)) } else { Err(Refusal::Unexpected) }
+    },
+};
+
+pub(super) const HTTP_ADDRESS: Kind<SocketAddr> = Kind {
+    expected: "an address and a port such as 0.0.0.0:9479 or [::]:9479",
+    numeric: false,
+    parse: |text| text.parse().map_err(unexpected),
+};
+
+pub(super) const LOG_LEVEL: Kind<String> = Kind {
+    expected: "off, error, warn, info, debug or trace, or a list such as info,vipherald::driver=debug",
+    numeric: false,
+    parse: |text| {
+        let is_level = |level: &str| matches!(level, "off" | "error" | "warn" | "info" | "debug" | "trace");
+        let valid = text.split(',').all(|item| match item.split_once('=') {
+            Some((target, level)) => {
+                !target.is_empty() && target.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':')) && is_level(level)
+            }
+            None => is_level(item),
+        });
+        if valid { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+    },
+};
+
+pub(super) const LOG_FORMAT: Kind<LogFormat> = Kind {
+    expected: "json or text",
+    numeric: false,
+    parse: |text| match text {
+        "json" => Ok(LogFormat::Json),
+        "text" => Ok(LogFormat::Text),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+/// RFC 1123 as Kubernetes uses it.
+fn is_label(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Only digits, unlike `parse`, which takes a sign too.
+fn decimal<T: std::str::FromStr>(text: &str) -> Option<T> {
+    text.chars().all(|c| c.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn duration(text: &str) -> Result<Duration, Refusal> {
+    let reason = || Refusal::Because("a time is a number and a unit, such as 500ms, 9s or 2m".to_owned());
+    humantime::parse_duration(text).ok().ok_or_else(reason)
+}
+
+fn within(text: &str, least: Duration) -> Result<Duration, Refusal> {
+    let time = duration(text)?;
+    if (least..=LONGEST).contains(&time) { Ok(time) } else { Err(Refusal::Unexpected) }
+}
+
+/// Why no session can be opened to this address.
+fn unusable(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("it is the unspecified address"),
+        _ if address.is_multicast() => Some("it is a multicast address"),
+        IpAddr::V4(v4) if v4.is_broadcast() => Some("it is the broadcast address"),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            Some("a link-local address is good on one link only, and no interface can be named here")
+        }
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Some("it is an IPv4 address in IPv6 form; write it as IPv4"),
+        _ => None,
+    }
+}
+
+/// A third party's address as next hop: one that the peer could resolve.
+fn next_hop<A: Copy + Into<IpAddr>>(address: A) -> Result<A, Refusal> {
+    let reason = unusable(address.into()).or_else(|| address.into().is_loopback().then_some("it is a loopback address"));
+    reason.map_or(Ok(address), |reason| Err(Refusal::Because(reason.to_owned())))
+}
+
+/// Where the standard library's reason adds nothing to what was expected.
+fn unexpected<E>(_: E) -> Refusal {
+    Refusal::Unexpected
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From the tree of a file to a [`Config`]: defaults, and the rules that tie several keys together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bgp::{Family, HoldTime};
+
+use super::read::{Element, Reader, Section};
+use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, Vips, WithoutEndpoints, kinds, tree};
+use crate::desired::{DesiredBgp, DesiredPeer, DrainTimes};
+
+const INSTANCE: &str = "vipherald";
+const INTERFACE: &str = "lo";
+const PORT: u16 = 179;
+const HOLD_SECONDS: u16 = 9;
+const CONNECT_RETRY: Duration = Duration::from_secs(5);
+/// The customary default of LOCAL_PREF; RFC 4271 §5.1.5 leaves it to us.
+const LOCAL_PREFERENCE: u32 = 100;
+const FABRIC_DELAY: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
+const PATIENCE: Duration = Duration::from_secs(5);
+const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9479);
+const LEVEL: &str = "info";
+
+/// Reads a whole file, or returns all its mistakes in the order of their places.
+pub(super) fn parse(text: &str, environment: &Environment) -> Result<Config, Vec<ConfigError>> {
+    let tree = tree::parse(text).map_err(|error| vec![error])?;
+    let mut reader = Reader::new(environment);
+    let config = whole(&mut reader, &tree);
+    let errors = reader.into_errors();
+    match config {
+        Some(config) if errors.is_empty() => Ok(config),
+        _ => Err(errors),
+    }
+}
+
+/// `None` only where a mistake has been reported, here and below.
+fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
+    let root = reader.root(tree);
+    let instance = reader.or(&root, "instance", &kinds::INSTANCE, INSTANCE.to_owned());
+    let node_name = node_name(reader, &root);
+    let vips = vips(reader, &root);
+    let dataplane = dataplane(reader, &root);
+    let bgp = bgp(reader, &root);
+    let drain = drain(reader, &root);
+    let startup = reader.section(&root, "startup");
+    let startup_patience = reader.or(&startup, "patience", &kinds::TIME, PATIENCE);
+    let default = PathBuf::from(format!("/run/vipherald/{}", instance.as_deref().unwrap_or(INSTANCE)));
+    let state_dir = reader.or(&root, "stateDir", &kinds::STATE_DIR, default);
+    let http = reader.section(&root, "http");
+    let http_address = reader.or(&http, "address", &kinds::HTTP_ADDRESS, HTTP_ADDRESS);
+    let log = log(reader, &root);
+    Some(Config {
+        instance: instance?,
+        node_name: node_name?,
+        vips: vips?,
+        dataplane: dataplane?,
+        bgp: bgp?,
+        drain: drain?,
+        startup_patience: startup_patience?,
+        state_dir: state_dir?,
+        http_address: http_address?,
+        log: log?,
+    })
+}
+
+fn node_name(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<String> {
+    let node = reader.section(root, "node");
+    if node.has("name") {
+        reader.optional(&node, "name", &kinds::NODE_NAME)
+    } else {
+        reader.implied(&node, "name", "${NODE_NAME}", &kinds::NODE_NAME)
+    }
+}
+
+fn vips(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Vips> {
+    let section = reader.section(root, "vips");
+    let interface = reader.or(&section, "interface", &kinds::INTERFACE, INTERFACE.to_owned());
+    let elements = reader.list(&section, "allow");
+    let allow = elements.map(|elements| elements.iter().filter_map(|element| allowed(reader, element)).collect());
+    let without_endpoints = reader.or(&section, "withoutEndpoints", &kinds::WITHOUT_ENDPOINTS, WithoutEndpoints::Withdraw);
+    Some(Vips { interface: interface?, allow, without_endpoints: without_endpoints? })
+}
+
+fn allowed(reader: &mut Reader<'_>, element: &Element<'_>) -> Option<Allowed> {
+    let section = reader.element(element);
+    let prefix = reader.required(&section, "prefix", &kinds::PREFIX);
+    let elements = reader.list(&section, "namespaces").unwrap_or_default();
+    let namespaces = elements.iter().filter_map(|element| reader.scalar(element, &kinds::NAMESPACE)).collect();
+    Some(Allowed { prefix: prefix?, namespaces })
+}
+
+fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Dataplane> {
+    let section = reader.section(root, "dataplane");
+    reader.or(&section, "type", &kinds::DATAPLANE, Dataplane::KubeProxy)
+}
+
+fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
+    let section = reader.section(root, "bgp");
+    let asn = reader.required(&section, "asn", &kinds::ASN);
+    let router_id = reader.or(&section, "routerId", &kinds::ROUTER_ID, None);
+    let elements = reader.list(&section, "peers").unwrap_or_default();
+    let mut peers = BTreeMap::new();
+    let mut seen = Seen::default();
+    for element in &elements {
+        let section = reader.element(element);
+        let name = reader.required(&section, "name", &kinds::PEER_NAME);
+        let peer = peer(reader, &section);
+        seen.check(reader, &section, name.as_deref(), peer.as_ref());
+        if let (Some(name), Some(peer)) = (name, peer) {
+            peers.insert(name, peer);
+        }
+    }
+    Some(DesiredBgp { asn: asn?, router_id: router_id?, peers })
+}
+
+/// What earlier peers of the list have taken.
+#[derive(Default)]
+struct Seen {
+    names: BTreeSet<String>,
+    endpoints: BTreeMap<(IpAddr, u16), usize>,
+    peers: usize,
+}
+
+impl Seen {
+    /// Names are keys everywhere; and of two sessions between the same two addresses collision detection closes one (RFC 4271 §6.8).
+    fn check(&mut self, reader: &mut Reader<'_>, section: &Section<'_>, name: Option<&str>, peer: Option<&DesiredPeer>) {
+        if let Some(name) = name
+            && !self.names.insert(name.to_owned())
+        {
+            reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
+        }
+        if let Some(peer) = peer {
+            let other = *self.endpoints.entry((peer.address, peer.port)).or_insert(self.peers);
+            if other != self.peers {
+                let message = format!(
+                    "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
+                    peer.address, peer.port
+                );
+                reader.report(section.place_of("address"), section.key("address"), message);
+            }
+        }
+        self.peers += 1;
+    }
+}
+
+fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
+    let address = reader.required(section, "address", &kinds::PEER_ADDRESS);
+    let port = reader.or(section, "port", &kinds::PORT, PORT);
+    let asn = reader.required(section, "asn", &kinds::ASN);
+    let families = families(reader, section);
+    let timers = reader.section(section, "timers");
+    let hold_time = reader.optional(&timers, "hold", &kinds::HOLD).or_else(|| HoldTime::from_secs(HOLD_SECONDS));
+    let connect_retry = reader.or(&timers, "connectRetry", &kinds::CONNECT_RETRY, CONNECT_RETRY);
+    let export = reader.section(section, "export");
+    let local_preference = reader.or(&export, "localPreference", &kinds::LOCAL_PREFERENCE, LOCAL_PREFERENCE);
+    let med = reader.optional(&export, "med", &kinds::MED);
+    let next_hop = reader.section(&export, "nextHop");
+    let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::NEXT_HOP_IPV4, None);
+    let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::NEXT_HOP_IPV6, None);
+    Some(DesiredPeer {
+        address: address?,
+        port: port?,
+        asn: asn?,
+        families,
+        hold_time: hold_time?,
+        connect_retry: connect_retry?,
+        local_preference: local_preference?,
+        med,
+        next_hop_ipv4: next_hop_ipv4?,
+        next_hop_ipv6: next_hop_ipv6?,
+    })
+}
+
+fn families(reader: &mut Reader<'_>, section: &Section<'_>) -> BTreeSet<Family> {
+    let Some(elements) = reader.list(section, "families") else { return BTreeSet::from(Family::ALL) };
+    if elements.is_empty() {
+        reader.report(
+            section.place_of("families"),
+            section.key("families"),
+            "expected at least one of ipv4-unicast, ipv6-unicast".to_owned(),
+        );
+    }
+    elements.iter().filter_map(|element| reader.scalar(element, &kinds::FAMILY)).collect()
+}
+
+fn drain(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DrainTimes> {
+    let section = reader.section(root, "drain");
+    let fabric_delay = reader.or(&section, "fabricDelay", &kinds::TIME, FABRIC_DELAY);
+    let timeout = reader.or(&section, "timeout", &kinds::TIME, DRAIN_TIMEOUT);
+    let (fabric_delay, timeout) = (fabric_delay?, timeout?);
+    if fabric_delay >= timeout {
+        let (delay, found) = (humantime::format_duration(fabric_delay), humantime::format_duration(timeout));
+        let message = format!("expected a time longer than drain.fabricDelay, which is {delay}, found {found}");
+        reader.report(section.place_of("timeout"), section.key("timeout"), message);
+    }
+    Some(DrainTimes { fabric_delay, timeout })
+}
+
+fn log(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Log> {
+    let section = reader.section(root, "log");
+    let level = reader.or(&section, "level", &kinds::LOG_LEVEL, LEVEL.to_owned());
+    let format = reader.or(&section, "format", &kinds::LOG_FORMAT, LogFormat::Json);
+    Some(Log { level: level?, format: format? })
+}

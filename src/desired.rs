@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What this node should do: compiled from a whole snapshot and the configuration, from scratch, each time.
+//!
+//! Input: a [`Snapshot`] and the [`Config`]. Output: a [`Desired`] and the [`Rejection`]s of everything that takes no part in it. Pure, total and
+//! deterministic: equal inputs give equal outputs, and one bad object never hurts another.
+
+mod addresses;
+pub mod cache;
+mod claims;
+mod endpoints;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bgp::{Asn, BgpIdentifier, Family, HoldTime};
+use serde::{Deserialize, Serialize};
+
+use self::addresses::{Reserved, not_allowed, unfit};
+use self::claims::{Balanced, Claimant, claimants, settle_conflicts, wanted};
+use self::endpoints::{Availability, Slices};
+use crate::api::ObjectRef;
+use crate::config::{Config, WithoutEndpoints};
+use crate::source::Snapshot;
+
+/// The whole intent for this node. Equal values wake nobody.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Desired {
+    /// Whether every source is complete; while it is not, no stray is removed.
+    pub complete: bool,
+    /// Run, or leave in order.
+    pub lifecycle: Lifecycle,
+    /// Each VIP that some accepted object asks for.
+    pub vips: BTreeMap<IpAddr, DesiredVip>,
+    /// The speaker and its neighbours.
+    pub bgp: DesiredBgp,
+    /// How long steps on the way out may take.
+    pub drain: DrainTimes,
+}
+
+/// Whether the node serves or leaves.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Lifecycle {
+    /// Serve all VIPs.
+    #[default]
+    Run,
+    /// Withdraw everything, wait, remove everything of ours, stop the speaker.
+    Drain,
+}
+
+/// One VIP and who wants it.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DesiredVip {
+    /// The objects that claim it; never empty.
+    pub owners: BTreeSet<ObjectRef>,
+    /// Whether it can be served here.
+    pub intent: VipIntent,
+}
+
+/// What is to be done with an accepted VIP.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum VipIntent {
+    /// Place the address and announce it once it is read back.
+    Serve {
+        /// Nobody stands behind it now, and `vips.withoutEndpoints: announce` waives that.
+        without_endpoints: bool,
+    },
+    /// Neither placed nor announced, for this reason.
+    Withhold(WithholdReason),
+}
+
+/// Why an accepted VIP is not served on this node.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum WithholdReason {
+    /// No endpoint of its Services is usable.
+    NoEndpoints,
+    /// `externalTrafficPolicy: Local`, and no usable endpoint is on this node.
+    NoLocalEndpoints,
+    /// Only EricIngress or LvsIngress objects, or headless Services, ask for it, and with this dataplane nobody balances those.
+    NeedsDataplane,
+}
+
+/// The speaker of this node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DesiredBgp {
+    /// Our AS.
+    pub asn: Asn,
+    /// Our BGP Identifier; `None` lets the driver take one from the node's addresses.
+    pub router_id: Option<BgpIdentifier>,
+    /// Neighbours by name.
+    pub peers: BTreeMap<String, DesiredPeer>,
+}
+
+/// One neighbour.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DesiredPeer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its TCP port, 179 by default.
+    pub port: u16,
+    /// Its AS.
+    pub asn: Asn,
+    /// What the session carries.
+    pub families: BTreeSet<Family>,
+    /// The hold time that we offer.
+    pub hold_time: HoldTime,
+    /// Between two attempts to connect.
+    pub connect_retry: Duration,
+    /// LOCAL_PREF towards an internal peer.
+    pub local_preference: u32,
+    /// MULTI_EXIT_DISC; not sent where absent.
+    pub med: Option<u32>,
+    /// Next hop of IPv4 routes; the session's own address where absent.
+    pub next_hop_ipv4: Option<std::net::Ipv4Addr>,
+    /// Next hop of IPv6 routes; the node's own global address where absent.
+    pub next_hop_ipv6: Option<std::net::Ipv6Addr>,
+}
+
+/// Times of the way out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DrainTimes {
+    /// From the acknowledged withdrawal to the removal of the address: how long the fabric needs to move the flows.
+    pub fabric_delay: Duration,
+    /// After this a peer that does not acknowledge no longer holds up the removal.
+    pub timeout: Duration,
+}
+
+/// Something that takes no part, and why. Shown on the object, in an Event and in `vipherald show vips`.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejection {
+    /// What is refused: an object, or a place in a file.
+    pub subject: Subject,
+    /// A CamelCase word for machines.
+    pub reason: RejectionReason,
+    /// For the person who has to mend it: what was found, what was expected, what stays in force.
+    pub message: String,
+}
+
+/// What a rejection is about.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Subject {
+    /// A whole object or, with a VIP, one address of it.
+    Object {
+        /// The object.
+        object: ObjectRef,
+        /// The address refused, where it is not the whole object.
+        vip: Option<IpAddr>,
+    },
+    /// A document of a manifest file, counted from 1; without one the whole file.
+    File {
+        /// Path below the manifest directory.
+        file: String,
+        /// Which document.
+        document: Option<usize>,
+    },
+}
+
+/// The machine's word for a rejection. More appear with what they are about.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum RejectionReason {
+    /// The file or the directory cannot be read.
+    Unreadable,
+    /// The file or document is not YAML, or not an object of its kind.
+    Malformed,
+    /// Two documents of the same kind, namespace and name.
+    Duplicate,
+    /// A field holds what this version cannot honour.
+    Invalid,
+    /// `vips.allow` does not cover the address.
+    NotAllowed,
+    /// The address is one of a node, pod, Service, peer or gateway, or one that no VIP may be.
+    ReservedAddress,
+    /// An older object has the same VIP and port.
+    Conflict,
+    /// The object names a Service that is not there.
+    ServiceNotFound,
+}
+
+/// What [`compile`] makes of a snapshot.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Compiled {
+    /// What this node should do.
+    pub desired: Desired,
+    /// What takes no part in it, in order and without repetition; those of the source are among them.
+    pub rejections: Vec<Rejection>,
+}
+
+/// Compiles the intent for this node.
+#[must_use]
+pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
+    let mut rejections = snapshot.rejections.clone();
+    let mut claimants = claimants(snapshot, config.dataplane, &mut rejections);
+    refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
+    settle_conflicts(&mut claimants, &mut rejections);
+    let vips = intents(&claimants, snapshot, config, &mut rejections);
+    rejections.sort();
+    rejections.dedup();
+    let desired = Desired { complete: snapshot.complete, lifecycle: Lifecycle::Run, vips, bgp: config.bgp.clone(), drain: config.drain };
+    Compiled { desired, rejections }
+}
+
+/// Takes from each claimant the VIPs that it may not have.
+fn refuse_addresses(claimants: &mut [Claimant<'_>], snapshot: &Snapshot, config: &Config, rejections: &mut Vec<Rejection>) {
+    let reserved = Reserved::new(snapshot, config, &wanted(claimants), rejections);
+    for claimant in claimants {
+        for vip in claimant.vips.keys().copied().collect::<Vec<_>>() {
+            let holder = || reserved.holder(vip, claimant.object, claimant.created);
+            if let Some(why) = unfit(vip).map(Into::into).or_else(holder) {
+                claimant.refuse(vip, RejectionReason::ReservedAddress, &format!("{vip} {why}"), rejections);
+            } else if let Some(why) = not_allowed(vip, &claimant.object.namespace, &config.vips) {
+                claimant.refuse(vip, RejectionReason::NotAllowed, &why, rejections);
+            }
+        }
+    }
+}
+
+/// The intent for each VIP that some claimant has.
+fn intents(
+    claimants: &[Claimant<'_>],
+    snapshot: &Snapshot,
+    config: &Config,
+    rejections: &mut Vec<Rejection>,
+) -> BTreeMap<IpAddr, DesiredVip> {
+    let slices = Slices::new(snapshot, &config.node_name);
+    let ours = wanted(claimants);
+    let mut owners: BTreeMap<IpAddr, BTreeSet<ObjectRef>> = BTreeMap::new();
+    let mut available: BTreeMap<IpAddr, Availability> = BTreeMap::new();
+    for claimant in claimants.iter().filter(|claimant| !claimant.vips.is_empty()) {
+        let behind = match &claimant.balanced {
+            Balanced::Elsewhere(service, ports) => Some(slices.behind(claimant.object, service, ports, &ours, rejections)),
+            Balanced::Nowhere => None,
+        };
+        for vip in claimant.vips.keys() {
+            owners.entry(*vip).or_default().insert(claimant.object.clone());
+            if let Some(found) = behind.map(|behind| behind.address(*vip)) {
+                let best = available.entry(*vip).or_insert(found);
+                *best = found.max(*best);
+            }
+        }
+    }
+    let intent = |vip| match available.get(&vip).map(|available| available.reason()) {
+        None => VipIntent::Withhold(WithholdReason::NeedsDataplane),
+        Some(None) => VipIntent::Serve { without_endpoints: false },
+        Some(Some(_)) if config.vips.without_endpoints == WithoutEndpoints::Announce => VipIntent::Serve { without_endpoints: true },
+        Some(Some(reason)) => VipIntent::Withhold(reason),
+    };
+    owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip) })).collect()
+}
+
+#[cfg(test)]
+mod tests;

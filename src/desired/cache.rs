@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The last good intent, kept in the state directory for a start at which no source is complete in time.
+//!
+//! Input and output: the VIPs of a [`Desired`] in `desired.json`, replaced as a whole. The file is disposable: where it is missing, of another
+//! version or damaged, there is simply no last good intent. All else comes from the configuration in force.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::addresses::{not_allowed, unfit};
+use super::{Desired, DesiredVip, Lifecycle};
+use crate::config::Config;
+
+const FILE: &str = "desired.json";
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Cached<V> {
+    version: u32,
+    vips: V,
+}
+
+/// Keeps the VIPs of this intent in the state directory.
+///
+/// # Errors
+/// The directory cannot be made, or the file not be written.
+pub fn save(state_dir: &Path, desired: &Desired) -> io::Result<()> {
+    fs::create_dir_all(state_dir)?;
+    let unfinished = state_dir.join(format!(".{FILE}"));
+    fs::write(&unfinished, serde_json::to_vec(&Cached { version: VERSION, vips: &desired.vips })?)?;
+    fs::rename(unfinished, state_dir.join(FILE))
+}
+
+/// The intent that was kept last, without what the configuration no longer allows. It is not complete, so that nothing is removed as a stray.
+#[must_use]
+pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
+    let path = state_dir.join(FILE);
+    let cached = match fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice::<Cached<BTreeMap<IpAddr, DesiredVip>>>(&bytes).map_err(|error| error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => Err(error.to_string()),
+    };
+    let mut vips = match cached {
+        Ok(cached) if cached.version == VERSION => cached.vips,
+        Ok(cached) => {
+            warn!(path = %path.display(), version = cached.version, "the last good intent is of another version, and is not used");
+            return None;
+        }
+        Err(error) => {
+            warn!(path = %path.display(), %error, "the last good intent cannot be read, and is not used");
+            return None;
+        }
+    };
+    vips.retain(|vip, desired| {
+        desired.owners.retain(|owner| unfit(*vip).is_none() && not_allowed(*vip, &owner.namespace, &config.vips).is_none());
+        !desired.owners.is_empty()
+    });
+    Some(Desired { complete: false, lifecycle: Lifecycle::Run, vips, bgp: config.bgp.clone(), drain: config.drain })
+}

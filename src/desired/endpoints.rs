@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which endpoints of a Service get the traffic that comes in through its external addresses, and whether there is one.
+//!
+//! Input: a Service and its EndpointSlices. Output: an [`Availability`] for each address family. The rules are those of kube-proxy, since with the
+//! dataplane `kube-proxy` it is kube-proxy that serves what we announce:
+//!
+//! | ready | serving | terminating | a ready one among the candidates | used |
+//! |-------|---------|-------------|----------------------------------|------|
+//! | yes   | any     | any         | this one                         | yes  |
+//! | no    | yes     | yes         | no                               | yes  |
+//! | no    | yes     | yes         | yes                              | no   |
+//! | no    | yes     | no          | any                              | no   |
+//! | no    | no      | any         | any                              | no   |
+//!
+//! The candidates are all endpoints with `externalTrafficPolicy: Cluster`, and those on this node with `Local`. A condition that is not given
+//! means ready, serving, not terminating. `publishNotReadyAddresses` needs no rule: it makes the EndpointSlice controller call an endpoint ready.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
+
+use super::addresses::unfit;
+use super::{Rejection, RejectionReason, Subject, WithholdReason};
+use crate::api::{ObjectRef, Protocol, parse_address, quoted};
+use crate::source::Snapshot;
+
+/// The label that says whose endpoints a slice has.
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// What is known of an endpoint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct State {
+    ready: bool,
+    serving: bool,
+    terminating: bool,
+    /// Whether it is on this node.
+    local: bool,
+}
+
+impl State {
+    fn new(conditions: Option<&EndpointConditions>, local: bool) -> Self {
+        let condition = |value: fn(&EndpointConditions) -> Option<bool>| conditions.and_then(value);
+        Self {
+            ready: condition(|conditions| conditions.ready).unwrap_or(true),
+            serving: condition(|conditions| conditions.serving).unwrap_or(true),
+            terminating: condition(|conditions| conditions.terminating).unwrap_or(false),
+            local,
+        }
+    }
+}
+
+/// `externalTrafficPolicy`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum TrafficPolicy {
+    Cluster,
+    Local,
+}
+
+/// The rule of the table above; `any_ready` is whether any candidate is ready.
+const fn is_used(endpoint: State, policy: TrafficPolicy, any_ready: bool) -> bool {
+    let candidate = matches!(policy, TrafficPolicy::Cluster) || endpoint.local;
+    candidate && (endpoint.ready || (!any_ready && endpoint.serving && endpoint.terminating))
+}
+
+/// Whether somebody stands behind a port, or an address.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Availability {
+    /// Nobody does.
+    Nobody,
+    /// Somebody does, but on other nodes, and the policy wants them here.
+    NobodyHere,
+    /// Somebody does.
+    Usable,
+}
+
+impl Availability {
+    /// Why nothing is served, if nothing is.
+    pub(super) const fn reason(self) -> Option<WithholdReason> {
+        match self {
+            Self::Nobody => Some(WithholdReason::NoEndpoints),
+            Self::NobodyHere => Some(WithholdReason::NoLocalEndpoints),
+            Self::Usable => None,
+        }
+    }
+}
+
+fn availability(endpoints: &[State], policy: TrafficPolicy) -> Availability {
+    let any_used = |policy| {
+        let candidates = endpoints.iter().filter(|endpoint| policy == TrafficPolicy::Cluster || endpoint.local);
+        let any_ready = candidates.clone().any(|endpoint| endpoint.ready);
+        candidates.into_iter().any(|endpoint| is_used(*endpoint, policy, any_ready))
+    };
+    if any_used(policy) {
+        Availability::Usable
+    } else if policy == TrafficPolicy::Local && any_used(TrafficPolicy::Cluster) {
+        Availability::NobodyHere
+    } else {
+        Availability::Nobody
+    }
+}
+
+/// The EndpointSlices of each Service.
+pub(super) struct Slices<'a> {
+    by_service: BTreeMap<(&'a str, &'a str), Vec<(&'a ObjectRef, &'a EndpointSlice)>>,
+    node_name: &'a str,
+}
+
+impl<'a> Slices<'a> {
+    /// Sorts the slices of the snapshot by their Services.
+    pub(super) fn new(snapshot: &'a Snapshot, node_name: &'a str) -> Self {
+        let mut by_service: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (name, slice) in &snapshot.endpoint_slices {
+            if let Some(service) = service_of(slice) {
+                by_service.entry((name.namespace.as_str(), service)).or_default().push((name, slice.as_ref()));
+            }
+        }
+        Self { by_service, node_name }
+    }
+
+    /// Who stands behind this Service. Endpoints that no traffic may be sent to are rejected, `vips` being the addresses that are ours.
+    pub(super) fn behind(
+        &self,
+        name: &ObjectRef,
+        service: &Service,
+        ports: &[ServicePort<'_>],
+        vips: &BTreeSet<IpAddr>,
+        rejections: &mut Vec<Rejection>,
+    ) -> Behind {
+        let policy = match service.spec.as_ref().and_then(|spec| spec.external_traffic_policy.as_deref()) {
+            Some("Local") => TrafficPolicy::Local,
+            _ => TrafficPolicy::Cluster,
+        };
+        let slices = self.by_service.get(&(name.namespace.as_str(), name.name.as_str())).map_or(&[][..], Vec::as_slice);
+        let mut usable = Vec::new();
+        for (name, slice) in slices {
+            match self.states(slice, vips) {
+                Ok((states, errors)) => {
+                    rejections.extend(errors.into_iter().map(|message| reject(name, message)));
+                    usable.push((*slice, states));
+                }
+                Err(message) => rejections.push(reject(name, message)),
+            }
+        }
+        let family = |address_type| {
+            let of_port = |port: &ServicePort<'_>| {
+                let matching = usable.iter().filter(|(slice, _)| slice.address_type == address_type && port.is_in(slice));
+                availability(&matching.flat_map(|(_, states)| states.iter().copied()).collect::<Vec<_>>(), policy)
+            };
+            ports.iter().map(of_port).max().unwrap_or(Availability::Nobody)
+        };
+        Behind { ipv4: family("IPv4"), ipv6: family("IPv6") }
+    }
+
+    /// The endpoints of a slice that traffic may be sent to, and what is wrong with the others.
+    fn states(&self, slice: &EndpointSlice, vips: &BTreeSet<IpAddr>) -> Result<(Vec<State>, Vec<String>), String> {
+        let family = match slice.address_type.as_str() {
+            "IPv4" => IpAddr::is_ipv4,
+            "IPv6" => IpAddr::is_ipv6,
+            "FQDN" => return Err("addressType: FQDN endpoints are not followed; give their addresses in slices of IPv4 and IPv6".into()),
+            other => return Err(format!("addressType: {} is unknown; expected IPv4 or IPv6", quoted(other))),
+        };
+        let mut errors = Vec::new();
+        let mut states = Vec::new();
+        for (index, endpoint) in slice.endpoints.iter().enumerate() {
+            match check(endpoint, family, vips) {
+                Ok(()) => {
+                    let local = endpoint.node_name.as_deref() == Some(self.node_name);
+                    states.push(State::new(endpoint.conditions.as_ref(), local));
+                }
+                Err(message) => errors.push(format!("endpoints[{index}].addresses: {message}; the endpoint is not used")),
+            }
+        }
+        Ok((states, errors))
+    }
+}
+
+/// Whether traffic may be sent to an endpoint. As with kube-proxy, its first address counts.
+fn check(endpoint: &Endpoint, family: fn(&IpAddr) -> bool, vips: &BTreeSet<IpAddr>) -> Result<(), String> {
+    let text = endpoint.addresses.first().ok_or("there is none")?;
+    let address = parse_address(text)?;
+    if !family(&address) {
+        return Err(format!("{address} is not of the family of the slice"));
+    }
+    if let Some(why) = unfit(address) {
+        return Err(format!("{address} {why}"));
+    }
+    if vips.contains(&address) {
+        return Err(format!("{address} is a VIP, so that traffic would come back to the router"));
+    }
+    Ok(())
+}
+
+fn reject(slice: &ObjectRef, message: String) -> Rejection {
+    Rejection { subject: Subject::Object { object: slice.clone(), vip: None }, reason: RejectionReason::Invalid, message }
+}
+
+/// The Service that a slice belongs to, of its own namespace.
+pub(super) fn service_of(slice: &EndpointSlice) -> Option<&str> {
+    slice.metadata.labels.as_ref()?.get(SERVICE_NAME).map(String::as_str)
+}
+
+/// Who stands behind a Service, for each family.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Behind {
+    ipv4: Availability,
+    ipv6: Availability,
+}
+
+impl Behind {
+    /// Who stands behind this address of it: an address of one family needs an endpoint of the same.
+    pub(super) const fn address(self, vip: IpAddr) -> Availability {
+        if vip.is_ipv4() { self.ipv4 } else { self.ipv6 }
+    }
+}
+
+/// A port of a Service, as slices name it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct ServicePort<'a> {
+    /// Its name; empty where a Service has only one and gives it none.
+    pub(super) name: &'a str,
+    /// Its protocol.
+    pub(super) protocol: Protocol,
+    /// Its number.
+    pub(super) number: u16,
+}
+
+impl ServicePort<'_> {
+    /// Whether a slice has a port of this name and protocol. One without a number means nothing to kube-proxy.
+    fn is_in(&self, slice: &EndpointSlice) -> bool {
+        slice.ports.iter().flatten().any(|port| {
+            let protocol = port.protocol.as_deref().unwrap_or("TCP").to_lowercase();
+            port.name.as_deref().unwrap_or_default() == self.name
+                && protocol == self.protocol.word()
+                && port.port.is_some_and(|number| number != 0)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(ready: bool, serving: bool, terminating: bool, local: bool) -> State {
+        State { ready, serving, terminating, local }
+    }
+
+    #[test]
+    fn each_row_of_the_table_holds_for_each_policy() {
+        const ANY: [bool; 2] = [false, true];
+        for terminating in ANY {
+            for serving in ANY {
+                for ready in ANY {
+                    for any_ready in ANY {
+                        for local in ANY {
+                            let used = match (ready, serving, terminating, any_ready) {
+                                (true, ..) | (false, true, true, false) => true,
+                                (false, true, true, true) | (false, true, false, _) | (false, false, ..) => false,
+                            };
+                            let endpoint = state(ready, serving, terminating, local);
+                            assert_eq!(is_used(endpoint, TrafficPolicy::Cluster, any_ready), used, "{endpoint:?} {any_ready}");
+                            assert_eq!(is_used(endpoint, TrafficPolicy::Local, any_ready), used && local, "{endpoint:?} {any_ready}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn conditions_that_are_not_given_mean_a_usable_endpoint() {
+        assert_eq!(State::new(None, false), state(true, true, false, false));
+        let conditions = |ready, serving, terminating| EndpointConditions { ready, serving, terminating };
+        assert_eq!(State::new(Some(&conditions(None, None, None)), true), state(true, true, false, true));
+        // A pod on its way out, of a cluster that does not report `serving`.
+        assert_eq!(State::new(Some(&conditions(Some(false), None, Some(true))), false), state(false, true, true, false));
+        // `publishNotReadyAddresses` makes the controller say ready of a pod that is neither.
+        assert_eq!(State::new(Some(&conditions(Some(true), Some(false), Some(true))), false), state(true, false, true, false));
+    }
+
+    #[test]
+    fn the_policy_decides_whose_endpoints_count() {
+        use Availability::{Nobody, NobodyHere, Usable};
+        use TrafficPolicy::{Cluster, Local};
+        let (ready, leaving, unready) =
+            (|local| state(true, true, false, local), |local| state(false, true, true, local), |local| state(false, false, false, local));
+        for (endpoints, cluster, local) in [
+            (vec![], Nobody, Nobody),
+            (vec![ready(true)], Usable, Usable),
+            (vec![ready(false)], Usable, NobodyHere),
+            (vec![leaving(true)], Usable, Usable),
+            (vec![leaving(false)], Usable, NobodyHere),
+            // With Local, a leaving endpoint here is used although a ready one is elsewhere.
+            (vec![leaving(true), ready(false)], Usable, Usable),
+            (vec![unready(true), ready(false)], Usable, NobodyHere),
+            (vec![unready(true), unready(false)], Nobody, Nobody),
+        ] {
+            assert_eq!(availability(&endpoints, Cluster), cluster, "{endpoints:?}");
+            assert_eq!(availability(&endpoints, Local), local, "{endpoints:?}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The BGP speaker: [`bgp::peer::Peer`] for each neighbour, on TCP, on one thread of its own.
+//!
+//! ```text
+//!   slow loop ---- whole sets (watch) ---->  neighbours: keeps the set of tasks equal to the configuration
+//!       ^                                        | one task each: session = one Peer
+//!       +-- SpeakerStatus (watch) -- board <-----+-- connection: octets of one TCP connection
+//! ```
+//!
+//! Inputs: [`Speaker::configure`], [`Speaker::advertise`] and [`Speaker::stop`], each a whole value that replaces the one before, taken when the
+//! speaker gets to it; nobody waits. Output: [`SpeakerStatus`]. Nothing listens: every connection is dialled by us. A task that panics ends the
+//! process, since the state of its session would be unknown.
+
+mod addresses;
+mod connection;
+mod dial;
+mod neighbours;
+mod report;
+mod session;
+mod status;
+mod words;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bgp::Prefix;
+use bgp::rib::LocRib;
+use tokio::sync::watch;
+
+pub use status::{LastError, Moment, PeerStatus, SpeakerStatus};
+
+use crate::desired::DesiredBgp;
+use neighbours::Neighbours;
+use status::Board;
+
+/// The BGP speaker of this node. Dropping it closes all sessions at once; [`stop`](Self::stop) first to close them in order.
+#[derive(Debug)]
+pub struct Speaker {
+    routes: watch::Sender<Option<Routes>>,
+    target: watch::Sender<Target>,
+    board: Board,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Speaker {
+    /// Starts the thread, in the network namespace of the caller. It does nothing before the first [`configure`](Self::configure). The seed spreads the
+    /// timers.
+    ///
+    /// # Errors
+    /// The thread or its runtime cannot be started.
+    pub fn spawn(seed: u64) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let board = Board::new();
+        let routes = watch::Sender::new(None);
+        let target = watch::Sender::new(Target::Nothing);
+        let neighbours = Neighbours::new(seed, target.subscribe(), routes.subscribe(), board.clone());
+        let thread = std::thread::Builder::new().name("bgp".to_owned()).spawn(move || {
+            runtime.block_on(fatal_panics(neighbours.run()));
+        })?;
+        Ok(Self { routes, target, board, thread: Some(thread) })
+    }
+
+    /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
+    pub fn advertise(&self, set: Arc<BTreeSet<Prefix>>) {
+        let rib = Arc::new(LocRib::originated(set.iter().copied()));
+        self.board.advertise(&set, |generation| {
+            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), rib }));
+        });
+    }
+
+    /// Makes this the whole configuration. Sessions of unchanged neighbours are not touched; a changed one is closed and started again.
+    pub fn configure(&self, desired: Arc<DesiredBgp>) {
+        self.set_target(Target::Run(desired));
+    }
+
+    /// Closes all sessions with Cease, Administrative Shutdown (RFC 4486). It is done when [`SpeakerStatus::open_sessions`] is 0 and
+    /// [`SpeakerStatus::configured`] is `None`.
+    pub fn stop(&self) {
+        self.set_target(Target::Stop);
+    }
+
+    /// The speaker now.
+    #[must_use]
+    pub fn status(&self) -> Arc<SpeakerStatus> {
+        self.board.read()
+    }
+
+    /// Wakes its holder when more than a counter changed.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<Arc<SpeakerStatus>> {
+        self.board.subscribe()
+    }
+
+    /// Tells at any time whether the thread still runs.
+    #[must_use]
+    pub fn liveness(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let target = self.target.clone();
+        move || !target.is_closed()
+    }
+
+    fn set_target(&self, target: Target) {
+        self.target.send_if_modified(|current| {
+            let changed = *current != target;
+            *current = target;
+            changed
+        });
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        self.target.send_replace(Target::Quit);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the BGP thread ended in a panic");
+        }
+    }
+}
+
+/// What the slow loop wants of the neighbours.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Target {
+    /// It has not said.
+    Nothing,
+    /// Sessions with these.
+    Run(Arc<DesiredBgp>),
+    /// No session.
+    Stop,
+    /// The end of the thread.
+    Quit,
+}
+
+/// A whole set to advertise, in the form shared by all sessions.
+#[derive(Clone, Debug)]
+struct Routes {
+    /// Counts the sets.
+    generation: u64,
+    set: Arc<BTreeSet<Prefix>>,
+    rib: Arc<LocRib>,
+}
+
+/// Runs a task of the speaker; a panic in it ends the process.
+async fn fatal_panics<T>(task: impl Future<Output = T>) -> T {
+    struct Guard;
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                tracing::error!("a task of the BGP speaker panicked; the process ends");
+                std::process::abort();
+            }
+        }
+    }
+    let _guard = Guard;
+    task.await
+}
+
+#[cfg(test)]
+mod tests;

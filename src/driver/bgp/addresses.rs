@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the node's own addresses decide: the next hops "self" of a connection, and the router id where none is configured.
+//!
+//! Input: one rtnetlink dump of the network namespace in which the speaker runs. Output: values chosen by pure functions. A VIP is never chosen:
+//! neither an address that is advertised, nor, for anything but the connection's own address, one of the loopback interface.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bgp::peer::LocalAddresses;
+use bgp::{BgpIdentifier, Prefix};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage};
+use rtnetlink::{Handle, RouteMessageBuilder};
+
+/// The loopback interface has this index in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Why the node's addresses are unknown.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AddressError {
+    /// No rtnetlink socket.
+    #[error("cannot open an rtnetlink socket")]
+    Socket(#[source] std::io::Error),
+    /// The kernel refused the dump.
+    #[error("cannot read the {what} of the node")]
+    Dump {
+        /// Which dump.
+        what: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: rtnetlink::Error,
+    },
+}
+
+/// One unicast address of an interface.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct InterfaceAddress {
+    interface: u32,
+    address: IpAddr,
+    prefix_length: u8,
+    scope: AddressScope,
+    standing: Standing,
+}
+
+/// How well an address serves as a next hop, the best first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Standing {
+    Assigned,
+    /// Duplicate address detection still runs (RFC 4862 §5.4). A session that comes up together with the link must not do without it.
+    Tentative,
+    /// It will be replaced by another one (RFC 8981).
+    Temporary,
+}
+
+impl InterfaceAddress {
+    fn from_message(message: &AddressMessage) -> Option<Self> {
+        let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+        let (mut local, mut address) = (None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Local(ip) => local = Some(*ip),
+                AddressAttribute::Address(ip) => address = Some(*ip),
+                AddressAttribute::Flags(all) => flags = *all,
+                _ => {}
+            }
+        }
+        if flags.intersects(AddressFlags::Dadfailed | AddressFlags::Deprecated) {
+            return None;
+        }
+        // On a point-to-point link IFA_ADDRESS is the far end.
+        let address = local.or(address)?;
+        let standing = if address.is_ipv6() && flags.contains(AddressFlags::Secondary) {
+            Standing::Temporary
+        } else if flags.contains(AddressFlags::Tentative) {
+            Standing::Tentative
+        } else {
+            Standing::Assigned
+        };
+        Some(Self {
+            interface: message.header.index,
+            address,
+            prefix_length: message.header.prefix_len,
+            scope: message.header.scope,
+            standing,
+        })
+    }
+
+    fn is_global(&self) -> bool {
+        self.scope == AddressScope::Universe
+    }
+
+    fn link_local(&self) -> Option<Ipv6Addr> {
+        match self.address {
+            IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
+            _ => None,
+        }
+    }
+
+    fn covers(&self, address: IpAddr) -> bool {
+        Prefix::truncated(self.address, self.prefix_length).is_ok_and(|prefix| prefix.contains(address))
+    }
+}
+
+/// The addresses that "self" means on a connection from `local` to `remote`.
+///
+/// # Errors
+/// The node's addresses cannot be read.
+pub(super) async fn local_addresses(local: IpAddr, remote: IpAddr, advertised: &BTreeSet<Prefix>) -> Result<LocalAddresses, AddressError> {
+    let mut all = Netlink::open()?.addresses().await?;
+    all.retain(|address| !is_advertised(address.address, advertised));
+    Ok(choose_local(&all, local, remote))
+}
+
+/// The router id of a node for which none is configured; `None` while the node has no address that could give one.
+///
+/// It is the first IPv4 address of the interface with the default route, else that of the interface with the lowest index; on a node without IPv4 a
+/// number made from its lowest IPv6 address, which stays the same over restarts (RFC 6286 asks for uniqueness within the AS only).
+///
+/// # Errors
+/// Addresses or routes cannot be read.
+pub(super) async fn router_id(advertised: &BTreeSet<Prefix>) -> Result<Option<BgpIdentifier>, AddressError> {
+    let netlink = Netlink::open()?;
+    let mut all = netlink.addresses().await?;
+    all.retain(|address| !is_advertised(address.address, advertised));
+    Ok(choose_router_id(&all, netlink.default_interface().await?))
+}
+
+/// Whether the address is one that this speaker advertises.
+pub(super) fn is_advertised(address: IpAddr, advertised: &BTreeSet<Prefix>) -> bool {
+    advertised.contains(&Prefix::host(address))
+}
+
+fn choose_local(all: &[InterfaceAddress], local: IpAddr, remote: IpAddr) -> LocalAddresses {
+    let own = all.iter().find(|candidate| candidate.address == local);
+    let beside = || all.iter().filter(|candidate| own.is_some_and(|own| own.interface == candidate.interface));
+    let other = |is_wanted: fn(&IpAddr) -> bool| {
+        let candidates = beside().filter(|candidate| candidate.interface != LOOPBACK && candidate.is_global());
+        candidates.map(|candidate| candidate.address).find(is_wanted)
+    };
+    let (ipv4, ipv6) = match local {
+        IpAddr::V4(_) => (Some(local), other(IpAddr::is_ipv6)),
+        IpAddr::V6(_) => (other(IpAddr::is_ipv4), Some(local)),
+    };
+    // RFC 2545 §3: the link-local address belongs into the next hop if, and only if, both speakers share a link.
+    let shares_link = beside().any(|candidate| candidate.covers(remote));
+    LocalAddresses {
+        ipv4: ipv4.and_then(as_ipv4).filter(|address| !address.is_loopback()),
+        ipv6: ipv6.and_then(as_ipv6).filter(|address| !address.is_loopback() && !address.is_unicast_link_local()),
+        link_local: if shares_link { beside().find_map(InterfaceAddress::link_local) } else { None },
+    }
+}
+
+fn choose_router_id(all: &[InterfaceAddress], default_interface: Option<u32>) -> Option<BgpIdentifier> {
+    let global = || all.iter().filter(|candidate| candidate.interface != LOOPBACK && candidate.is_global());
+    let ipv4 = || global().filter_map(|candidate| as_ipv4(candidate.address).map(|address| (candidate.interface, address)));
+    let preferred = ipv4().find(|(interface, _)| Some(*interface) == default_interface);
+    let chosen = preferred.or_else(|| ipv4().min_by_key(|(interface, _)| *interface));
+    if let Some((_, address)) = chosen {
+        return BgpIdentifier::try_from(address).ok();
+    }
+    let lasting = global().filter(|candidate| candidate.standing != Standing::Temporary);
+    let lowest = lasting.filter_map(|candidate| as_ipv6(candidate.address)).min()?;
+    BgpIdentifier::new(fnv1a(&lowest.octets()).max(1))
+}
+
+/// The FNV-1a hash: the same on every build and every node.
+fn fnv1a(octets: &[u8]) -> u32 {
+    octets.iter().fold(0x811c_9dc5, |hash, octet| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193))
+}
+
+fn as_ipv4(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn as_ipv6(address: IpAddr) -> Option<Ipv6Addr> {
+    match address {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
+    }
+}
+
+/// A short-lived rtnetlink connection, closed when dropped.
+struct Netlink {
+    handle: Handle,
+    connection: tokio::task::JoinHandle<()>,
+}
+
+impl Netlink {
+    fn open() -> Result<Self, AddressError> {
+        let (connection, handle, _notifications) = rtnetlink::new_connection().map_err(AddressError::Socket)?;
+        Ok(Self { handle, connection: tokio::spawn(connection) })
+    }
+
+    /// The addresses, the best first, otherwise in the order of the kernel.
+    async fn addresses(&self) -> Result<Vec<InterfaceAddress>, AddressError> {
+        let dump = self.handle.address().get().execute();
+        let messages: Vec<AddressMessage> = dump.try_collect().await.map_err(|source| AddressError::Dump { what: "addresses", source })?;
+        let mut all: Vec<_> = messages.iter().filter_map(InterfaceAddress::from_message).collect();
+        all.sort_by_key(|address| address.standing);
+        Ok(all)
+    }
+
+    /// The interface of the IPv4 default route with the lowest metric.
+    async fn default_interface(&self) -> Result<Option<u32>, AddressError> {
+        let mut routes = self.handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
+        let mut best: Option<(u32, u32)> = None;
+        while let Some(route) = routes.next().await {
+            let route = route.map_err(|source| AddressError::Dump { what: "routes", source })?;
+            if let Some(found) = default_route(&route)
+                && best.is_none_or(|best| found < best)
+            {
+                best = Some(found);
+            }
+        }
+        Ok(best.map(|(_, interface)| interface))
+    }
+}
+
+impl Drop for Netlink {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+/// Metric and interface of a default route in the main table.
+fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
+    if route.header.destination_prefix_length != 0 || route.header.table != RouteHeader::RT_TABLE_MAIN {
+        return None;
+    }
+    let (mut metric, mut interface) = (0, None);
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Priority(value) => metric = *value,
+            RouteAttribute::Oif(index) => interface = Some(*index),
+            RouteAttribute::MultiPath(next_hops) => interface = next_hops.first().map(|next_hop| next_hop.interface_index),
+            _ => {}
+        }
+    }
+    Some((metric, interface?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(interface: u32, address: &str, prefix_length: u8) -> InterfaceAddress {
+        let address: IpAddr = address.parse().unwrap();
+        let link_local = as_ipv6(address).is_some_and(|address| address.is_unicast_link_local());
+        let scope = if link_local {
+            AddressScope::Link
+        } else if address.is_loopback() {
+            AddressScope::Host
+        } else {
+            AddressScope::Universe
+        };
+        InterfaceAddress { interface, address, prefix_length, scope, standing: Standing::Assigned }
+    }
+
+    fn node() -> Vec<InterfaceAddress> {
+        vec![
+            address(1, "127.0.0.1", 8),
+            address(1, "10.0.0.7", 32),
+            address(2, "172.17.0.1", 16),
+            address(3, "10.211.1.2", 24),
+            address(1, "::1", 128),
+            address(1, "2001:db8:7::7", 128),
+            address(3, "fe80::2", 64),
+            address(3, "2001:db8:1::2", 64),
+        ]
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn next_hop_of_the_other_family_is_on_the_same_interface() {
+        let chosen = choose_local(&node(), ip("10.211.1.2"), ip("10.211.1.254"));
+        assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
+        assert_eq!(chosen.ipv6, as_ipv6(ip("2001:db8:1::2")));
+        let chosen = choose_local(&node(), ip("2001:db8:1::2"), ip("2001:db8:1::fe"));
+        assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
+        assert_eq!(chosen.ipv6, as_ipv6(ip("2001:db8:1::2")));
+    }
+
+    #[test]
+    fn rfc2545_3_link_local_next_hop_only_where_the_link_is_shared() {
+        let on_link = choose_local(&node(), ip("10.211.1.2"), ip("10.211.1.254"));
+        assert_eq!(on_link.link_local, as_ipv6(ip("fe80::2")));
+        let far = choose_local(&node(), ip("10.211.1.2"), ip("192.0.2.1"));
+        assert_eq!(far.link_local, None);
+    }
+
+    #[test]
+    fn next_hop_is_absent_rather_than_taken_from_loopback_or_another_interface() {
+        let chosen = choose_local(&node(), ip("127.0.0.1"), ip("127.0.0.1"));
+        assert_eq!(chosen, LocalAddresses::default());
+        let chosen = choose_local(&node(), ip("172.17.0.1"), ip("172.17.0.2"));
+        assert_eq!(chosen.ipv6, None);
+    }
+
+    #[test]
+    fn link_local_session_gives_no_global_next_hop() {
+        let chosen = choose_local(&node(), ip("fe80::2"), ip("fe80::1"));
+        assert_eq!((chosen.ipv6, chosen.link_local), (None, as_ipv6(ip("fe80::2"))));
+    }
+
+    #[test]
+    fn router_id_prefers_the_default_route_then_the_lowest_interface() {
+        assert_eq!(choose_router_id(&node(), Some(3)).unwrap().to_string(), "10.211.1.2");
+        assert_eq!(choose_router_id(&node(), None).unwrap().to_string(), "172.17.0.1");
+        assert_eq!(choose_router_id(&node(), Some(1)).unwrap().to_string(), "172.17.0.1");
+    }
+
+    #[test]
+    fn router_id_without_ipv4_is_a_stable_number() {
+        let ipv6: Vec<_> = node().into_iter().filter(|address| address.address.is_ipv6()).collect();
+        let id = choose_router_id(&ipv6, None).unwrap();
+        assert_eq!(id, choose_router_id(&ipv6, None).unwrap());
+        assert_ne!(id, choose_router_id(&[address(2, "2001:db8:1::3", 64)], None).unwrap());
+        assert_eq!(choose_router_id(&[address(1, "10.0.0.7", 32)], None), None);
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one neighbour's task tells the world: its status on the board, and its log lines.
+//!
+//! Input: the core's actions and what the driver knows of the transport. Output: a [`PeerStatus`] after each event. Log: one line at `info` when a
+//! session comes up and one when it goes; a failed attempt is a warning once, and `debug` with a count while it repeats for the same reason.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bgp::peer::{Counters, DownReason, Peer, State};
+use bgp::rib::AdjRibOut;
+
+use super::Routes;
+use super::neighbours::Settings;
+use super::status::{Board, LastError, Moment, PeerStatus};
+
+/// The OPEN Message Error (RFC 4271 §6.2).
+const OPEN_MESSAGE_ERROR: u8 = 2;
+
+/// The status of one neighbour in the making.
+pub(super) struct Report {
+    name: String,
+    board: Board,
+    status: PeerStatus,
+    /// Why the transport failed, while the core is being told that it did.
+    transport: Option<String>,
+    /// Whether the routes of the status may be out of date.
+    stale: bool,
+}
+
+impl Report {
+    pub(super) fn new(name: &str, settings: &Settings, board: Board) -> Self {
+        let status = PeerStatus {
+            address: settings.peer.address,
+            asn: settings.peer.asn,
+            local_asn: settings.asn,
+            local_identifier: settings.identifier,
+            state: State::Idle,
+            since: Moment::now(),
+            established_since: None,
+            local_address: None,
+            hold_time: None,
+            families: BTreeSet::new(),
+            advertised: 0,
+            withdrawing: Arc::default(),
+            withheld: Arc::default(),
+            routes: Arc::default(),
+            counters: Counters::default(),
+            last_error: None,
+            open_sockets: 0,
+            generation: 0,
+        };
+        Self { name: name.to_owned(), board, status, transport: None, stale: false }
+    }
+
+    /// TCP is up.
+    pub(super) fn connected(&mut self, local: Option<IpAddr>) {
+        self.status.local_address = local;
+    }
+
+    /// TCP failed for this reason; the core, which is told next, knows only that it did.
+    pub(super) fn transport_failed(&mut self, reason: String) {
+        self.transport = Some(reason);
+    }
+
+    /// The task has the next set.
+    pub(super) fn routes(&mut self, routes: &Routes) {
+        self.status.routes = Arc::clone(&routes.set);
+        self.status.generation = routes.generation;
+        self.stale = true;
+    }
+
+    /// TCP has acknowledged more.
+    pub(super) const fn acknowledged(&mut self) {
+        self.stale = true;
+    }
+
+    /// The state has changed.
+    pub(super) fn transition(&mut self, from: State, to: State) {
+        let now = Moment::now();
+        tracing::debug!(peer = %self.name, address = %self.status.address, %from, %to, "BGP state");
+        if to == State::Established {
+            tracing::info!(peer = %self.name, address = %self.status.address, asn = %self.status.asn, "BGP session is up");
+            self.status.established_since = Some(now);
+        } else if let Some(since) = self.status.established_since.take() {
+            let reason = self.status.last_error.as_ref().map_or("", |error| error.reason.as_str());
+            let uptime = now.instant.saturating_duration_since(since.instant).as_secs();
+            tracing::info!(peer = %self.name, address = %self.status.address, uptime, reason, "BGP session is down");
+        }
+        self.status.state = to;
+        self.status.since = now;
+        self.stale = true;
+    }
+
+    /// A session was lost, or an attempt failed. Comes before the transition that it leads to.
+    pub(super) fn down(&mut self, down: &DownReason) {
+        let reason = self.in_words(down);
+        let repeated = self.status.last_error.as_ref().filter(|last| last.reason == reason && self.status.established_since.is_none());
+        let count = repeated.map_or(0, |last| last.count) + 1;
+        if self.status.established_since.is_none() {
+            let (peer, address) = (&self.name, self.status.address);
+            if count == 1 {
+                tracing::warn!(%peer, %address, %reason, "BGP session does not come up; trying again");
+            } else {
+                tracing::debug!(%peer, %address, %reason, count, "BGP session still does not come up");
+            }
+        }
+        self.status.last_error = Some(LastError { reason, at: Moment::now(), count });
+    }
+
+    /// Takes over what the core knows.
+    pub(super) fn update(&mut self, peer: &Peer, open_sockets: usize) {
+        self.transport = None;
+        let status = &mut self.status;
+        status.open_sockets = open_sockets;
+        if peer.state() < State::OpenSent {
+            status.local_address = None;
+        }
+        status.hold_time = peer.negotiated().map(|negotiated| negotiated.hold_time);
+        status.families = peer.negotiated().map(|negotiated| negotiated.families.clone()).unwrap_or_default();
+        self.stale |= status.counters.sent.update != peer.counters().sent.update;
+        status.counters = peer.counters().clone();
+        if std::mem::take(&mut self.stale) {
+            update_routes(status, peer.adj_rib_out());
+        }
+    }
+
+    /// Whether some withdrawal is not acknowledged.
+    pub(super) fn is_withdrawing(&self) -> bool {
+        !self.status.withdrawing.is_empty()
+    }
+
+    pub(super) fn post(&self) {
+        self.board.post(&self.name, self.status.clone());
+    }
+
+    /// The reason with what the transport said about it.
+    fn in_words(&mut self, down: &DownReason) -> String {
+        match (down, self.transport.take()) {
+            (DownReason::ConnectFailed | DownReason::ConnectionClosed, Some(transport)) => transport,
+            (DownReason::Received(notification), _) if notification.code == OPEN_MESSAGE_ERROR => {
+                format!("the peer refused our OPEN: {notification}")
+            }
+            _ => down.to_string(),
+        }
+    }
+}
+
+/// What the peer holds, in whole: in proportion to the table, so only after a change.
+fn update_routes(status: &mut PeerStatus, adj_rib_out: Option<&AdjRibOut>) {
+    let Some(adj_rib_out) = adj_rib_out else {
+        status.advertised = 0;
+        status.withdrawing = Arc::default();
+        status.withheld = Arc::default();
+        return;
+    };
+    status.advertised = adj_rib_out.advertised().count();
+    let withdrawing: BTreeSet<_> = adj_rib_out.withdrawing().collect();
+    if withdrawing != *status.withdrawing {
+        status.withdrawing = Arc::new(withdrawing);
+    }
+    let withheld = adj_rib_out.withheld();
+    if withheld != *status.withheld {
+        status.withheld = Arc::new(withheld);
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The task of one neighbour: it owns one [`Peer`], carries out its actions, and feeds it what happens.
+//!
+//! Inputs: the connection, the set to advertise, an order to stop, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
+//! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
+
+use std::future::{Future, pending};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Instant;
+
+use bgp::peer::{Action, Event, Peer, PeerConfig, Role, Stop};
+use bgp::rib::{Export, NextHopPolicy};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout_at;
+
+use super::connection::{Connection, Happening};
+use super::dial::{DialError, Dialled, dial};
+use super::neighbours::Settings;
+use super::report::Report;
+use super::status::Board;
+use super::{Routes, fatal_panics, words};
+
+/// Every connection is dialled by us.
+const ROLE: Role = Role::Active;
+
+/// One neighbour and its connection.
+pub(super) struct Session {
+    remote: SocketAddr,
+    peer: Peer,
+    link: Link,
+    /// Connections that deliver their last octets.
+    closing: JoinSet<()>,
+    routes: watch::Receiver<Option<Routes>>,
+    order: watch::Receiver<Option<Stop>>,
+    stopping: bool,
+    report: Report,
+}
+
+/// The way to the peer.
+enum Link {
+    Down,
+    Dialling(Pin<Box<dyn Future<Output = Result<Dialled, DialError>> + Send>>),
+    Up(Connection),
+}
+
+/// What a session waits for.
+enum Input {
+    Time,
+    Routes,
+    Order,
+    Dialled(Result<Dialled, DialError>),
+    Happened(Happening),
+    Closed,
+}
+
+impl Session {
+    pub(super) fn new(
+        name: &str,
+        settings: &Settings,
+        seed: u64,
+        order: watch::Receiver<Option<Stop>>,
+        routes: watch::Receiver<Option<Routes>>,
+        board: Board,
+    ) -> Self {
+        let session = Self {
+            remote: SocketAddr::new(settings.peer.address, settings.peer.port),
+            peer: Peer::new(peer_config(settings), seed),
+            link: Link::Down,
+            closing: JoinSet::new(),
+            routes,
+            order,
+            stopping: false,
+            report: Report::new(name, settings, board),
+        };
+        session.report.post();
+        session
+    }
+
+    /// Runs until it was told to stop and the last connection is closed.
+    pub(super) async fn run(mut self) {
+        self.routes.mark_changed();
+        self.handle(Event::Start);
+        while !(self.stopping && matches!(self.link, Link::Down) && self.closing.is_empty()) {
+            let input = self.wait().await;
+            self.take(input);
+        }
+    }
+
+    /// Sleeps until something happens or the core's time has come.
+    async fn wait(&mut self) -> Input {
+        let poll = match &self.link {
+            Link::Up(connection) => connection.poll_at(),
+            Link::Down | Link::Dialling(_) => None,
+        };
+        let wake = self.peer.deadline().into_iter().chain(poll).min();
+        let input = next_input(&mut self.link, &mut self.closing, &mut self.routes, &mut self.order);
+        match wake {
+            // A peer that never pauses must not keep the clock out.
+            Some(wake) if wake <= Instant::now() => Input::Time,
+            Some(wake) => timeout_at(wake.into(), input).await.unwrap_or(Input::Time),
+            None => input.await,
+        }
+    }
+
+    /// Turns what happened into events of the core.
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Time => self.handle(Event::Tick),
+            Input::Routes => self.take_routes(),
+            Input::Order => self.take_order(),
+            Input::Dialled(Ok(Dialled { connection, local })) => {
+                self.report.connected(connection.local_address());
+                self.link = Link::Up(connection);
+                self.handle(Event::Connected { role: ROLE, local });
+            }
+            Input::Dialled(Err(error)) => {
+                self.link = Link::Down;
+                self.report.transport_failed(words::with_causes(&error));
+                self.handle(Event::ConnectFailed { role: ROLE });
+            }
+            Input::Happened(Happening::Received(bytes)) => self.handle(Event::Received { role: ROLE, bytes }),
+            Input::Happened(Happening::Drained) => self.handle(Event::Writable { role: ROLE }),
+            Input::Happened(Happening::Lost(reason)) => {
+                self.link = Link::Down;
+                self.report.transport_failed(reason);
+                self.handle(Event::Closed { role: ROLE });
+            }
+            Input::Closed => {}
+        }
+        self.look_for_acknowledgements();
+        self.publish();
+    }
+
+    fn take_routes(&mut self) {
+        let Some(routes) = self.routes.borrow_and_update().clone() else { return };
+        self.report.routes(&routes);
+        self.handle(Event::Routes(routes.rib));
+    }
+
+    fn take_order(&mut self) {
+        let Some(stop) = self.order.borrow_and_update().clone() else { return };
+        self.stopping = true;
+        self.handle(Event::Stop(stop));
+        // After a reset the core would dial again with settings that are no longer ours.
+        self.handle(Event::Stop(Stop::Deconfigured));
+    }
+
+    fn look_for_acknowledgements(&mut self) {
+        if let Link::Up(connection) = &mut self.link
+            && let Some(octets) = connection.acknowledged(Instant::now())
+        {
+            self.report.acknowledged();
+            self.handle(Event::Acknowledged { role: ROLE, octets });
+        }
+    }
+
+    /// Feeds the core and carries out what it answers, in order.
+    fn handle(&mut self, event: Event) {
+        for action in self.peer.handle(Instant::now(), event) {
+            self.carry_out(action);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Connect => self.link = Link::Dialling(Box::pin(dial(self.remote, self.routes.clone()))),
+            Action::Send { bytes, .. } => {
+                if let Link::Up(connection) = &mut self.link {
+                    connection.send(bytes);
+                }
+            }
+            Action::Close { .. } => {
+                if let Link::Up(connection) = std::mem::replace(&mut self.link, Link::Down) {
+                    self.closing.spawn(fatal_panics(connection.close()));
+                }
+            }
+            Action::Abort { .. } => self.link = Link::Down,
+            Action::Transition { from, to } => self.report.transition(from, to),
+            Action::Down(reason) => self.report.down(&reason),
+        }
+    }
+
+    fn publish(&mut self) {
+        let open = self.closing.len() + usize::from(matches!(self.link, Link::Up(_)));
+        self.report.update(&self.peer, open);
+        if let Link::Up(connection) = &mut self.link {
+            connection.watch_acknowledgements(self.report.is_withdrawing(), Instant::now());
+        }
+        self.report.post();
+    }
+}
+
+async fn next_input(
+    link: &mut Link,
+    closing: &mut JoinSet<()>,
+    routes: &mut watch::Receiver<Option<Routes>>,
+    order: &mut watch::Receiver<Option<Stop>>,
+) -> Input {
+    tokio::select! {
+        Ok(()) = order.changed() => Input::Order,
+        Ok(()) = routes.changed() => Input::Routes,
+        Some(_) = closing.join_next() => Input::Closed,
+        input = link.next() => input,
+    }
+}
+
+impl Link {
+    async fn next(&mut self) -> Input {
+        match self {
+            Self::Down => pending().await,
+            Self::Dialling(dial) => Input::Dialled(dial.await),
+            Self::Up(connection) => Input::Happened(connection.next().await),
+        }
+    }
+}
+
+fn peer_config(settings: &Settings) -> PeerConfig {
+    let Settings { asn, identifier, peer } = settings;
+    PeerConfig {
+        local_asn: *asn,
+        remote_asn: peer.asn,
+        identifier: *identifier,
+        hold_time: peer.hold_time,
+        connect_retry: peer.connect_retry,
+        families: peer.families.clone(),
+        export: Export {
+            local_preference: peer.local_preference,
+            med: peer.med,
+            next_hop_ipv4: peer.next_hop_ipv4.map_or(NextHopPolicy::SelfAddress, |address| NextHopPolicy::Address(address.into())),
+            next_hop_ipv6: peer.next_hop_ipv6.map_or(NextHopPolicy::SelfAddress, |address| NextHopPolicy::Address(address.into())),
+        },
+    }
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the speaker reports: immutable snapshots, and the board on which its tasks post them.
+//!
+//! Input: whole statuses of single neighbours. Output: one [`SpeakerStatus`], whose waiters wake when more than a counter changed.
+//!
+//! Invariant: a prefix that left the advertised set is in [`SpeakerStatus::withdrawing`] without a gap from that very moment until no peer may hold it
+//! any more; a reader never sees it in neither.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use bgp::peer::{Counters, State};
+use bgp::rib::Withheld;
+use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use tokio::sync::watch;
+
+use crate::desired::DesiredBgp;
+
+/// The speaker at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct SpeakerStatus {
+    /// The set that is advertised; `None` before the first.
+    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    /// The configuration in force; `None` before the first, and after the speaker was stopped.
+    pub configured: Option<Arc<DesiredBgp>>,
+    /// Our BGP Identifier; `None` before the first configuration, and while none can be taken from the node's addresses.
+    pub router_id: Option<BgpIdentifier>,
+    /// The neighbours by name, with those that are about to close.
+    pub peers: BTreeMap<String, Arc<PeerStatus>>,
+    /// Prefixes that left the set and that some neighbour's task has not heard about yet.
+    leaving: Arc<BTreeSet<Prefix>>,
+    /// Counts the sets given.
+    generation: u64,
+}
+
+impl SpeakerStatus {
+    /// Prefixes that are withdrawn while some peer has not acknowledged the UPDATE: it may still hold them.
+    #[must_use]
+    pub fn withdrawing(&self) -> BTreeSet<Prefix> {
+        let of_peers = self.peers.values().flat_map(|peer| peer.withdrawing.iter());
+        self.leaving.iter().chain(of_peers).copied().collect()
+    }
+
+    /// Sessions that still have a socket, even if only to deliver their last message.
+    #[must_use]
+    pub fn open_sessions(&self) -> usize {
+        self.peers.values().map(|peer| peer.open_sockets).sum()
+    }
+
+    /// Forgets `leaving` once every neighbour's task has the current set. Whether that changed anything.
+    fn settle(&mut self) -> bool {
+        let settled = self.peers.values().all(|peer| peer.generation >= self.generation);
+        if !settled || self.leaving.is_empty() {
+            return false;
+        }
+        self.leaving = Arc::default();
+        true
+    }
+}
+
+/// One neighbour at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerStatus {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its AS.
+    pub asn: Asn,
+    /// Our AS towards it.
+    pub local_asn: Asn,
+    /// Our BGP Identifier towards it.
+    pub local_identifier: BgpIdentifier,
+    /// Where the state machine is.
+    pub state: State,
+    /// Since when it has been in that state.
+    pub since: Moment,
+    /// Since when the session has been Established, while it is.
+    pub established_since: Option<Moment>,
+    /// Our address on the connection, while there is one.
+    pub local_address: Option<IpAddr>,
+    /// The session's hold time, once both OPENs are there.
+    pub hold_time: Option<HoldTime>,
+    /// The families that both sides have, once both OPENs are there.
+    pub families: BTreeSet<Family>,
+    /// How many prefixes the peer was told and holds.
+    pub advertised: usize,
+    /// Prefixes that are withdrawn, but whose UPDATE the peer's host has not acknowledged.
+    pub withdrawing: Arc<BTreeSet<Prefix>>,
+    /// Prefixes that this peer is not told, and why.
+    pub withheld: Arc<BTreeMap<Prefix, Withheld>>,
+    /// The set that this peer is told, except for what is withheld.
+    pub routes: Arc<BTreeSet<Prefix>>,
+    /// Messages in both directions.
+    pub counters: Counters,
+    /// Why the last session or attempt ended.
+    pub last_error: Option<LastError>,
+    /// Connections that are not closed yet.
+    pub open_sockets: usize,
+    /// The number of the set that the neighbour's task has.
+    pub(super) generation: u64,
+}
+
+impl PeerStatus {
+    /// The prefixes that this peer is told: all of the set, less what is withheld from it.
+    pub fn told(&self) -> impl Iterator<Item = Prefix> {
+        self.routes.iter().filter(|prefix| !self.withheld.contains_key(prefix)).copied()
+    }
+
+    /// Whether more than a counter differs.
+    fn is_news(&self, old: &Self) -> bool {
+        *old != Self { counters: old.counters.clone(), ..self.clone() }
+    }
+}
+
+/// Why a session or an attempt ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LastError {
+    /// In words.
+    pub reason: String,
+    /// When last.
+    pub at: Moment,
+    /// How often in a row for this very reason.
+    pub count: u64,
+}
+
+/// A moment on both clocks: one to show, one to measure with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Moment {
+    /// By the clock that never goes back.
+    pub instant: Instant,
+    /// By the clock on the wall.
+    pub wall: SystemTime,
+}
+
+impl Moment {
+    /// This moment.
+    #[must_use]
+    pub fn now() -> Self {
+        Self { instant: Instant::now(), wall: SystemTime::now() }
+    }
+}
+
+/// Where the speaker's tasks post their status.
+#[derive(Clone, Debug)]
+pub(super) struct Board(Arc<watch::Sender<Arc<SpeakerStatus>>>);
+
+impl Board {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(Arc::default())))
+    }
+
+    pub(super) fn read(&self) -> Arc<SpeakerStatus> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<SpeakerStatus>> {
+        self.0.subscribe()
+    }
+
+    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number, to the neighbours' tasks before any reader sees
+    /// the new status.
+    pub(super) fn advertise(&self, set: &Arc<BTreeSet<Prefix>>, pass_on: impl FnOnce(u64)) {
+        self.0.send_if_modified(|status| {
+            if status.advertised.as_ref() == Some(set) {
+                return false;
+            }
+            let status = Arc::make_mut(status);
+            let old = status.advertised.replace(Arc::clone(set)).unwrap_or_default();
+            let left = old.iter().chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
+            status.leaving = Arc::new(left.copied().collect());
+            status.generation += 1;
+            pass_on(status.generation);
+            status.settle();
+            true
+        });
+    }
+
+    pub(super) fn set_configured(&self, configured: Option<&Arc<DesiredBgp>>, router_id: Option<BgpIdentifier>) {
+        self.0.send_if_modified(|status| {
+            if status.configured.as_ref() == configured && status.router_id == router_id {
+                return false;
+            }
+            let status = Arc::make_mut(status);
+            status.configured = configured.cloned();
+            status.router_id = router_id;
+            true
+        });
+    }
+
+    /// Posts the status of one neighbour.
+    pub(super) fn post(&self, name: &str, peer: PeerStatus) {
+        self.0.send_if_modified(|status| {
+            let status = Arc::make_mut(status);
+            let news = status.peers.get(name).is_none_or(|old| peer.is_news(old));
+            status.peers.insert(name.to_owned(), Arc::new(peer));
+            status.settle() || news
+        });
+    }
+
+    /// A neighbour whose task has ended.
+    pub(super) fn remove(&self, name: &str) {
+        self.0.send_if_modified(|status| {
+            let status = Arc::make_mut(status);
+            let known = status.peers.remove(name).is_some();
+            status.settle() || known
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bgp::{Asn, BgpIdentifier};
+
+    use super::*;
+
+    fn set(numbers: impl IntoIterator<Item = u8>) -> Arc<BTreeSet<Prefix>> {
+        Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
+    }
+
+    fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {
+        PeerStatus {
+            address: IpAddr::from([192, 0, 2, 1]),
+            asn: Asn::new(65001).unwrap(),
+            local_asn: Asn::new(65001).unwrap(),
+            local_identifier: BgpIdentifier::new(1).unwrap(),
+            state: State::Established,
+            since: Moment::now(),
+            established_since: None,
+            local_address: None,
+            hold_time: None,
+            families: BTreeSet::new(),
+            advertised: 0,
+            withdrawing,
+            withheld: Arc::default(),
+            routes: Arc::default(),
+            counters: Counters::default(),
+            last_error: None,
+            open_sockets: 0,
+            generation,
+        }
+    }
+
+    fn withdrawing(board: &Board) -> BTreeSet<Prefix> {
+        board.read().withdrawing()
+    }
+
+    #[test]
+    fn what_leaves_the_set_is_withdrawing_until_every_task_has_taken_it_over() {
+        let board = Board::new();
+        board.post("a", peer(0, Arc::default()));
+        board.post("b", peer(0, Arc::default()));
+        board.advertise(&set([1, 2]), |_| {});
+        board.advertise(&set([2]), |_| {});
+        assert_eq!(withdrawing(&board), *set([1]));
+        board.post("a", peer(2, set([1])));
+        board.post("b", peer(1, Arc::default()));
+        assert_eq!(withdrawing(&board), *set([1]));
+        board.post("b", peer(2, Arc::default()));
+        assert_eq!(withdrawing(&board), *set([1]), "the session of a has not acknowledged");
+        board.post("a", peer(2, Arc::default()));
+        assert_eq!(withdrawing(&board), *set([]));
+    }
+
+    #[test]
+    fn a_set_that_no_task_saw_still_counts() {
+        let board = Board::new();
+        board.post("a", peer(0, Arc::default()));
+        board.advertise(&set([1]), |_| {});
+        board.advertise(&set([2]), |_| {});
+        board.advertise(&set([1]), |_| {});
+        assert_eq!(withdrawing(&board), *set([2]), "the task may have passed 2 on");
+        board.post("a", peer(3, Arc::default()));
+        assert_eq!(withdrawing(&board), *set([]));
+    }
+
+    #[test]
+    fn without_neighbours_nothing_is_ever_withdrawing() {
+        let board = Board::new();
+        board.advertise(&set([1]), |_| {});
+        board.advertise(&set([]), |_| {});
+        assert_eq!(withdrawing(&board), *set([]));
+        board.post("a", peer(0, Arc::default()));
+        board.advertise(&set([1]), |_| {});
+        board.advertise(&set([]), |_| {});
+        assert_eq!(withdrawing(&board), *set([1]));
+        board.remove("a");
+        assert_eq!(withdrawing(&board), *set([]));
+    }
+
+    #[test]
+    fn a_counter_wakes_nobody() {
+        let board = Board::new();
+        let first = peer(0, Arc::default());
+        board.post("a", first.clone());
+        let mut waiter = board.subscribe();
+        waiter.mark_unchanged();
+        let mut counted = first;
+        counted.counters.established = 7;
+        board.post("a", counted.clone());
+        assert!(!waiter.has_changed().unwrap());
+        assert_eq!(board.read().peers.get("a").unwrap().counters.established, 7);
+        board.post("a", PeerStatus { state: State::Idle, ..counted });
+        assert!(waiter.has_changed().unwrap());
+    }
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The speaker against a scripted neighbour, over loopback TCP.
+
+mod fake_peer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bgp::peer::State;
+use bgp::rib::Withheld;
+use bgp::wire::{Cease, Message, Notification, PathAttribute};
+use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+
+use super::{PeerStatus, Speaker, SpeakerStatus};
+use crate::desired::{DesiredBgp, DesiredPeer};
+use fake_peer::{FakePeer, PATIENCE, open};
+
+const OUR_AS: u32 = 65001;
+
+fn neighbour(address: SocketAddr) -> DesiredPeer {
+    DesiredPeer {
+        address: address.ip(),
+        port: address.port(),
+        asn: Asn::new(OUR_AS).unwrap(),
+        families: BTreeSet::from(Family::ALL),
+        hold_time: HoldTime::from_secs(9).unwrap(),
+        connect_retry: Duration::from_secs(1),
+        local_preference: 100,
+        med: None,
+        // A loopback address is nobody's next hop.
+        next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)),
+        next_hop_ipv6: None,
+    }
+}
+
+fn desired<'a>(peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<DesiredBgp> {
+    Arc::new(DesiredBgp {
+        asn: Asn::new(OUR_AS).unwrap(),
+        router_id: BgpIdentifier::new(0xC000_0201),
+        peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
+    })
+}
+
+fn set<'a>(prefixes: impl IntoIterator<Item = &'a str>) -> Arc<BTreeSet<Prefix>> {
+    Arc::new(prefixes.into_iter().map(prefix).collect())
+}
+
+fn prefix(address: &str) -> Prefix {
+    Prefix::host(address.parse().unwrap())
+}
+
+/// `count` VIPs.
+fn many(count: u32) -> Arc<BTreeSet<Prefix>> {
+    let address = |number: u32| IpAddr::from((0x0A00_0000 + number).to_be_bytes());
+    Arc::new((0..count).map(|number| Prefix::host(address(number))).collect())
+}
+
+/// Waits until the status is as wanted; wakes only when the speaker says that there is news.
+fn wait_for(speaker: &Speaker, wanted: impl Fn(&SpeakerStatus) -> bool) -> Arc<SpeakerStatus> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let mut status = speaker.subscribe();
+    runtime.block_on(async {
+        match tokio::time::timeout(PATIENCE, status.wait_for(|status| wanted(status))).await {
+            Ok(status) => Arc::clone(&status.unwrap()),
+            Err(_) => panic!("in vain: {:#?}", speaker.status()),
+        }
+    })
+}
+
+fn peer<'a>(status: &'a SpeakerStatus, name: &str) -> &'a PeerStatus {
+    status.peers.get(name).unwrap()
+}
+
+fn is_up(status: &SpeakerStatus, name: &str) -> bool {
+    status.peers.get(name).is_some_and(|peer| peer.state == State::Established)
+}
+
+fn last_error(status: &SpeakerStatus, name: &str) -> String {
+    status.peers.get(name).and_then(|peer| peer.last_error.as_ref()).map_or_else(String::new, |error| error.reason.clone())
+}
+
+#[test]
+fn opens_a_session_and_tells_an_empty_table() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+
+    let mut conversation = fake.accept();
+    let theirs = conversation.expect_open();
+    assert_eq!((theirs.asn.number(), theirs.hold_time.secs(), theirs.identifier.to_string().as_str()), (OUR_AS, 9, "192.0.2.1"));
+    assert_eq!(theirs.families(), BTreeSet::from(Family::ALL));
+    drop(conversation);
+
+    let mut conversation = fake.establish(OUR_AS);
+    conversation.expect_empty_table();
+    let status = wait_for(&speaker, |status| is_up(status, "tor"));
+    let tor = peer(&status, "tor");
+    assert_eq!(tor.local_address, Some("127.0.0.1".parse().unwrap()));
+    assert_eq!(tor.families, BTreeSet::from(Family::ALL));
+    assert_eq!((tor.hold_time, tor.open_sockets), (Some(HoldTime::ZERO), 1));
+    assert!(tor.established_since.is_some());
+    assert_eq!(status.configured, Some(desired([("tor", neighbour(fake.address()))])));
+    assert_eq!(last_error(&status, "tor"), "the peer closed the connection");
+}
+
+#[test]
+fn nothing_is_told_before_the_first_set_not_even_end_of_rib() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.establish(OUR_AS);
+    wait_for(&speaker, |status| is_up(status, "tor"));
+    assert!(conversation.is_silent_for(Duration::from_millis(100)));
+    speaker.advertise(set([]));
+    conversation.expect_empty_table();
+}
+
+#[test]
+fn advertises_and_withdraws_until_acknowledged() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7", "10.0.0.8", "2001:db8:7::7"]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.establish(OUR_AS);
+    let update = conversation.expect_update();
+    assert_eq!(update.announced, [prefix("10.0.0.7"), prefix("10.0.0.8")]);
+    assert!(update.attributes.contains(&PathAttribute::NextHop(Ipv4Addr::new(192, 0, 2, 1))));
+    conversation.expect_empty_table();
+
+    let status = wait_for(&speaker, |status| is_up(status, "tor") && peer(status, "tor").advertised == 2);
+    let withheld = BTreeMap::from([(prefix("2001:db8:7::7"), Withheld::NoNextHop(Family::Ipv6Unicast))]);
+    assert_eq!(*peer(&status, "tor").withheld, withheld);
+    assert_eq!(peer(&status, "tor").told().collect::<Vec<_>>(), [prefix("10.0.0.7"), prefix("10.0.0.8")]);
+
+    speaker.advertise(set(["10.0.0.8"]));
+    assert!(speaker.status().withdrawing().contains(&prefix("10.0.0.7")) || peer(&speaker.status(), "tor").advertised == 1);
+    assert_eq!(conversation.expect_update().withdrawn, [prefix("10.0.0.7")]);
+    let status = wait_for(&speaker, |status| status.withdrawing().is_empty());
+    assert_eq!(peer(&status, "tor").advertised, 1);
+    assert_eq!(status.advertised, Some(set(["10.0.0.8"])));
+}
+
+#[test]
+fn withdrawal_is_not_done_while_a_peer_that_does_not_read_may_not_know() {
+    let fake = FakePeer::listening();
+    fake.shrink_receive_buffer();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(many(100_000));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.establish(OUR_AS);
+    wait_for(&speaker, |status| is_up(status, "tor"));
+
+    let mut fewer = (*many(100_000)).clone();
+    fewer.remove(&prefix("10.0.0.0"));
+    speaker.advertise(Arc::new(fewer));
+    let watched = Instant::now();
+    while watched.elapsed() < Duration::from_millis(300) {
+        assert_eq!(speaker.status().withdrawing(), BTreeSet::from([prefix("10.0.0.0")]));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+
+    while conversation.expect_update().withdrawn.is_empty() {}
+    wait_for(&speaker, |status| status.withdrawing().is_empty());
+}
+
+#[test]
+fn a_large_table_needs_few_messages_and_all_of_it_arrives() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(many(100_000));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.establish(OUR_AS);
+    let (mut prefixes, mut messages) = (0, 0);
+    loop {
+        let update = conversation.expect_update();
+        if update.is_end_of_rib().is_some() {
+            break;
+        }
+        prefixes += update.announced.len();
+        messages += 1;
+    }
+    assert_eq!(prefixes, 100_000);
+    assert!(messages <= 130, "{messages}");
+    wait_for(&speaker, |status| is_up(status, "tor") && peer(status, "tor").advertised == 100_000);
+}
+
+#[test]
+fn stop_delivers_administrative_shutdown_and_then_everything_is_closed() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.establish(OUR_AS);
+    wait_for(&speaker, |status| is_up(status, "tor"));
+    // Unread octets of the peer must not turn the close into a reset that overtakes the NOTIFICATION.
+    for _ in 0..1000 {
+        conversation.send(&Message::Keepalive);
+    }
+    speaker.stop();
+    let status = wait_for(&speaker, |status| status.configured.is_none());
+    assert_eq!(status.open_sessions(), 1, "the peer has not closed its side yet");
+    let mut last = None;
+    while let Some(message) = conversation.next() {
+        last = Some(message);
+    }
+    assert_eq!(last, Some(Message::Notification(Notification::cease(Cease::AdministrativeShutdown))));
+    drop(conversation);
+    wait_for(&speaker, |status| status.open_sessions() == 0 && status.peers.is_empty());
+}
+
+#[test]
+fn closes_after_two_seconds_though_the_peer_does_not() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let _conversation = fake.establish(OUR_AS);
+    wait_for(&speaker, |status| is_up(status, "tor"));
+    let stopped = Instant::now();
+    speaker.stop();
+    wait_for(&speaker, |status| status.configured.is_none() && status.open_sessions() == 0);
+    assert!(stopped.elapsed() >= Duration::from_secs(2));
+}
+
+#[test]
+fn dials_a_silent_port_once_a_retry_period_and_is_up_soon_after_it_opens() {
+    let fake = FakePeer::closed();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let configured = Instant::now();
+    let status =
+        wait_for(&speaker, |status| status.peers.get("tor").and_then(|tor| tor.last_error.as_ref()).is_some_and(|error| error.count == 4));
+    assert_eq!(last_error(&status, "tor"), "connection refused");
+    // Jitter shortens a period to three quarters at most.
+    assert!(configured.elapsed() >= Duration::from_millis(2250), "{:?}", configured.elapsed());
+    assert_eq!(status.open_sessions(), 0);
+
+    fake.listen();
+    let opened = Instant::now();
+    let mut conversation = fake.establish(OUR_AS);
+    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7")]);
+    assert!(opened.elapsed() < Duration::from_secs(1) + Duration::from_millis(500), "{:?}", opened.elapsed());
+}
+
+#[test]
+fn a_configuration_touches_only_the_sessions_that_it_changes() {
+    let (kept, changed, removed) = (FakePeer::listening(), FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    speaker.configure(desired([
+        ("changed", neighbour(changed.address())),
+        ("kept", neighbour(kept.address())),
+        ("removed", neighbour(removed.address())),
+    ]));
+    let mut conversations = [&kept, &changed, &removed].map(|fake| fake.establish(OUR_AS));
+    for conversation in &mut conversations {
+        conversation.expect_empty_table();
+    }
+    let [mut kept_conversation, mut changed_conversation, mut removed_conversation] = conversations;
+    let status = wait_for(&speaker, |status| ["kept", "changed", "removed"].iter().all(|name| is_up(status, name)));
+    let since = peer(&status, "kept").established_since;
+
+    let new = DesiredPeer { local_preference: 200, ..neighbour(changed.address()) };
+    let next = desired([("changed", new), ("kept", neighbour(kept.address()))]);
+    speaker.configure(Arc::clone(&next));
+    let cease = |cease| Some(Message::Notification(Notification::cease(cease)));
+    assert_eq!(removed_conversation.next(), cease(Cease::PeerDeconfigured));
+    assert_eq!(changed_conversation.next(), cease(Cease::AdministrativeReset));
+    drop((removed_conversation, changed_conversation));
+    let mut changed_conversation = changed.establish(OUR_AS);
+    changed_conversation.expect_empty_table();
+
+    let status = wait_for(&speaker, |status| is_up(status, "changed") && !status.peers.contains_key("removed"));
+    assert_eq!(status.configured, Some(next));
+    assert_eq!(peer(&status, "kept").established_since, since);
+    assert!(kept_conversation.is_silent_for(Duration::from_millis(100)));
+    assert!(removed.accept_within(Duration::from_millis(1500)).is_none());
+}
+
+#[test]
+fn an_equal_configuration_changes_nothing() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.establish(OUR_AS);
+    conversation.expect_update();
+    conversation.expect_empty_table();
+    let status = wait_for(&speaker, |status| is_up(status, "tor") && peer(status, "tor").advertised == 1);
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.advertise(set(["10.0.0.7"]));
+    assert!(conversation.is_silent_for(Duration::from_millis(100)));
+    assert_eq!(peer(&speaker.status(), "tor").since, peer(&status, "tor").since);
+}
+
+#[test]
+fn a_peer_of_the_wrong_as_never_comes_up_and_the_status_says_why() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.accept();
+    conversation.expect_open();
+    conversation.send(&Message::Open(open(65099)));
+    let refusal = conversation.next();
+    assert!(matches!(&refusal, Some(Message::Notification(Notification { code: 2, subcode: 2, .. }))), "{refusal:?}");
+    let status = wait_for(&speaker, |status| last_error(status, "tor").contains("65099"));
+    assert!(last_error(&status, "tor").contains("Bad Peer AS"), "{}", last_error(&status, "tor"));
+    assert_eq!(peer(&status, "tor").established_since, None);
+}
+
+#[test]
+fn the_words_of_a_notification_are_kept_though_the_peer_closes_at_once() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.accept();
+    conversation.send(&Message::Notification(Notification::bad_peer_as()));
+    drop(conversation);
+    let status = wait_for(&speaker, |status| !last_error(status, "tor").is_empty());
+    assert_eq!(last_error(&status, "tor"), "the peer refused our OPEN: OPEN Message Error/Bad Peer AS");
+}
+
+#[test]
+fn a_session_from_a_vip_is_given_up() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["127.0.0.1"]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let status = wait_for(&speaker, |status| !last_error(status, "tor").is_empty());
+    assert!(last_error(&status, "tor").contains("the VIP 127.0.0.1"), "{}", last_error(&status, "tor"));
+    assert_eq!(fake.accept().next(), None, "closed before any message");
+}
+
+#[test]
+fn hold_timer_runs_out_on_a_silent_peer_while_keepalives_go_out() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    let three_seconds = DesiredPeer { hold_time: HoldTime::from_secs(3).unwrap(), ..neighbour(fake.address()) };
+    speaker.configure(desired([("tor", three_seconds)]));
+    let mut conversation = fake.accept();
+    conversation.expect_open();
+    conversation.send(&Message::Open(bgp::wire::Open { hold_time: HoldTime::from_secs(90).unwrap(), ..open(OUR_AS) }));
+    conversation.send(&Message::Keepalive);
+    let mut keepalives = 0;
+    let last = loop {
+        match conversation.next() {
+            Some(Message::Keepalive) => keepalives += 1,
+            other => break other,
+        }
+    };
+    assert_eq!(last, Some(Message::Notification(Notification::hold_timer_expired())));
+    assert!(keepalives >= 3, "{keepalives}");
+    let status = wait_for(&speaker, |status| !is_up(status, "tor"));
+    assert!(last_error(&status, "tor").contains("Hold Timer Expired"), "{}", last_error(&status, "tor"));
+}
+
+#[test]
+fn a_restarted_neighbour_is_told_everything_again() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    for _ in 0..3 {
+        let mut conversation = fake.establish(OUR_AS);
+        assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7")]);
+        conversation.expect_empty_table();
+    }
+    let status = speaker.status();
+    assert_eq!(peer(&status, "tor").counters.received.open, 3);
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A scripted neighbour on a loopback socket: it says what the test tells it to, and nothing of its own accord.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use bgp::wire::{Capability, Deframer, Message, Negotiated, Open, Update};
+use bgp::{Asn, BgpIdentifier, Family, HoldTime};
+use socket2::{Domain, Socket, Type};
+
+/// Longer than anything here takes, on any machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A port that the speaker can dial.
+pub(super) struct FakePeer {
+    socket: Socket,
+}
+
+impl FakePeer {
+    /// A port that refuses connections until [`listen`](Self::listen).
+    pub(super) fn closed() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        Self { socket }
+    }
+
+    pub(super) fn listening() -> Self {
+        let peer = Self::closed();
+        peer.listen();
+        peer
+    }
+
+    pub(super) fn listen(&self) {
+        self.socket.listen(8).unwrap();
+    }
+
+    /// Makes later connections take in as little as the kernel allows.
+    pub(super) fn shrink_receive_buffer(&self) {
+        self.socket.set_recv_buffer_size(1).unwrap();
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.socket.local_addr().unwrap().as_socket().unwrap()
+    }
+
+    /// The next connection.
+    pub(super) fn accept(&self) -> Conversation {
+        self.accept_within(PATIENCE).expect("nobody dialled")
+    }
+
+    pub(super) fn accept_within(&self, patience: Duration) -> Option<Conversation> {
+        let listener: TcpListener = self.socket.try_clone().unwrap().into();
+        listener.set_nonblocking(true).unwrap();
+        let deadline = Instant::now() + patience;
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).unwrap();
+                    return Some(Conversation::new(stream));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(error) => panic!("accept: {error}"),
+            }
+        }
+    }
+
+    /// The next connection, up to Established with a neighbour of this AS.
+    pub(super) fn establish(&self, asn: u32) -> Conversation {
+        let mut conversation = self.accept();
+        let theirs = conversation.expect_open();
+        let ours = open(asn);
+        conversation.send(&Message::Open(ours.clone()));
+        conversation.negotiated = Negotiated::new(&ours, &theirs);
+        assert_eq!(conversation.next(), Some(Message::Keepalive));
+        conversation.send(&Message::Keepalive);
+        conversation
+    }
+}
+
+/// An OPEN of this AS, with both families and without a hold timer.
+pub(super) fn open(asn: u32) -> Open {
+    Open {
+        asn: Asn::new(asn).unwrap(),
+        hold_time: HoldTime::ZERO,
+        identifier: BgpIdentifier::new(0xC000_02FE).unwrap(),
+        capabilities: vec![
+            Capability::Multiprotocol(Family::Ipv4Unicast),
+            Capability::Multiprotocol(Family::Ipv6Unicast),
+            Capability::RouteRefresh,
+            Capability::FourOctetAs,
+        ],
+    }
+}
+
+/// One connection, from the neighbour's side.
+pub(super) struct Conversation {
+    stream: TcpStream,
+    deframer: Deframer,
+    negotiated: Negotiated,
+}
+
+impl Conversation {
+    fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, deframer: Deframer::default(), negotiated: Negotiated::before_open(Asn::new(1).unwrap()) }
+    }
+
+    pub(super) fn send(&mut self, message: &Message) {
+        self.stream.write_all(&message.encode(&self.negotiated).unwrap()).unwrap();
+    }
+
+    /// The next message; `None` once the speaker has closed its side.
+    pub(super) fn next(&mut self) -> Option<Message> {
+        let mut buffer = [0; 65_536];
+        loop {
+            if let Some(message) = self.deframer.next(&self.negotiated).unwrap() {
+                return Some(message);
+            }
+            match self.stream.read(&mut buffer).expect("the speaker stays silent") {
+                0 => return None,
+                count => self.deframer.push(&buffer[..count]),
+            }
+        }
+    }
+
+    pub(super) fn expect_open(&mut self) -> Open {
+        match self.next() {
+            Some(Message::Open(open)) => open,
+            other => panic!("{other:?} instead of OPEN"),
+        }
+    }
+
+    /// The next UPDATE; KEEPALIVEs before it are passed over.
+    pub(super) fn expect_update(&mut self) -> Update {
+        loop {
+            match self.next() {
+                Some(Message::Update(update)) => return update,
+                Some(Message::Keepalive) => {}
+                other => panic!("{other:?} instead of UPDATE"),
+            }
+        }
+    }
+
+    /// The End-of-RIB of both families and nothing else.
+    pub(super) fn expect_empty_table(&mut self) {
+        for family in Family::ALL {
+            assert_eq!(self.expect_update().is_end_of_rib(), Some(family));
+        }
+    }
+
+    /// Whether nothing more arrives for a while.
+    pub(super) fn is_silent_for(&mut self, time: Duration) -> bool {
+        self.stream.set_read_timeout(Some(time)).unwrap();
+        let result = self.stream.peek(&mut [0]);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        result.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+}

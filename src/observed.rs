@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is: the addresses in the kernel, the ownership record in the instance's nft table, and the speaker, as read in one pass.
+//!
+//! Invariants: nothing here is remembered intent. Each `since` is stamped when the observed value changed, at process start for what was there
+//! already, so that [`plan`](crate::plan) only compares times (DESIGN rule 3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::iter;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bgp::Prefix;
+
+use crate::plan::StepKey;
+
+/// The address protocol (`IFA_PROTO`, kernel 5.18 and newer) that our addresses carry.
+pub const ADDRESS_PROTOCOL: u8 = 118;
+
+/// How long a withdrawal is remembered whose VIP is nowhere any more: longer than any `drain.fabricDelay` that is of use.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+
+/// Everything read in one pass.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// How `vips.interface` is.
+    pub interface: InterfaceState,
+    /// Addresses on `vips.interface`, loopback and link-local ones left out.
+    pub addresses: BTreeMap<IpAddr, ObservedAddress>,
+    /// Addresses on all other interfaces of the node.
+    pub elsewhere: BTreeSet<IpAddr>,
+    /// Whether the kernel is known to keep the protocol of an address (`IFA_PROTO`): then one that carries none is not ours.
+    pub address_protocols: bool,
+    /// The ownership record.
+    pub record: Record,
+    /// The speaker.
+    pub speaker: ObservedSpeaker,
+    /// When each VIP's [`Announcement`] last changed; a VIP that was never announced since process start is withdrawn since then.
+    pub announcements: BTreeMap<IpAddr, Since<Announcement>>,
+    /// When this process started: `since` of all that is not in a map above.
+    pub started: Option<Instant>,
+    /// Steps that failed and have not succeeded since.
+    pub failures: BTreeMap<StepKey, Failure>,
+}
+
+/// What the actuator reads from the kernel in one pass. The fields are those of [`Observed`].
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct KernelState {
+    /// How `vips.interface` is.
+    pub interface: InterfaceState,
+    /// Addresses on it.
+    pub addresses: BTreeMap<IpAddr, ObservedAddress>,
+    /// Addresses on all other interfaces.
+    pub elsewhere: BTreeSet<IpAddr>,
+    /// Whether any address carries a protocol.
+    pub address_protocols: bool,
+    /// The ownership record.
+    pub record: Record,
+}
+
+/// How an interface is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum InterfaceState {
+    /// It is up.
+    #[default]
+    Up,
+    /// An administrator has set it down: the kernel delivers nothing to its addresses, although they can be read.
+    Down,
+    /// There is none of that name, so it has no addresses.
+    Missing,
+}
+
+/// A value and when it came to be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Since<T> {
+    /// The value.
+    pub value: T,
+    /// When it became this.
+    pub since: Instant,
+}
+
+/// One address of `vips.interface`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ObservedAddress {
+    /// Length of its prefix.
+    pub prefix_length: u8,
+    /// Who set it (`IFA_PROTO`); `None` where kernel or setter gave none.
+    pub protocol: Option<u8>,
+}
+
+/// The nft table of the instance, which lives and dies with the kernel state that it tells of.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Record {
+    /// Whether the table exists, and is not one in which others have put all there is.
+    pub exists: bool,
+    /// Addresses that we are about to place; alone never a licence to remove one.
+    pub pending: BTreeSet<IpAddr>,
+    /// Addresses that we placed.
+    pub confirmed: BTreeSet<IpAddr>,
+}
+
+/// What the speaker reports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ObservedSpeaker {
+    /// The set it advertises; `None` before the first.
+    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    /// Its neighbours' configuration in force; `None` before the first, and after it was stopped.
+    pub configured: Option<Arc<crate::desired::DesiredBgp>>,
+    /// Prefixes withdrawn whose UPDATE some peer has not acknowledged yet.
+    pub withdrawing: BTreeSet<Prefix>,
+    /// Sessions that are not closed yet (a stopped speaker still writes its Cease).
+    pub open_sessions: usize,
+}
+
+/// Where a VIP stands towards the fabric.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Announcement {
+    /// In the advertised set.
+    Advertised,
+    /// No longer in it, but some peer may not know yet.
+    Withdrawing,
+    /// Every peer has acknowledged the withdrawal or has no session.
+    Withdrawn,
+}
+
+/// A step that did not work.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failure {
+    /// In words, with all causes.
+    pub error: String,
+    /// How often in a row.
+    pub count: u32,
+    /// When last.
+    pub last: Instant,
+}
+
+impl Observed {
+    /// Notes that a step failed, with all causes of its error.
+    pub fn fail(&mut self, key: StepKey, error: &dyn Error, now: Instant) {
+        let words = iter::successors(Some(error), |&error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        let failure = self.failures.entry(key).or_insert_with(|| Failure { error: String::new(), count: 0, last: now });
+        failure.error = words;
+        failure.count = failure.count.saturating_add(1);
+        failure.last = now;
+    }
+
+    /// Notes that a step succeeded: its failures are over.
+    pub fn succeed(&mut self, key: StepKey) {
+        self.failures.remove(&key);
+    }
+
+    fn is_known(&self, vip: IpAddr) -> bool {
+        let prefix = Prefix::host(vip);
+        self.addresses.contains_key(&vip)
+            || self.record.pending.contains(&vip)
+            || self.record.confirmed.contains(&vip)
+            || self.speaker.withdrawing.contains(&prefix)
+            || self.speaker.advertised.as_ref().is_some_and(|advertised| advertised.contains(&prefix))
+    }
+
+    /// Where the speaker has the VIP now.
+    fn announcement(&self, vip: IpAddr) -> Announcement {
+        let prefix = Prefix::host(vip);
+        if self.speaker.advertised.as_ref().is_some_and(|advertised| advertised.contains(&prefix)) {
+            Announcement::Advertised
+        } else if self.speaker.withdrawing.contains(&prefix) {
+            Announcement::Withdrawing
+        } else {
+            Announcement::Withdrawn
+        }
+    }
+}
+
+/// Puts what was read just now together with when it came to be. Pure: equal inputs give equal outputs.
+///
+/// An [`Announcement`] is kept for each VIP on the interface, in the record, advertised or being withdrawn. One that is nowhere any more is kept for
+/// a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still count.
+#[must_use]
+pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
+    let KernelState { interface, addresses, elsewhere, address_protocols, record } = kernel;
+    let started = previous.started.unwrap_or(now);
+    let mut observed =
+        Observed { interface, addresses, elsewhere, address_protocols, record, speaker, started: Some(started), ..Observed::default() };
+    let since = |vip| announced_since(previous.announcements.get(&vip), observed.announcement(vip), started, now);
+    let known: BTreeMap<_, _> = known_vips(&observed).map(|vip| (vip, since(vip))).collect();
+    let gone = previous.announcements.keys().filter(|vip| !known.contains_key(vip)).map(|vip| (*vip, since(*vip)));
+    let remembered: BTreeMap<_, _> = gone.filter(|(_, announcement)| is_remembered(*announcement, started, now)).collect();
+    observed.announcements = known.into_iter().chain(remembered).collect();
+    let is_current = |key: &StepKey| !matches!(key, StepKey::Address(vip) if !observed.is_known(*vip));
+    observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
+    observed
+}
+
+/// Every VIP that is somewhere; some more than once.
+fn known_vips(observed: &Observed) -> impl Iterator<Item = IpAddr> {
+    let advertised = observed.speaker.advertised.iter().flat_map(|advertised| advertised.iter());
+    let prefixes = advertised.chain(&observed.speaker.withdrawing).filter(|prefix| **prefix == Prefix::host(prefix.address()));
+    let recorded = observed.record.pending.iter().chain(&observed.record.confirmed);
+    observed.addresses.keys().chain(recorded).copied().chain(prefixes.map(Prefix::address))
+}
+
+fn announced_since(before: Option<&Since<Announcement>>, value: Announcement, started: Instant, now: Instant) -> Since<Announcement> {
+    match before {
+        Some(before) if before.value == value => *before,
+        // What is not in the map has been withdrawn since the start.
+        None if value == Announcement::Withdrawn => Since { value, since: started },
+        _ => Since { value, since: now },
+    }
+}
+
+/// Whether it says more than an entry that is not there.
+fn is_remembered(announcement: Since<Announcement>, started: Instant, now: Instant) -> bool {
+    announcement.since > started && now.saturating_duration_since(announcement.since) < FORGET_AFTER
+}
+
+#[cfg(test)]
+mod tests;

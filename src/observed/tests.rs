@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stamps: when each observed value came to be.
+
+use std::io;
+
+use super::*;
+
+const VIP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
+
+fn vips(vips: &[IpAddr]) -> BTreeSet<Prefix> {
+    vips.iter().copied().map(Prefix::host).collect()
+}
+
+fn on_the_interface(vips: &[IpAddr]) -> KernelState {
+    let address = ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) };
+    KernelState { addresses: vips.iter().map(|vip| (*vip, address)).collect(), ..KernelState::default() }
+}
+
+fn confirmed(vips: &[IpAddr]) -> KernelState {
+    KernelState {
+        record: Record { exists: true, confirmed: vips.iter().copied().collect(), ..Record::default() },
+        ..KernelState::default()
+    }
+}
+
+fn nowhere() -> KernelState {
+    KernelState::default()
+}
+
+fn advertising(advertised: &[IpAddr], withdrawing: &[IpAddr]) -> ObservedSpeaker {
+    ObservedSpeaker { advertised: Some(Arc::new(vips(advertised))), withdrawing: vips(withdrawing), ..ObservedSpeaker::default() }
+}
+
+/// Stamps a sequence of readings, one a second, and tells of the VIP after each: its announcement and the second in which that began.
+fn history(readings: Vec<(KernelState, ObservedSpeaker)>) -> Vec<Option<(Announcement, u64)>> {
+    let start = Instant::now();
+    let mut observed = Observed::default();
+    let mut told = Vec::new();
+    for (second, (kernel, speaker)) in (0..).zip(readings) {
+        observed = stamp(&observed, kernel, speaker, start + Duration::from_secs(second));
+        assert_eq!(observed.started, Some(start));
+        told.push(observed.announcements.get(&VIP).map(|since| (since.value, since.since.duration_since(start).as_secs())));
+    }
+    told
+}
+
+#[test]
+fn since_changes_only_when_the_value_does() {
+    use Announcement::{Advertised, Withdrawing, Withdrawn};
+    let told = history(vec![
+        (on_the_interface(&[VIP]), ObservedSpeaker::default()),
+        (on_the_interface(&[VIP]), advertising(&[VIP], &[])),
+        (on_the_interface(&[VIP]), advertising(&[VIP], &[])),
+        (on_the_interface(&[VIP]), advertising(&[], &[VIP])),
+        (on_the_interface(&[VIP]), advertising(&[], &[VIP])),
+        (on_the_interface(&[VIP]), advertising(&[], &[])),
+        (on_the_interface(&[VIP]), advertising(&[], &[])),
+        (on_the_interface(&[VIP]), advertising(&[VIP], &[])),
+    ]);
+    let expected = [
+        (Withdrawn, 0),
+        (Advertised, 1),
+        (Advertised, 1),
+        (Withdrawing, 3),
+        (Withdrawing, 3),
+        (Withdrawn, 5),
+        (Withdrawn, 5),
+        (Advertised, 7),
+    ];
+    assert_eq!(told, expected.map(Some));
+}
+
+#[test]
+fn what_was_never_announced_is_withdrawn_since_the_start() {
+    let told = history(vec![
+        (nowhere(), advertising(&[], &[])),
+        (nowhere(), advertising(&[], &[])),
+        (on_the_interface(&[VIP]), advertising(&[], &[])),
+        (confirmed(&[VIP]), advertising(&[], &[])),
+        (nowhere(), advertising(&[], &[])),
+    ]);
+    let withdrawn = Some((Announcement::Withdrawn, 0));
+    assert_eq!(told, [None, None, withdrawn, withdrawn, None]);
+}
+
+#[test]
+fn a_vip_advertised_again_while_it_is_being_withdrawn_is_advertised() {
+    let told = history(vec![(nowhere(), advertising(&[VIP], &[VIP]))]);
+    assert_eq!(told, [Some((Announcement::Advertised, 0))]);
+}
+
+#[test]
+fn a_delay_goes_on_while_the_vip_is_nowhere() {
+    use Announcement::{Advertised, Withdrawn};
+    let told = history(vec![
+        (on_the_interface(&[VIP]), advertising(&[], &[])),
+        (on_the_interface(&[VIP]), advertising(&[VIP], &[])),
+        (nowhere(), advertising(&[], &[])),
+        (nowhere(), advertising(&[], &[])),
+        (on_the_interface(&[VIP]), advertising(&[], &[])),
+    ]);
+    assert_eq!(told, [(Withdrawn, 0), (Advertised, 1), (Withdrawn, 2), (Withdrawn, 2), (Withdrawn, 2)].map(Some));
+}
+
+#[test]
+fn what_is_nowhere_is_forgotten_in_the_end() {
+    let start = Instant::now();
+    let observed = stamp(&Observed::default(), nowhere(), advertising(&[VIP], &[]), start);
+    let gone = stamp(&observed, nowhere(), advertising(&[], &[]), start + Duration::from_secs(1));
+    assert!(gone.announcements.contains_key(&VIP));
+    let later = stamp(&gone, nowhere(), advertising(&[], &[]), start + Duration::from_secs(1) + FORGET_AFTER);
+    assert!(later.announcements.is_empty());
+    let held = stamp(&gone, confirmed(&[VIP]), advertising(&[], &[]), start + Duration::from_secs(1) + FORGET_AFTER);
+    assert_eq!(held.announcements, gone.announcements, "one that is in the record is not forgotten");
+}
+
+#[test]
+fn prefixes_that_are_no_vips_have_no_announcement() {
+    let speaker = ObservedSpeaker {
+        advertised: Some(Arc::new([Prefix::new("10.0.0.0".parse().unwrap(), 24).unwrap()].into())),
+        ..ObservedSpeaker::default()
+    };
+    assert!(stamp(&Observed::default(), nowhere(), speaker, Instant::now()).announcements.is_empty());
+}
+
+#[test]
+fn failures_count_until_success_and_go_with_their_address() {
+    let start = Instant::now();
+    let mut observed = stamp(&Observed::default(), confirmed(&[VIP]), ObservedSpeaker::default(), start);
+    let error = io::Error::other(Outer(io::Error::other("the reason")));
+    observed.fail(StepKey::Address(VIP), &error, start);
+    observed.fail(StepKey::Address(VIP), &error, start + Duration::from_secs(1));
+    observed.fail(StepKey::Record, &error, start);
+    let failure = Failure { error: "outer: the reason".to_owned(), count: 2, last: start + Duration::from_secs(1) };
+    assert_eq!(observed.failures.get(&StepKey::Address(VIP)), Some(&failure));
+
+    let kept = stamp(&observed, confirmed(&[VIP]), ObservedSpeaker::default(), start);
+    assert_eq!(kept.failures, observed.failures);
+    let gone = stamp(&observed, nowhere(), ObservedSpeaker::default(), start);
+    assert_eq!(gone.failures.keys().collect::<Vec<_>>(), [&StepKey::Record]);
+    observed.succeed(StepKey::Address(VIP));
+    assert_eq!(observed.failures.keys().collect::<Vec<_>>(), [&StepKey::Record]);
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("outer")]
+struct Outer(#[source] io::Error);

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What keeps a VIP that is to be served off this node: things that only the node itself shows.
+//!
+//! Inputs: [`Desired`] and [`Observed`]. Output: a [`BlockReason`] or none. A blocked VIP is neither placed nor announced; one that we placed before it
+//! was blocked leaves like any other, except where only the interface is down.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::ownership::{Ownership, ownership};
+use crate::desired::Desired;
+use crate::observed::{InterfaceState, Observed};
+
+/// Why a VIP that is to be served cannot be placed on this node.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum BlockReason {
+    /// `vips.interface` is not there.
+    InterfaceMissing,
+    /// `vips.interface` is down: the kernel delivers nothing to its addresses.
+    InterfaceDown,
+    /// Another interface of the node carries the address.
+    OnOtherInterface,
+    /// The node has no IPv4 address of its own, so that the kernel would take the VIP as the source of the node's own connections.
+    NoOwnIpv4Address,
+}
+
+impl BlockReason {
+    /// Whether an address that is there already stays: it serves again as soon as the interface is up.
+    pub(super) const fn keeps_address(self) -> bool {
+        matches!(self, Self::InterfaceDown)
+    }
+}
+
+/// What keeps this VIP off the node, if anything.
+#[must_use]
+pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
+    reason(vip, observed, has_own_ipv4(desired, observed))
+}
+
+/// As [`blocked`], for many VIPs of one observation.
+pub(super) fn reason(vip: IpAddr, observed: &Observed, own_ipv4: bool) -> Option<BlockReason> {
+    match observed.interface {
+        InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
+        _ if vip.is_ipv4() && !own_ipv4 => Some(BlockReason::NoOwnIpv4Address),
+        _ if observed.elsewhere.contains(&vip) && !observed.addresses.contains_key(&vip) => Some(BlockReason::OnOtherInterface),
+        InterfaceState::Down => Some(BlockReason::InterfaceDown),
+        InterfaceState::Up => None,
+    }
+}
+
+/// Whether the node has a global IPv4 address that is neither a VIP nor placed by us: source address selection has something better to take.
+pub(super) fn has_own_ipv4(desired: &Desired, observed: &Observed) -> bool {
+    let own = |address: &&IpAddr| {
+        matches!(address, IpAddr::V4(v4) if !v4.is_loopback() && !v4.is_link_local()) && !desired.vips.contains_key(address)
+    };
+    observed.elsewhere.iter().any(|address| own(&address))
+        || observed.addresses.keys().filter(own).any(|address| ownership(*address, desired, observed) == Some(Ownership::Foreign))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::observed::{ADDRESS_PROTOCOL, ObservedAddress, Record};
+    use crate::plan::tests::{desired, serve};
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn on_interface(text: &str, protocol: Option<u8>) -> BTreeMap<IpAddr, ObservedAddress> {
+        BTreeMap::from([(ip(text), ObservedAddress { prefix_length: 32, protocol })])
+    }
+
+    fn block(elsewhere: &[&str], addresses: BTreeMap<IpAddr, ObservedAddress>, vip: &str) -> Option<BlockReason> {
+        let mut desired = desired();
+        serve(&mut desired, ip("10.0.0.1"));
+        serve(&mut desired, ip("2001:db8::1"));
+        let elsewhere = elsewhere.iter().map(|address| ip(address)).collect();
+        blocked(ip(vip), &desired, &Observed { addresses, elsewhere, address_protocols: true, ..Observed::default() })
+    }
+
+    #[test]
+    fn only_elsewhere_is_blocked_both_is_not() {
+        let both = on_interface("10.0.0.1", Some(ADDRESS_PROTOCOL));
+        assert_eq!(block(&["192.0.2.1", "10.0.0.1"], BTreeMap::new(), "10.0.0.1"), Some(BlockReason::OnOtherInterface));
+        assert_eq!(block(&["2001:db8::1"], BTreeMap::new(), "2001:db8::1"), Some(BlockReason::OnOtherInterface));
+        assert_eq!(block(&["192.0.2.1", "10.0.0.1"], both, "10.0.0.1"), None);
+    }
+
+    #[test]
+    fn ipv4_needs_an_address_of_the_nodes_own() {
+        let none = Some(BlockReason::NoOwnIpv4Address);
+        assert_eq!(block(&["192.0.2.1"], BTreeMap::new(), "10.0.0.1"), None);
+        assert_eq!(block(&[], on_interface("192.0.2.1", None), "10.0.0.1"), None, "a foreign address on the interface serves as well");
+        assert_eq!(block(&["127.0.0.1", "169.254.1.1", "2001:db8::9"], BTreeMap::new(), "10.0.0.1"), none);
+        assert_eq!(block(&["10.0.0.1"], BTreeMap::new(), "10.0.0.1"), none, "a VIP is not an address of the node's own");
+        assert_eq!(block(&[], on_interface("10.0.0.1", None), "10.0.0.1"), none, "nor is one that somebody else placed");
+        assert_eq!(block(&[], on_interface("10.0.0.2", Some(ADDRESS_PROTOCOL)), "10.0.0.1"), none, "nor a stray of ours");
+        assert_eq!(block(&[], BTreeMap::new(), "2001:db8::1"), None, "IPv6 VIPs are deprecated addresses, never a source");
+    }
+
+    #[test]
+    fn an_interface_that_does_not_deliver_blocks_all() {
+        let observed = |interface| Observed { interface, elsewhere: BTreeSet::from([ip("192.0.2.1")]), ..Observed::default() };
+        for vip in ["10.0.0.1", "2001:db8::1"].map(ip) {
+            assert_eq!(blocked(vip, &desired(), &observed(InterfaceState::Missing)), Some(BlockReason::InterfaceMissing));
+            assert_eq!(blocked(vip, &desired(), &observed(InterfaceState::Down)), Some(BlockReason::InterfaceDown));
+            assert_eq!(blocked(vip, &desired(), &observed(InterfaceState::Up)), None);
+        }
+    }
+
+    #[test]
+    fn a_stray_in_the_record_is_not_the_nodes_own_either() {
+        let stray = ip("10.0.0.2");
+        let observed = Observed {
+            addresses: on_interface("10.0.0.2", None),
+            record: Record { exists: true, pending: BTreeSet::from([stray]), confirmed: BTreeSet::new() },
+            ..Observed::default()
+        };
+        assert_eq!(blocked(ip("10.0.0.1"), &desired(), &observed), Some(BlockReason::NoOwnIpv4Address));
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What would be observed were a step to succeed: for `vipherald plan`, which carries out none.
+//!
+//! Input: [`Observed`] and a [`Step`]. Output: the observation after it, in a world in which nobody else changes anything and every peer acknowledges
+//! at once.
+
+use std::time::Instant;
+
+use super::Step;
+use crate::observed::{ADDRESS_PROTOCOL, KernelState, Observed, ObservedAddress, stamp};
+
+/// The observation after all of these steps succeeded.
+#[must_use]
+pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
+    let mut kernel = KernelState {
+        interface: observed.interface,
+        addresses: observed.addresses.clone(),
+        elsewhere: observed.elsewhere.clone(),
+        address_protocols: observed.address_protocols,
+        record: observed.record.clone(),
+    };
+    let mut speaker = observed.speaker.clone();
+    for step in steps {
+        match step {
+            Step::Advertise(set) => speaker.advertised = Some(set.clone()),
+            Step::RecordPending(addresses) => {
+                kernel.record.exists = true;
+                kernel.record.pending.extend(addresses);
+            }
+            Step::AddAddress(address) => {
+                let prefix_length = bgp::Prefix::host(*address).length();
+                kernel.addresses.entry(*address).or_insert(ObservedAddress { prefix_length, protocol: Some(ADDRESS_PROTOCOL) });
+            }
+            Step::RecordConfirmed(addresses) => {
+                kernel.record.exists = true;
+                kernel.record.pending.retain(|address| !addresses.contains(address));
+                kernel.record.confirmed.extend(addresses);
+            }
+            Step::RemoveAddress(address) => {
+                kernel.addresses.remove(address);
+            }
+            Step::RecordRemoved(addresses) => {
+                kernel.record.pending.retain(|address| !addresses.contains(address));
+                kernel.record.confirmed.retain(|address| !addresses.contains(address));
+            }
+            Step::ConfigureSpeaker(desired) => speaker.configured = Some(desired.clone()),
+            Step::StopSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),
+            Step::DropRecord => kernel.record = crate::observed::Record::default(),
+        }
+    }
+    stamp(observed, kernel, speaker, now)
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What goldens cannot show well: times at their limits, doubtful input, and many VIPs. The rules themselves are under `tests/plan`.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use bgp::Asn;
+
+use super::*;
+use crate::desired::{DesiredVip, DrainTimes};
+use crate::observed::{ADDRESS_PROTOCOL, Failure, InterfaceState, ObservedAddress, ObservedSpeaker, Record};
+
+const FABRIC_DELAY: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(25);
+
+/// An intent without VIPs and peers.
+pub(super) fn desired() -> Desired {
+    Desired {
+        complete: true,
+        lifecycle: Lifecycle::Run,
+        vips: BTreeMap::new(),
+        bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, peers: BTreeMap::new() },
+        drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
+    }
+}
+
+/// Adds a VIP to be served.
+pub(super) fn serve(desired: &mut Desired, vip: IpAddr) {
+    let intent = VipIntent::Serve { without_endpoints: false };
+    desired.vips.insert(vip, DesiredVip { owners: BTreeSet::new(), intent });
+}
+
+/// The VIP of this number.
+fn vip(number: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 | number))
+}
+
+/// A node that serves these VIPs, with everything in place since `started`.
+fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
+    let speaker = ObservedSpeaker {
+        advertised: Some(Arc::new(vips.iter().copied().map(Prefix::host).collect())),
+        configured: Some(Arc::new(desired.bgp.clone())),
+        ..ObservedSpeaker::default()
+    };
+    Observed {
+        interface: InterfaceState::Up,
+        addresses: vips.iter().map(|vip| (*vip, ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) })).collect(),
+        address_protocols: true,
+        elsewhere: BTreeSet::from([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]),
+        record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect() },
+        speaker,
+        announcements: vips.iter().map(|vip| (*vip, Since { value: Announcement::Advertised, since: started })).collect(),
+        started: Some(started),
+        failures: BTreeMap::new(),
+    }
+}
+
+/// One address of ours that nobody wants, its withdrawal in this state.
+fn leaving(value: Announcement, since: Instant) -> Observed {
+    let mut observed = serving(&[vip(1)], &desired(), since);
+    observed.speaker.advertised = Some(Arc::default());
+    observed.announcements.insert(vip(1), Since { value, since });
+    observed
+}
+
+#[test]
+fn retries_are_spaced_twice_as_far_each_time_up_to_30_seconds() {
+    let start = Instant::now();
+    let mut desired = desired();
+    serve(&mut desired, vip(1));
+    let mut observed = serving(&[], &desired, start);
+    observed.record.confirmed.insert(vip(1));
+    for (count, wait) in [(0, 100), (1, 100), (2, 200), (3, 400), (8, 12_800), (9, 25_600), (10, 30_000), (u32::MAX, 30_000)] {
+        observed.failures.insert(StepKey::Address(vip(1)), Failure { error: String::new(), count, last: start });
+        let due = start + Duration::from_millis(wait);
+        let early = plan(&desired, &observed, due - Duration::from_millis(1));
+        assert_eq!(early, Plan { wake_at: Some(due), ..Plan::default() }, "after {count} failures");
+        assert_eq!(plan(&desired, &observed, due).steps, [Step::AddAddress(vip(1))], "after {count} failures");
+    }
+}
+
+#[test]
+fn times_are_met_to_the_moment() {
+    let start = Instant::now();
+    for (value, delay) in [(Announcement::Withdrawn, FABRIC_DELAY), (Announcement::Withdrawing, TIMEOUT)] {
+        let mut observed = leaving(value, start);
+        if value == Announcement::Withdrawing {
+            observed.speaker.withdrawing.insert(Prefix::host(vip(1)));
+        }
+        let early = plan(&desired(), &observed, start + delay - Duration::from_nanos(1));
+        assert_eq!(early, Plan { wake_at: Some(start + delay), ..Plan::default() });
+        let due = plan(&desired(), &observed, start + delay);
+        assert_eq!(due.steps, [Step::RemoveAddress(vip(1))]);
+        assert_eq!(due.forced.contains(&vip(1)), value == Announcement::Withdrawing);
+    }
+}
+
+#[test]
+fn a_delay_beyond_all_time_never_comes() {
+    let start = Instant::now();
+    let mut desired = desired();
+    desired.drain = DrainTimes { fabric_delay: Duration::MAX, timeout: Duration::MAX };
+    for value in [Announcement::Withdrawn, Announcement::Withdrawing] {
+        assert_eq!(plan(&desired, &leaving(value, start), start), Plan::default());
+    }
+}
+
+#[test]
+fn where_speaker_and_times_disagree_the_address_stays() {
+    let start = Instant::now();
+    let later = start + 2 * TIMEOUT;
+    let mut observed = leaving(Announcement::Withdrawn, start);
+    assert_eq!(plan(&desired(), &observed, later).steps, [Step::RemoveAddress(vip(1))]);
+    observed.speaker.withdrawing.insert(Prefix::host(vip(1)));
+    assert_eq!(plan(&desired(), &observed, later), Plan { wake_at: Some(later + TIMEOUT), ..Plan::default() });
+    observed.speaker.advertised = Some(Arc::new(BTreeSet::from([Prefix::host(vip(1))])));
+    assert_eq!(plan(&desired(), &observed, later).steps, [Step::Advertise(Arc::default())]);
+    let observed = leaving(Announcement::Advertised, start);
+    assert_eq!(plan(&desired(), &observed, later), Plan::default());
+    let mut observed = serving(&[vip(1)], &desired(), start);
+    observed.announcements.clear();
+    observed.speaker.advertised = Some(Arc::default());
+    observed.started = None;
+    assert_eq!(plan(&desired(), &observed, later), Plan { wake_at: Some(later + FABRIC_DELAY), ..Plan::default() });
+}
+
+#[test]
+fn many_vips_take_no_time_to_speak_of() {
+    const MANY: u32 = 20_000;
+    let start = Instant::now();
+    let vips: Vec<IpAddr> = (1..=MANY).map(vip).collect();
+    let mut wanted = desired();
+    for vip in &vips {
+        serve(&mut wanted, *vip);
+    }
+    let set: BTreeSet<IpAddr> = vips.iter().copied().collect();
+    let started = Instant::now();
+    assert_eq!(plan(&wanted, &serving(&vips, &wanted, start), start), Plan::default());
+    assert_eq!(plan(&wanted, &serving(&[], &wanted, start), start).steps, [Step::RecordPending(set)]);
+    assert_eq!(plan(&desired(), &serving(&vips, &desired(), start), start).steps, [Step::Advertise(Arc::default())]);
+    let mut gone = serving(&vips, &desired(), start);
+    gone.speaker.advertised = Some(Arc::default());
+    gone.announcements.clear();
+    assert_eq!(plan(&desired(), &gone, start + FABRIC_DELAY).steps.len(), vips.len());
+    // A quadratic planner takes minutes for this.
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
+#[test]
+fn failures_are_counted_under_what_a_step_is_about() {
+    let keys = [
+        (Step::Advertise(Arc::default()), StepKey::Advertise),
+        (Step::RecordPending(BTreeSet::new()), StepKey::Record),
+        (Step::RecordConfirmed(BTreeSet::new()), StepKey::Record),
+        (Step::RecordRemoved(BTreeSet::new()), StepKey::Record),
+        (Step::DropRecord, StepKey::Record),
+        (Step::AddAddress(vip(1)), StepKey::Address(vip(1))),
+        (Step::RemoveAddress(vip(1)), StepKey::Address(vip(1))),
+        (Step::ConfigureSpeaker(Arc::new(desired().bgp)), StepKey::Speaker),
+        (Step::StopSpeaker, StepKey::Speaker),
+    ];
+    for (step, key) in keys {
+        assert_eq!(step.key(), key, "{step}");
+    }
+}

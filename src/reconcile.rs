@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The slow loop: observe, plan, execute, and again, until the plan is empty; then sleep until something changes.
+//!
+//! Inputs: the intent in force, what kernel and speaker report, signals. Outputs: steps carried out, and a [`View`] of every pass for status, admin and
+//! metrics. Invariants: every decision is the planner's; a step that fails is counted and planned again; the loop ends only by an ordered drain, or by a
+//! second signal.
+
+mod daemon;
+mod dry_run;
+mod intent;
+mod view;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+pub use self::daemon::{RunOptions, run};
+pub use self::dry_run::dry_run;
+use self::intent::Intent;
+use crate::actuator::Kernel;
+use crate::admin::Pulse;
+use crate::desired::Compiled;
+use crate::driver::bgp::{Speaker, SpeakerStatus};
+use crate::observed::{self, KernelState, Observed, ObservedSpeaker};
+use crate::plan::{self, Plan, Step, StepKey};
+use crate::telemetry::{Metrics, chain};
+
+/// The kernel is read again at least this often, though nothing hints at a change: notifications are hints, a resync is the truth.
+const RESYNC: Duration = Duration::from_secs(10);
+
+/// So many plans in a row without rest mean that somebody undoes what we do; from then on there is a pause between them.
+const BUSY_ROUNDS: u32 = 64;
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long the speaker may take to take a whole set; it does so in microseconds unless it cannot.
+const SPEAKER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A whole set that the speaker cannot take yet.
+#[derive(Debug, thiserror::Error)]
+#[error("the speaker has not taken it within {} s; its log lines say why", SPEAKER_PATIENCE.as_secs())]
+struct NotTaken;
+
+/// One pass of the loop, for those who show it.
+#[derive(Clone, Debug, Default)]
+struct View {
+    /// The intent in force and what takes no part in it; `None` before the first.
+    compiled: Option<Arc<Compiled>>,
+    /// Whether that is the intent of an earlier run.
+    cached: bool,
+    /// What was read.
+    observed: Arc<Observed>,
+}
+
+/// The loop and what it owns.
+struct Reconciler {
+    intent: Intent,
+    kernel: Kernel,
+    kernel_state: KernelState,
+    speaker: Speaker,
+    speaker_status: watch::Receiver<Arc<SpeakerStatus>>,
+    observed: Arc<Observed>,
+    views: watch::Sender<View>,
+    signals: Signals,
+    metrics: Metrics,
+    pulse: Pulse,
+    /// The next reading trusts nothing that was read before.
+    audit: bool,
+    /// Plans in a row that changed something.
+    rounds: u32,
+}
+
+impl Reconciler {
+    /// Runs until the node has left in order, or a second signal says not to wait for that.
+    async fn run(mut self) {
+        loop {
+            let now = Instant::now();
+            self.pulse.beat();
+            let compiled = self.intent.current(now);
+            let readable = self.observe(now).await;
+            let plan = compiled.as_ref().map(|compiled| plan::plan(&compiled.desired, &self.observed, now)).unwrap_or_default();
+            self.views.send_replace(View {
+                compiled: compiled.clone(),
+                cached: self.intent.is_cached(),
+                observed: Arc::clone(&self.observed),
+            });
+            if readable && !plan.steps.is_empty() {
+                self.execute(&plan).await;
+                self.metrics.count_pass(now.elapsed());
+                self.rest_when_busy().await;
+                continue;
+            }
+            self.rounds = 0;
+            if readable && compiled.is_some_and(|compiled| plan::drained(&compiled.desired, &self.observed)) {
+                return;
+            }
+            self.intent.save();
+            if self.sleep(plan.wake_at, now).await == Wake::Leave {
+                return;
+            }
+        }
+    }
+
+    /// Reads kernel and speaker. False where the kernel could not be read: then nothing may be concluded from it.
+    async fn observe(&mut self, now: Instant) -> bool {
+        let audit = std::mem::take(&mut self.audit);
+        let read = if audit { self.kernel.observe_fresh().await } else { self.kernel.observe().await };
+        let readable = read.is_ok();
+        match read {
+            Ok(state) => self.kernel_state = state,
+            Err(error) => tracing::error!(error = %chain(&error), "the kernel cannot be read; nothing is changed until it can"),
+        }
+        let status = self.speaker_status.borrow_and_update().clone();
+        let speaker = ObservedSpeaker {
+            advertised: status.advertised.clone(),
+            configured: status.configured.clone(),
+            withdrawing: status.withdrawing(),
+            open_sessions: status.open_sessions(),
+        };
+        self.observed = Arc::new(observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now));
+        readable
+    }
+
+    /// Carries out a plan. Its steps do not depend on one another, so each runs, whatever becomes of the others.
+    async fn execute(&mut self, plan: &Plan) {
+        for address in &plan.forced {
+            tracing::warn!(%address, "a peer has not acknowledged the withdrawal in time; the address is removed all the same");
+        }
+        let (of_kernel, of_speaker): (Vec<Step>, Vec<Step>) = plan.steps.iter().cloned().partition(is_of_kernel);
+        let withdraws_first = plan.steps.first().is_some_and(|step| matches!(step, Step::Advertise(_)));
+        if withdraws_first {
+            self.execute_on_speaker(&of_speaker).await;
+        }
+        let results = self.kernel.execute_all(&of_kernel).await;
+        for (step, result) in of_kernel.iter().zip(results) {
+            self.account(step, result.as_ref().err().map(|error| error as &dyn Error));
+        }
+        if !withdraws_first {
+            self.execute_on_speaker(&of_speaker).await;
+        }
+    }
+
+    async fn execute_on_speaker(&mut self, steps: &[Step]) {
+        for step in steps {
+            let taken = match step {
+                Step::Advertise(set) => {
+                    self.speaker.advertise(Arc::clone(set));
+                    self.speaker_shows(|status| status.advertised.as_ref() == Some(set)).await
+                }
+                Step::ConfigureSpeaker(desired) => {
+                    self.speaker.configure(Arc::clone(desired));
+                    self.speaker_shows(|status| status.configured.as_ref() == Some(desired)).await
+                }
+                Step::StopSpeaker => {
+                    self.speaker.stop();
+                    self.speaker_shows(|status| status.configured.is_none()).await
+                }
+                Step::RecordPending(_)
+                | Step::AddAddress(_)
+                | Step::RecordConfirmed(_)
+                | Step::RemoveAddress(_)
+                | Step::RecordRemoved(_)
+                | Step::DropRecord => continue,
+            };
+            self.account(step, (!taken).then_some(&NotTaken as &dyn Error));
+        }
+    }
+
+    async fn speaker_shows(&mut self, condition: impl FnMut(&Arc<SpeakerStatus>) -> bool) -> bool {
+        let shown = self.speaker_status.wait_for(condition);
+        matches!(tokio::time::timeout(SPEAKER_PATIENCE, shown).await, Ok(Ok(_)))
+    }
+
+    fn account(&mut self, step: &Step, error: Option<&dyn Error>) {
+        self.metrics.count_step(step, error.is_none());
+        let observed = Arc::make_mut(&mut self.observed);
+        match error {
+            None => {
+                tracing::debug!(%step, "done");
+                observed.succeed(step.key());
+            }
+            Some(error) => {
+                tracing::warn!(%step, error = %chain(error), "failed; it is planned again");
+                observed.fail(step.key(), error, Instant::now());
+            }
+        }
+    }
+
+    /// Somebody may undo each of our steps at once: repair, but not in a race.
+    async fn rest_when_busy(&mut self) {
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds == BUSY_ROUNDS {
+            tracing::warn!("{BUSY_ROUNDS} plans in a row changed something: does another program change the same addresses?");
+        }
+        if self.rounds >= BUSY_ROUNDS {
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
+    }
+
+    async fn sleep(&mut self, wake_at: Option<Instant>, now: Instant) -> Wake {
+        let resync = now + RESYNC;
+        let wake = wake_at.map_or(resync, |wake| wake.min(resync));
+        tokio::select! {
+            () = self.intent.changed() => {}
+            () = self.kernel.changed() => {}
+            Ok(()) = self.speaker_status.changed() => {}
+            () = tokio::time::sleep_until(wake.into()) => {
+                self.audit = wake == resync;
+            }
+            name = self.signals.next() => {
+                if self.intent.is_draining() {
+                    tracing::warn!(signal = name, "second signal: leaving at once, what is left stays");
+                    return Wake::Leave;
+                }
+                tracing::info!(signal = name, "draining: withdraw, wait for the peers and the fabric, remove");
+                self.intent.drain(Instant::now());
+            }
+        }
+        Wake::Look
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Wake {
+    Look,
+    Leave,
+}
+
+const fn is_of_kernel(step: &Step) -> bool {
+    match step.key() {
+        StepKey::Record | StepKey::Address(_) => true,
+        StepKey::Advertise | StepKey::Speaker => false,
+    }
+}
+
+/// The signals that ask the node to leave.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `vipherald run`: makes all parts, connects them, and runs the loop until the node has left.
+//!
+//! Inputs: the configuration as read, and where it and the manifests are. Output: a daemon that explains itself on its admin socket and on
+//! `http.address`. Invariant: whatever cannot work is an error here, before anything on the node is changed.
+
+use std::error::Error;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::view::Explainer;
+use super::{Intent, Reconciler, Signals, View};
+use crate::actuator::Kernel;
+use crate::admin::{AdminSocket, Http, Pulse};
+use crate::config::{self, Config, Environment, InForce};
+use crate::driver::bgp::Speaker;
+use crate::observed::{KernelState, Observed};
+use crate::source::dir;
+use crate::telemetry::{Logging, Metrics};
+
+/// What `vipherald run` needs.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// Where the configuration was read from, to be followed.
+    pub config_file: PathBuf,
+    /// The configuration as read.
+    pub config: Config,
+    /// For the files that replace it.
+    pub environment: Environment,
+    /// The directory with Kubernetes YAML.
+    pub manifests: PathBuf,
+    /// To apply `log:` when it changes.
+    pub logging: Logging,
+}
+
+/// Runs until the drain after SIGTERM is over.
+///
+/// # Errors
+/// What keeps the daemon from starting.
+pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let RunOptions { config_file, config, environment, manifests, logging } = options;
+    tracing::info!(instance = config.instance, node = config.node_name, version = env!("CARGO_PKG_VERSION"), "starting");
+    let started = Instant::now();
+    let signals = Signals::new()?;
+    let admin = AdminSocket::bind(&config.state_dir, &config.instance)?;
+    let listener = Http::bind(config.http_address).await?;
+    let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
+    let (snapshots, _follower) = dir::follow(manifests, Some(config.state_dir.clone()))?;
+    let in_force = config::follow(&config_file, environment, config.clone())?;
+    let speaker = Speaker::spawn(RandomState::new().hash_one(started))?;
+    let (views, view) = watch::channel(View::default());
+    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe());
+    let status = explainer.reader();
+    let metrics = Metrics::new(status.clone())?;
+    let pulse = Pulse::new(speaker.liveness());
+    let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
+    let _tasks = [
+        Task(tokio::spawn(async move { complain("admin socket", admin.serve(status).await) })),
+        Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
+        Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
+    ];
+    let reconciler = Reconciler {
+        intent: Intent::new(in_force, snapshots, started),
+        kernel,
+        kernel_state: KernelState::default(),
+        speaker_status: speaker.subscribe(),
+        speaker,
+        observed: Arc::new(Observed::default()),
+        views,
+        signals,
+        metrics,
+        pulse,
+        audit: false,
+        rounds: 0,
+    };
+    reconciler.run().await;
+    tracing::info!(after = %humantime::format_duration(Duration::from_secs(started.elapsed().as_secs())), "stopped");
+    Ok(())
+}
+
+/// Ends with the daemon.
+struct Task(tokio::task::JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn complain(what: &str, served: std::io::Result<()>) {
+    if let Err(error) = served {
+        tracing::error!(what, %error, "no longer served");
+    }
+}
+
+async fn apply_log_settings(mut in_force: watch::Receiver<Arc<InForce>>, logging: Logging) {
+    while in_force.changed().await.is_ok() {
+        let log = in_force.borrow_and_update().config.log.clone();
+        if let Err(error) = logging.apply(&log) {
+            tracing::warn!(error = %crate::telemetry::chain(&error), "log: the old settings stay in force");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `vipherald plan`: what a daemon that starts now would do on this node, all the way to rest; nothing is changed.
+//!
+//! Inputs: the manifests, the configuration, and the kernel as it is. Output: text, a paragraph for each plan, and the rejections.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use crate::actuator::Kernel;
+use crate::config::Config;
+use crate::desired::{self, Compiled, Rejection, Subject};
+use crate::observed::{self, Observed, ObservedSpeaker};
+use crate::plan::{plan, predict};
+use crate::source::dir;
+
+/// More plans than any way to rest takes.
+const MOST_ROUNDS: u32 = 64;
+
+/// What a daemon that starts now would do, in words.
+///
+/// # Errors
+/// Manifests or kernel cannot be read.
+pub async fn dry_run(config: Config, manifests: PathBuf) -> Result<String, Box<dyn Error + Send + Sync>> {
+    let (snapshots, _follower) = dir::follow(manifests, None)?;
+    let snapshot = snapshots.borrow().clone().ok_or("the manifest directory has not been read as a whole")?;
+    let Compiled { desired, rejections } = desired::compile(&snapshot, &config);
+    let mut kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
+    let mut now = Instant::now();
+    let state = kernel.observe().await?;
+    let mut observed = observed::stamp(&Observed::default(), state, ObservedSpeaker::default(), now);
+    let mut text = String::new();
+    for rejection in &rejections {
+        writeln!(text, "rejected: {}", describe(rejection))?;
+    }
+    for round in 1..=MOST_ROUNDS {
+        let next = plan(&desired, &observed, now);
+        if !next.steps.is_empty() {
+            writeln!(text, "{round}:")?;
+            for line in next.display(now).to_string().lines() {
+                writeln!(text, "  {line}")?;
+            }
+        } else if next.wake_at.is_none() {
+            writeln!(text, "{}", if round == 1 { "nothing to do" } else { "then nothing is left to do" })?;
+            break;
+        }
+        if let (true, Some(wake_at)) = (next.steps.is_empty(), next.wake_at) {
+            now = wake_at;
+        }
+        observed = predict(&observed, &next.steps, now);
+    }
+    Ok(text)
+}
+
+fn describe(Rejection { subject, reason, message }: &Rejection) -> String {
+    let subject = match subject {
+        Subject::Object { object, vip: None } => object.to_string(),
+        Subject::Object { object, vip: Some(vip) } => format!("{object}, {vip}"),
+        Subject::File { file, document: None } => file.clone(),
+        Subject::File { file, document: Some(document) } => format!("{file}, document {document}"),
+    };
+    format!("{subject}: {reason:?}: {message}")
+}

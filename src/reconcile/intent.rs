@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The intent in force: what the newest snapshot and configuration compile to, or the last good one while no snapshot has come.
+//!
+//! Inputs: the watch channels of source and configuration, and the state directory's copy of the last good intent. Output: an [`Arc<Compiled>`]
+//! that is replaced only when its value changed. Invariant: before the first snapshot there is no intent at all until `startup.patience` has passed;
+//! then it is the last good one, marked incomplete, so that nothing is removed on its word (DESIGN rule 4).
+
+use std::future::pending;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use crate::config::{Config, InForce};
+use crate::desired::{self, Compiled, Desired, Lifecycle, cache};
+use crate::source::{Snapshot, Snapshots};
+
+/// See the module.
+pub(super) struct Intent {
+    config: watch::Receiver<Arc<InForce>>,
+    snapshots: Snapshots,
+    state_dir: PathBuf,
+    patience_ends: Instant,
+    lifecycle: Lifecycle,
+    in_force: Option<Arc<Compiled>>,
+    cached: bool,
+    /// The intent in force is complete, and the state directory does not hold it yet.
+    unsaved: bool,
+}
+
+impl Intent {
+    pub(super) fn new(config: watch::Receiver<Arc<InForce>>, snapshots: Snapshots, started: Instant) -> Self {
+        let Config { state_dir, startup_patience, .. } = (*config.borrow().config).clone();
+        Self {
+            config,
+            snapshots,
+            state_dir,
+            patience_ends: started + startup_patience,
+            lifecycle: Lifecycle::Run,
+            in_force: None,
+            cached: false,
+            unsaved: false,
+        }
+    }
+
+    /// The intent in force, compiled again where an input changed. `None` while there is none to act on.
+    pub(super) fn current(&mut self, now: Instant) -> Option<Arc<Compiled>> {
+        let stale = self.config.has_changed().unwrap_or(false) || self.snapshots.has_changed().unwrap_or(false);
+        if self.in_force.is_none() || stale {
+            self.compile(now);
+        }
+        self.in_force.clone()
+    }
+
+    /// Whether it is the one of an earlier run.
+    pub(super) const fn is_cached(&self) -> bool {
+        self.cached
+    }
+
+    /// From now on the node leaves in order.
+    pub(super) fn drain(&mut self, now: Instant) {
+        self.lifecycle = Lifecycle::Drain;
+        self.patience_ends = now;
+        self.compile(now);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.lifecycle == Lifecycle::Drain
+    }
+
+    /// Resolves when [`Self::current`] may have something new. Cancel safe.
+    pub(super) async fn changed(&mut self) {
+        let patience = self.in_force.is_none().then_some(self.patience_ends);
+        let impatient = async move {
+            match patience {
+                Some(end) => tokio::time::sleep_until(end.into()).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            Ok(()) = self.config.changed() => self.config.mark_changed(),
+            Ok(()) = self.snapshots.changed() => self.snapshots.mark_changed(),
+            () = impatient => {}
+        }
+    }
+
+    /// Keeps the last good intent for a start without a source. Called when there is nothing more urgent to do.
+    pub(super) fn save(&mut self) {
+        if let Some(compiled) = self.in_force.as_ref().filter(|_| self.unsaved)
+            && let Err(error) = cache::save(&self.state_dir, &compiled.desired)
+        {
+            tracing::warn!(%error, "the last good intent cannot be kept: a start without a source will have an older one, or none");
+        }
+        self.unsaved = false;
+    }
+
+    fn compile(&mut self, now: Instant) {
+        let config = Arc::clone(&self.config.borrow_and_update().config);
+        let snapshot = self.snapshots.borrow_and_update().clone();
+        let mut compiled = match snapshot {
+            Some(snapshot) => desired::compile(&snapshot, &config),
+            None if now >= self.patience_ends => last_good(&self.state_dir, &config),
+            None => return,
+        };
+        self.cached = self.snapshots.borrow().is_none();
+        compiled.desired.lifecycle = self.lifecycle;
+        if self.in_force.as_deref() != Some(&compiled) {
+            self.unsaved = compiled.desired.complete && self.lifecycle == Lifecycle::Run;
+            self.in_force = Some(Arc::new(compiled));
+        }
+    }
+}
+
+/// The intent of the last run; without one nothing is wanted, and nothing removed.
+fn last_good(state_dir: &std::path::Path, config: &Config) -> Compiled {
+    match cache::load(state_dir, config) {
+        Some(desired) => {
+            tracing::warn!(vips = desired.vips.len(), "no source has been read in time; the last good intent is in force");
+            Compiled { desired, rejections: Vec::new() }
+        }
+        None => {
+            tracing::warn!("no source has been read in time, and there is no last good intent");
+            let Compiled { desired, rejections } = desired::compile(&Snapshot::default(), config);
+            Compiled { desired: Desired { complete: false, ..desired }, rejections }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Puts the loop's view, the speaker's status and the configuration together to a [`NodeStatus`], when somebody asks.
+//!
+//! Inputs: watch channels of all three. Output: a [`StatusReader`]. It never waits for the loop and the loop never for it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use bgp::peer;
+use tokio::sync::watch;
+
+use super::View;
+use crate::config::{Config, InForce};
+use crate::desired::Desired;
+use crate::driver::bgp as driver;
+use crate::observed::Observed;
+use crate::plan::{BlockReason, Ownership, blocked, ownership};
+use crate::status::{
+    ConfigStatus, Identity, Inputs, LastError, MessageCounts, NodeStatus, Obstacle, PeerView, SourceState, SourceStatus, SpeakerView,
+    StatusReader, node_status,
+};
+
+/// See the module.
+pub(super) struct Explainer {
+    identity: Identity,
+    config_file: PathBuf,
+    view: watch::Receiver<View>,
+    in_force: watch::Receiver<Arc<InForce>>,
+    speaker: watch::Receiver<Arc<driver::SpeakerStatus>>,
+    /// The status given last: times of what did not change since are taken from it.
+    previous: Mutex<Option<Arc<NodeStatus>>>,
+}
+
+impl Explainer {
+    pub(super) fn new(
+        config: &Config,
+        config_file: PathBuf,
+        view: watch::Receiver<View>,
+        in_force: watch::Receiver<Arc<InForce>>,
+        speaker: watch::Receiver<Arc<driver::SpeakerStatus>>,
+    ) -> Self {
+        let identity = Identity {
+            instance: config.instance.clone(),
+            node: config.node_name.clone(),
+            interface: config.vips.interface.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: SystemTime::now().into(),
+        };
+        Self { identity, config_file, view, in_force, speaker, previous: Mutex::new(None) }
+    }
+
+    pub(super) fn reader(self) -> StatusReader {
+        StatusReader::new(move || self.explain())
+    }
+
+    fn explain(&self) -> Arc<NodeStatus> {
+        let View { compiled, cached, observed, .. } = self.view.borrow().clone();
+        let (desired, rejections) = match compiled.as_deref() {
+            Some(compiled) => (Some(&compiled.desired), compiled.rejections.as_slice()),
+            None => (None, &[][..]),
+        };
+        let speaker = speaker_view(&self.speaker.borrow().clone());
+        let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
+        let inputs = Inputs {
+            desired,
+            observed: &observed,
+            rejections,
+            placements: &desired.map(|desired| placements(desired, &observed)).unwrap_or_default(),
+            obstacles: &desired.map(|desired| obstacles(desired, &observed)).unwrap_or_default(),
+            speaker: &speaker,
+            identity: &self.identity,
+            source: &source_status(desired, cached),
+            config: &self.config_status(),
+            now: SystemTime::now(),
+        };
+        let status = Arc::new(node_status(&inputs, previous.as_deref()));
+        *previous = Some(Arc::clone(&status));
+        status
+    }
+
+    fn config_status(&self) -> ConfigStatus {
+        let in_force = self.in_force.borrow();
+        ConfigStatus {
+            file: self.config_file.display().to_string(),
+            since: in_force.since.into(),
+            error: in_force.fault.clone(),
+            waiting_for_restart: in_force.waiting.clone(),
+        }
+    }
+}
+
+fn placements(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Ownership> {
+    let whose = |address: &IpAddr| Some((*address, ownership(*address, desired, observed)?));
+    observed.addresses.keys().filter_map(whose).collect()
+}
+
+fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {
+    let obstacle = |vip: &IpAddr| {
+        let reason = blocked(*vip, desired, observed)?;
+        let message = match reason {
+            BlockReason::InterfaceMissing => "there is no such interface",
+            BlockReason::InterfaceDown => "the interface is down, so the kernel delivers nothing to it",
+            BlockReason::OnOtherInterface => "another interface of the node has the address",
+            BlockReason::NoOwnIpv4Address => {
+                "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"
+            }
+        };
+        Some((*vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() }))
+    };
+    desired.vips.keys().filter_map(obstacle).collect()
+}
+
+fn source_status(desired: Option<&Desired>, cached: bool) -> SourceStatus {
+    let (state, message) = match desired {
+        None => (SourceState::Waiting, "no source has been read yet; nothing on the node is changed"),
+        Some(_) if cached => (SourceState::Cached, "no source has been read yet; the last good intent is in force and nothing is removed"),
+        Some(desired) if !desired.complete => {
+            (SourceState::Incomplete, "a part cannot be read (see rejections); its last good content is in force and no stray is removed")
+        }
+        Some(_) => (SourceState::Complete, "everything has been read"),
+    };
+    SourceStatus { state, message: message.to_owned() }
+}
+
+fn speaker_view(status: &driver::SpeakerStatus) -> SpeakerView {
+    SpeakerView {
+        router_id: status.router_id,
+        started: status.configured.is_some(),
+        advertised: status.advertised.clone(),
+        withdrawing: status.withdrawing(),
+        peers: status.peers.iter().map(|(name, peer)| (name.clone(), peer_view(peer))).collect(),
+    }
+}
+
+fn peer_view(peer: &driver::PeerStatus) -> PeerView {
+    PeerView {
+        address: peer.address,
+        asn: peer.asn,
+        state: peer.state.to_string(),
+        since: peer.since.wall,
+        established_since: peer.established_since.map(|moment| moment.wall),
+        established_count: peer.counters.established,
+        local_address: peer.local_address,
+        hold_time: peer.hold_time,
+        families: peer.families.clone(),
+        told: if peer.established_since.is_some() { peer.told().collect() } else { Default::default() },
+        withdrawing: Arc::clone(&peer.withdrawing),
+        withheld: peer.withheld.iter().map(|(prefix, why)| (*prefix, why.to_string())).collect(),
+        received: message_counts(&peer.counters.received),
+        sent: message_counts(&peer.counters.sent),
+        last_error: peer.last_error.as_ref().map(|error| LastError {
+            reason: error.reason.clone(),
+            at: error.at.wall.into(),
+            count: error.count,
+        }),
+    }
+}
+
+const fn message_counts(counts: &peer::MessageCounts) -> MessageCounts {
+    MessageCounts {
+        open: counts.open,
+        update: counts.update,
+        notification: counts.notification,
+        keepalive: counts.keepalive,
+        route_refresh: counts.route_refresh,
+    }
+}

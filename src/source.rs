@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where intent comes from. A source delivers whole, immutable [`Snapshot`]s over a watch channel; each replaces the one before.
+//!
+//! Invariants: no snapshot before the source has been read once as a whole; an object that cannot be read is a [`Rejection`] while its last good
+//! content stays in force; objects come in the order of their [`ObjectRef`].
+
+pub mod dir;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::{Serialize, Serializer};
+use tokio::sync::watch;
+
+use crate::api::{EricIngress, LvsIngress, ObjectRef};
+use crate::desired::Rejection;
+
+/// The latest snapshot; `None` until there is one.
+pub type Snapshots = watch::Receiver<Option<Arc<Snapshot>>>;
+
+/// All objects of one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Whether it is known of every part of the source what it holds, or last held when it could be read; while it is not, nothing is removed
+    /// as a stray (DESIGN rule 4).
+    pub complete: bool,
+    /// Services by namespace and name.
+    pub services: BTreeMap<ObjectRef, Arc<Service>>,
+    /// EndpointSlices by namespace and name.
+    pub endpoint_slices: BTreeMap<ObjectRef, Arc<EndpointSlice>>,
+    /// Nodes by name.
+    pub nodes: BTreeMap<ObjectRef, Arc<Node>>,
+    /// EricIngresses by namespace and name.
+    pub eric_ingresses: BTreeMap<ObjectRef, Arc<EricIngress>>,
+    /// LvsIngresses by namespace and name.
+    pub lvs_ingresses: BTreeMap<ObjectRef, Arc<LvsIngress>>,
+    /// What the source could not read, and what is kept in force instead.
+    pub rejections: Vec<Rejection>,
+}
+
+impl Snapshot {
+    /// Takes an object in, in place of an earlier one of this name.
+    pub(crate) fn insert(&mut self, name: ObjectRef, object: Object) {
+        match object {
+            Object::Service(service) => drop(self.services.insert(name, service)),
+            Object::EndpointSlice(slice) => drop(self.endpoint_slices.insert(name, slice)),
+            Object::Node(node) => drop(self.nodes.insert(name, node)),
+            Object::EricIngress(ingress) => drop(self.eric_ingresses.insert(name, ingress)),
+            Object::LvsIngress(ingress) => drop(self.lvs_ingresses.insert(name, ingress)),
+        }
+    }
+}
+
+/// An object of some kind. It serialises as that kind, with `apiVersion` and `kind`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Object {
+    Service(Arc<Service>),
+    EndpointSlice(Arc<EndpointSlice>),
+    Node(Arc<Node>),
+    EricIngress(Arc<EricIngress>),
+    LvsIngress(Arc<LvsIngress>),
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Service(service) => service.as_ref().serialize(serializer),
+            Self::EndpointSlice(slice) => slice.as_ref().serialize(serializer),
+            Self::Node(node) => node.as_ref().serialize(serializer),
+            Self::EricIngress(ingress) => ingress.as_ref().serialize(serializer),
+            Self::LvsIngress(ingress) => ingress.as_ref().serialize(serializer),
+        }
+    }
+}

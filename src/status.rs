@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the node says of itself: every VIP with its state, why it is in it and since when; peers, routes, rejections, and where intent comes from.
+//!
+//! Inputs: [`Inputs`], plain values of all other modules, and the status before, for the times. Output: a [`NodeStatus`], which `show`, the admin
+//! socket and the metrics print. Pure: it decides nothing and asks nobody.
+
+mod peer;
+mod time;
+mod vip;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use serde::{Deserialize, Serialize};
+
+use crate::api::ObjectRef;
+use crate::desired::{Desired, Lifecycle, Rejection};
+use crate::observed::Observed;
+use crate::plan::{Ownership, StepKey};
+
+pub use time::Time;
+
+/// The version of the form in which a [`NodeStatus`] is written.
+pub const API_VERSION: &str = "vipherald.io/v1alpha1";
+
+/// All that a status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// What is wanted; `None` before the first compile.
+    pub desired: Option<&'a Desired>,
+    /// What was observed last.
+    pub observed: &'a Observed,
+    /// What takes no part.
+    pub rejections: &'a [Rejection],
+    /// Whose each address of `vips.interface` is.
+    pub placements: &'a BTreeMap<IpAddr, Ownership>,
+    /// VIPs that are to be served and that this node cannot carry.
+    pub obstacles: &'a BTreeMap<IpAddr, Obstacle>,
+    /// The speaker.
+    pub speaker: &'a SpeakerView,
+    /// Who this is.
+    pub identity: &'a Identity,
+    /// Where intent comes from.
+    pub source: &'a SourceStatus,
+    /// The configuration file.
+    pub config: &'a ConfigStatus,
+    /// Now.
+    pub now: SystemTime,
+}
+
+/// Why a VIP cannot be carried, as the planner sees it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Obstacle {
+    /// A CamelCase word.
+    pub reason: String,
+    /// For a person.
+    pub message: String,
+}
+
+/// The speaker in plain values.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SpeakerView {
+    /// Our BGP Identifier, once there is one.
+    pub router_id: Option<BgpIdentifier>,
+    /// Whether it was given a configuration and not stopped since: sessions may come up.
+    pub started: bool,
+    /// The set it advertises; `None` before the first.
+    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    /// What is withdrawn and perhaps still held by some peer.
+    pub withdrawing: BTreeSet<Prefix>,
+    /// The neighbours by name.
+    pub peers: BTreeMap<String, PeerView>,
+}
+
+/// One neighbour in plain values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerView {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its AS.
+    pub asn: Asn,
+    /// Where the state machine is, in the words of RFC 4271 §8.2.2.
+    pub state: String,
+    /// Since when it has been in that state.
+    pub since: SystemTime,
+    /// Since when the session has been Established, while it is.
+    pub established_since: Option<SystemTime>,
+    /// How often the session came up.
+    pub established_count: u64,
+    /// Our address on the connection, while there is one.
+    pub local_address: Option<IpAddr>,
+    /// The session's hold time, once negotiated.
+    pub hold_time: Option<HoldTime>,
+    /// The session's families, once negotiated.
+    pub families: BTreeSet<Family>,
+    /// Prefixes that the peer was told and holds; without a session it holds none.
+    pub told: BTreeSet<Prefix>,
+    /// Prefixes that are withdrawn and whose UPDATE the peer's host has not acknowledged.
+    pub withdrawing: Arc<BTreeSet<Prefix>>,
+    /// Prefixes of the set that this peer is not told, and why.
+    pub withheld: BTreeMap<Prefix, String>,
+    /// Messages that came from it.
+    pub received: MessageCounts,
+    /// Messages that went to it.
+    pub sent: MessageCounts,
+    /// Why the last session or attempt ended.
+    pub last_error: Option<LastError>,
+}
+
+/// Messages by type, since the peer was configured.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MessageCounts {
+    /// OPEN.
+    pub open: u64,
+    /// UPDATE.
+    pub update: u64,
+    /// NOTIFICATION.
+    pub notification: u64,
+    /// KEEPALIVE.
+    pub keepalive: u64,
+    /// ROUTE-REFRESH.
+    pub route_refresh: u64,
+}
+
+/// Why a session or an attempt ended.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastError {
+    /// In words.
+    pub reason: String,
+    /// When last.
+    pub at: Time,
+    /// How often in a row for this reason.
+    pub count: u64,
+}
+
+/// What one node says of itself.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// Who this is.
+    pub identity: Identity,
+    /// When this status was made.
+    pub observed_at: Time,
+    /// Whether the node serves or leaves; absent before the first intent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<Phase>,
+    /// Where intent comes from.
+    pub source: SourceStatus,
+    /// The configuration file.
+    pub config: ConfigStatus,
+    /// The speaker.
+    pub speaker: SpeakerStatus,
+    /// Each VIP that is wanted or still on its way out.
+    pub vips: Vec<VipStatus>,
+    /// Addresses that look like ours and that nothing proves to be: kept, and to be looked at by a person.
+    pub unclaimed: Vec<IpAddr>,
+    /// Objects and files that take no part.
+    pub rejections: Vec<Rejection>,
+    /// The neighbours by name.
+    pub peers: Vec<PeerStatus>,
+    /// Steps that fail and are tried again.
+    pub failures: Vec<FailureStatus>,
+}
+
+/// Who a status is about.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// `instance`.
+    pub instance: String,
+    /// `node.name`.
+    pub node: String,
+    /// `vips.interface`.
+    pub interface: String,
+    /// Of this program.
+    pub version: String,
+    /// When the process started.
+    pub started: Time,
+}
+
+/// [`Lifecycle`] as it is shown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub enum Phase {
+    /// All VIPs are served.
+    Serving,
+    /// The node withdraws everything and leaves.
+    Draining,
+}
+
+/// Where intent comes from.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    /// How much of it is known.
+    pub state: SourceState,
+    /// For a person.
+    pub message: String,
+}
+
+/// How much of the intent is known.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum SourceState {
+    /// Nothing was read yet.
+    Waiting,
+    /// The last good intent of an earlier run is used.
+    Cached,
+    /// A part cannot be read; its last good content is used and no stray is removed.
+    Incomplete,
+    /// All of it.
+    Complete,
+}
+
+/// The configuration file.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigStatus {
+    /// Where it is.
+    pub file: String,
+    /// Since when the configuration in force is.
+    pub since: Time,
+    /// Why the file as it is now is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Keys whose new value waits for a restart.
+    pub waiting_for_restart: Vec<String>,
+}
+
+/// The speaker.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SpeakerStatus {
+    /// Our AS; absent before the first intent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asn: Option<u32>,
+    /// Our BGP Identifier, once there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub router_id: Option<String>,
+    /// Whether sessions may come up.
+    pub started: bool,
+}
+
+/// One VIP and everything about it.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VipStatus {
+    /// The VIP.
+    pub address: IpAddr,
+    /// The objects that ask for it.
+    pub owners: Vec<ObjectRef>,
+    /// In one word.
+    pub state: VipState,
+    /// Why, for machines.
+    pub reason: String,
+    /// Why, for persons.
+    pub message: String,
+    /// Since when state and reason are these.
+    pub since: Time,
+    /// Whose the address on the interface is; absent where it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Ownership>,
+    /// Accepted, Programmed and Advertised, in this order.
+    pub conditions: Vec<Condition>,
+    /// The peers that were told of it.
+    pub peers: Vec<String>,
+}
+
+/// Where a VIP is between nothing and the fabric.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum VipState {
+    /// Wanted here, and not there for this reason.
+    Withheld,
+    /// On its way in.
+    Pending,
+    /// The fabric knows: at least one peer was told.
+    Announced,
+    /// On its way out: some peer may still know.
+    Withdrawing,
+    /// No peer knows any more; the address stays for the flows that are left.
+    Draining,
+}
+
+impl VipState {
+    /// All states.
+    pub const ALL: [Self; 5] = [Self::Withheld, Self::Pending, Self::Announced, Self::Withdrawing, Self::Draining];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Withheld => "Withheld",
+            Self::Pending => "Pending",
+            Self::Announced => "Announced",
+            Self::Withdrawing => "Withdrawing",
+            Self::Draining => "Draining",
+        }
+    }
+}
+
+/// A condition as Kubernetes has them.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Which one.
+    #[serde(rename = "type")]
+    pub kind: ConditionKind,
+    /// Whether it holds.
+    pub status: Truth,
+    /// A CamelCase word for machines.
+    pub reason: String,
+    /// For persons.
+    pub message: String,
+    /// Since when the status is this.
+    pub since: Time,
+}
+
+/// The conditions of a VIP.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum ConditionKind {
+    /// Some object asks for it, and may.
+    Accepted,
+    /// The node takes its packets: the address is there, and somebody balances.
+    Programmed,
+    /// Some peer was told.
+    Advertised,
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum Truth {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// We cannot see it.
+    Unknown,
+}
+
+/// One neighbour.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PeerStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its AS.
+    pub asn: u32,
+    /// Where the state machine is.
+    pub state: String,
+    /// Since when.
+    pub since: Time,
+    /// Since when the session has been Established, while it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub established_since: Option<Time>,
+    /// How often the session came up.
+    pub established_count: u64,
+    /// Our address on the connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_address: Option<IpAddr>,
+    /// The negotiated hold time in seconds; 0 is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_seconds: Option<u16>,
+    /// The negotiated families.
+    pub families: Vec<String>,
+    /// What it was told, is to forget, and is not told.
+    pub routes: Vec<RouteStatus>,
+    /// Messages that came from it.
+    pub received: MessageCounts,
+    /// Messages that went to it.
+    pub sent: MessageCounts,
+    /// Why the last session or attempt ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
+}
+
+/// One prefix towards one peer.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteStatus {
+    /// The prefix.
+    pub prefix: String,
+    /// Its family.
+    pub family: String,
+    /// The next hop, where it is configured or our address on the session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<IpAddr>,
+    /// Whether the peer has it.
+    pub state: RouteState,
+    /// Why it is withheld.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Whether a peer has a prefix.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+pub enum RouteState {
+    /// It was told.
+    Advertised,
+    /// It is told to forget it, and may not have heard.
+    Withdrawing,
+    /// It is not told.
+    Withheld,
+}
+
+/// A step that fails.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureStatus {
+    /// What it is about.
+    pub step: String,
+    /// In words, with all causes.
+    pub error: String,
+    /// How often in a row.
+    pub count: u32,
+}
+
+/// Makes a status. Times of what did not change are taken from `previous`.
+#[must_use]
+pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeStatus {
+    let unclaimed = inputs.placements.iter().filter(|(_, placement)| **placement == Ownership::Unclaimed);
+    NodeStatus {
+        api_version: API_VERSION.to_owned(),
+        identity: inputs.identity.clone(),
+        observed_at: inputs.now.into(),
+        lifecycle: inputs.desired.map(|desired| match desired.lifecycle {
+            Lifecycle::Run => Phase::Serving,
+            Lifecycle::Drain => Phase::Draining,
+        }),
+        source: inputs.source.clone(),
+        config: inputs.config.clone(),
+        speaker: SpeakerStatus {
+            asn: inputs.desired.map(|desired| desired.bgp.asn.number()),
+            router_id: inputs.speaker.router_id.map(|id| id.to_string()),
+            started: inputs.speaker.started,
+        },
+        vips: vip::statuses(inputs, previous),
+        unclaimed: unclaimed.map(|(address, _)| *address).collect(),
+        rejections: inputs.rejections.to_vec(),
+        peers: inputs.speaker.peers.iter().map(|(name, view)| peer::status(name, view, inputs.desired)).collect(),
+        failures: inputs.observed.failures.iter().map(|(key, failure)| failure_status(*key, failure)).collect(),
+    }
+}
+
+fn failure_status(key: StepKey, failure: &crate::observed::Failure) -> FailureStatus {
+    let step = match key {
+        StepKey::Advertise => "advertise".to_owned(),
+        StepKey::Record => "record".to_owned(),
+        StepKey::Address(address) => format!("address {address}"),
+        StepKey::Speaker => "speaker".to_owned(),
+    };
+    FailureStatus { step, error: failure.error.clone(), count: failure.count }
+}
+
+/// Makes a fresh status whenever somebody asks.
+#[derive(Clone)]
+pub struct StatusReader(Arc<dyn Fn() -> Arc<NodeStatus> + Send + Sync>);
+
+impl StatusReader {
+    /// Of this function.
+    #[must_use]
+    pub fn new(read: impl Fn() -> Arc<NodeStatus> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// The status now.
+    #[must_use]
+    pub fn read(&self) -> Arc<NodeStatus> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for StatusReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StatusReader")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

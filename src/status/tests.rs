@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node with everything on it, and the story of one VIP.
+
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use super::*;
+use crate::api::Kind;
+use crate::desired::{DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, VipIntent, WithholdReason};
+use crate::observed::Failure;
+
+/// All inputs in one hand.
+pub(crate) struct Node {
+    pub(crate) desired: Option<Desired>,
+    pub(crate) observed: Observed,
+    pub(crate) rejections: Vec<Rejection>,
+    pub(crate) placements: BTreeMap<IpAddr, Ownership>,
+    pub(crate) obstacles: BTreeMap<IpAddr, Obstacle>,
+    pub(crate) speaker: SpeakerView,
+    pub(crate) source: SourceStatus,
+    pub(crate) config: ConfigStatus,
+    pub(crate) now: SystemTime,
+}
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn prefix(text: &str) -> Prefix {
+    Prefix::host(ip(text))
+}
+
+fn seconds(seconds: u64) -> SystemTime {
+    // 2026-11-28 00:00:00 UTC.
+    UNIX_EPOCH + Duration::from_secs(1_795_824_000 + seconds)
+}
+
+fn service(name: &str) -> ObjectRef {
+    ObjectRef { kind: Kind::Service, namespace: "default".to_owned(), name: name.to_owned() }
+}
+
+impl Node {
+    /// One neighbour with a session, one VIP that is served.
+    pub(crate) fn serving() -> Self {
+        let peer = DesiredPeer {
+            address: ip("10.211.1.1"),
+            port: 179,
+            asn: Asn::new(65_001).unwrap(),
+            families: BTreeSet::from(Family::ALL),
+            hold_time: HoldTime::from_secs(9).unwrap(),
+            connect_retry: Duration::from_secs(5),
+            local_preference: 100,
+            med: None,
+            next_hop_ipv4: None,
+            next_hop_ipv6: None,
+        };
+        let bgp = DesiredBgp { asn: Asn::new(65_001).unwrap(), router_id: None, peers: BTreeMap::from([("rr1".to_owned(), peer)]) };
+        let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
+        let mut node = Self {
+            desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), bgp, drain }),
+            observed: Observed::default(),
+            rejections: Vec::new(),
+            placements: BTreeMap::new(),
+            obstacles: BTreeMap::new(),
+            speaker: SpeakerView { router_id: BgpIdentifier::new(0x0ad3_0102), started: true, ..SpeakerView::default() },
+            source: SourceStatus { state: SourceState::Complete, message: "/etc/vipherald/manifests".to_owned() },
+            config: ConfigStatus {
+                file: "/etc/vipherald/config.yaml".to_owned(),
+                since: seconds(0).into(),
+                error: None,
+                waiting_for_restart: Vec::new(),
+            },
+            now: seconds(60),
+        };
+        node.speaker.peers.insert("rr1".to_owned(), established("10.211.1.1"));
+        node.want("10.0.0.7", VipIntent::Serve { without_endpoints: false });
+        node.place("10.0.0.7", Ownership::Ours);
+        node.tell(&["10.0.0.7"]);
+        node
+    }
+
+    /// A node on which nearly everything that can happen has happened.
+    pub(crate) fn eventful() -> Self {
+        let mut node = Self::serving();
+        node.want("2001:db8:7::7", VipIntent::Serve { without_endpoints: true });
+        node.place("2001:db8:7::7", Ownership::Used);
+        node.want("10.0.0.8", VipIntent::Withhold(WithholdReason::NoEndpoints));
+        node.want("10.0.0.9", VipIntent::Serve { without_endpoints: false });
+        node.tell(&["10.0.0.7", "2001:db8:7::7"]);
+        node.place("10.0.0.30", Ownership::Unclaimed);
+        node.place("10.0.0.40", Ownership::Ours);
+        node.speaker.withdrawing.insert(prefix("10.0.0.40"));
+        node.fail("10.0.0.9", "the kernel says no");
+        let rr1 = node.speaker.peers.get_mut("rr1").unwrap();
+        rr1.withdrawing = Arc::new(BTreeSet::from([prefix("10.0.0.40")]));
+        let tor = PeerView {
+            state: "Connect".to_owned(),
+            established_since: None,
+            established_count: 0,
+            local_address: None,
+            hold_time: None,
+            families: BTreeSet::new(),
+            told: BTreeSet::new(),
+            received: MessageCounts::default(),
+            sent: MessageCounts::default(),
+            last_error: Some(LastError { reason: "connection refused".to_owned(), at: seconds(55).into(), count: 7 }),
+            ..established("2001:db8:211:1::254")
+        };
+        node.speaker.peers.insert("tor".to_owned(), tor);
+        let object = ObjectRef { kind: Kind::EricIngress, namespace: "enm".to_owned(), name: "mscm".to_owned() };
+        node.rejections = vec![
+            Rejection {
+                subject: Subject::Object { object, vip: Some(ip("10.9.9.9")) },
+                reason: RejectionReason::NotAllowed,
+                message: "10.9.9.9 is in no prefix of vips.allow".to_owned(),
+            },
+            Rejection {
+                subject: Subject::File { file: "web.yaml".to_owned(), document: Some(2) },
+                reason: RejectionReason::Malformed,
+                message: "line 7: not YAML; the last good content stays in force".to_owned(),
+            },
+        ];
+        node.source = SourceStatus { state: SourceState::Incomplete, message: "web.yaml cannot be read".to_owned() };
+        node.config.error = Some("config.yaml:1:1: bgp.asn: this key is missing".to_owned());
+        node.config.waiting_for_restart = vec!["http.address".to_owned()];
+        node
+    }
+
+    pub(crate) fn want(&mut self, vip: &str, intent: VipIntent) {
+        let owners = BTreeSet::from([service("nginx")]);
+        self.desired.as_mut().unwrap().vips.insert(ip(vip), DesiredVip { owners, intent });
+    }
+
+    fn place(&mut self, vip: &str, placement: Ownership) {
+        self.placements.insert(ip(vip), placement);
+    }
+
+    /// Makes this the advertised set, and what rr1 was told.
+    fn tell(&mut self, vips: &[&str]) {
+        let set: BTreeSet<Prefix> = vips.iter().map(|vip| prefix(vip)).collect();
+        self.speaker.advertised = Some(Arc::new(set.clone()));
+        self.rr1().told = set;
+    }
+
+    fn rr1(&mut self) -> &mut PeerView {
+        self.speaker.peers.get_mut("rr1").unwrap()
+    }
+
+    fn fail(&mut self, vip: &str, error: &str) {
+        let failure = Failure { error: error.to_owned(), count: 3, last: Instant::now() };
+        self.observed.failures.insert(StepKey::Address(ip(vip)), failure);
+    }
+
+    pub(crate) fn status(&self, previous: Option<&NodeStatus>) -> NodeStatus {
+        let identity = Identity {
+            instance: "vipherald".to_owned(),
+            node: "node-1".to_owned(),
+            interface: "lo".to_owned(),
+            version: "1.2.3".to_owned(),
+            started: seconds(0).into(),
+        };
+        let inputs = Inputs {
+            desired: self.desired.as_ref(),
+            observed: &self.observed,
+            rejections: &self.rejections,
+            placements: &self.placements,
+            obstacles: &self.obstacles,
+            speaker: &self.speaker,
+            identity: &identity,
+            source: &self.source,
+            config: &self.config,
+            now: self.now,
+        };
+        node_status(&inputs, previous)
+    }
+
+    /// What it says of 10.0.0.7: state, reason and message, and the three conditions.
+    fn seven(&self) -> (String, String) {
+        let status = self.status(None);
+        let vip = status.vips.iter().find(|vip| vip.address == ip("10.0.0.7")).unwrap();
+        let conditions: Vec<String> = vip.conditions.iter().map(|one| format!("{:?}={:?}/{}", one.kind, one.status, one.reason)).collect();
+        (format!("{} {}: {}", vip.state.as_str(), vip.reason, vip.message), conditions.join(" "))
+    }
+}
+
+fn established(address: &str) -> PeerView {
+    PeerView {
+        address: ip(address),
+        asn: Asn::new(65_001).unwrap(),
+        state: "Established".to_owned(),
+        since: seconds(10),
+        established_since: Some(seconds(10)),
+        established_count: 1,
+        local_address: Some(ip("10.211.1.2")),
+        hold_time: HoldTime::from_secs(9),
+        families: BTreeSet::from(Family::ALL),
+        told: BTreeSet::new(),
+        withdrawing: Arc::default(),
+        withheld: BTreeMap::new(),
+        received: MessageCounts { open: 1, update: 4, notification: 0, keepalive: 17, route_refresh: 1 },
+        sent: MessageCounts { open: 1, update: 2, notification: 0, keepalive: 18, route_refresh: 0 },
+        last_error: None,
+    }
+}
+
+#[track_caller]
+fn says(node: &Node, words: &str, conditions: &str) {
+    assert_eq!(node.seven(), (words.to_owned(), conditions.to_owned()));
+}
+
+#[test]
+fn the_way_in() {
+    let mut node = Node::serving();
+    node.placements.clear();
+    node.tell(&[]);
+    says(
+        &node,
+        "Pending Placing: its address is on its way onto lo",
+        "Accepted=True/Accepted Programmed=False/Placing Advertised=False/Placing",
+    );
+    node.fail("10.0.0.7", "no such device");
+    says(
+        &node,
+        "Pending StepFailed: its address cannot be placed on lo: no such device (tried 3 times)",
+        "Accepted=True/Accepted Programmed=False/StepFailed Advertised=False/StepFailed",
+    );
+    node.observed.failures.clear();
+    node.place("10.0.0.7", Ownership::Ours);
+    says(
+        &node,
+        "Pending Announcing: its address is in place; it is about to be announced",
+        "Accepted=True/Accepted Programmed=Unknown/BalancedElsewhere Advertised=False/Announcing",
+    );
+    node.tell(&["10.0.0.7"]);
+    says(&node, "Announced Served: announced to rr1", "Accepted=True/Accepted Programmed=Unknown/BalancedElsewhere Advertised=True/Served");
+    node.place("10.0.0.7", Ownership::Used);
+    says(
+        &node,
+        "Announced Served: announced to rr1; its address was placed by somebody else and will not be removed",
+        "Accepted=True/Accepted Programmed=Unknown/BalancedElsewhere Advertised=True/Served",
+    );
+}
+
+#[test]
+fn in_the_set_is_not_announced_until_a_peer_was_told() {
+    const CONDITIONS: &str = "Accepted=True/Accepted Programmed=Unknown/BalancedElsewhere Advertised=False/";
+    let mut node = Node::serving();
+    node.rr1().told.clear();
+    says(&node, "Pending Sending: the peers are about to be told", &format!("{CONDITIONS}Sending"));
+    node.rr1().withheld.insert(prefix("10.0.0.7"), "no IPv4 next hop".to_owned());
+    says(&node, "Pending NotExportable: no peer can be told: rr1: no IPv4 next hop", &format!("{CONDITIONS}NotExportable"));
+    node.rr1().established_since = None;
+    node.rr1().told.insert(prefix("10.0.0.7"));
+    says(&node, "Pending NoSession: no peer has an established session", &format!("{CONDITIONS}NoSession"));
+    node.speaker.peers.clear();
+    says(&node, "Pending NoPeers: no peer is configured in bgp.peers", &format!("{CONDITIONS}NoPeers"));
+    node.speaker.started = false;
+    says(
+        &node,
+        "Pending SpeakerNotStarted: BGP sessions start once the first plan is carried out",
+        &format!("{CONDITIONS}SpeakerNotStarted"),
+    );
+}
+
+#[test]
+fn a_waiver_and_a_peer_left_out_are_visible() {
+    let mut node = Node::serving();
+    node.want("10.0.0.7", VipIntent::Serve { without_endpoints: true });
+    let mut other = established("10.211.1.9");
+    other.withheld.insert(prefix("10.0.0.7"), "no IPv4 next hop".to_owned());
+    node.speaker.peers.insert("rr2".to_owned(), other);
+    says(
+        &node,
+        "Announced WithoutEndpoints: no endpoint stands behind it, and vips.withoutEndpoints keeps it: announced to rr1; not to rr2: no IPv4 next hop",
+        "Accepted=True/Accepted Programmed=Unknown/BalancedElsewhere Advertised=True/WithoutEndpoints",
+    );
+}
+
+#[test]
+fn the_way_out() {
+    const CONDITIONS: &str = "Accepted=True/Accepted Programmed=False/NoEndpoints Advertised=False/NoEndpoints";
+    let mut node = Node::serving();
+    node.want("10.0.0.7", VipIntent::Withhold(WithholdReason::NoEndpoints));
+    says(&node, "Withdrawing NoEndpoints: no endpoint of its Services is usable; it is being withdrawn", CONDITIONS);
+    node.tell(&[]);
+    node.speaker.withdrawing.insert(prefix("10.0.0.7"));
+    node.rr1().withdrawing = Arc::new(BTreeSet::from([prefix("10.0.0.7")]));
+    says(&node, "Withdrawing NoEndpoints: no endpoint of its Services is usable; rr1 has not acknowledged the withdrawal", CONDITIONS);
+    node.speaker.withdrawing.clear();
+    node.rr1().withdrawing = Arc::default();
+    says(
+        &node,
+        "Draining NoEndpoints: no endpoint of its Services is usable; withdrawn; its address stays for 1s after that, until the fabric has moved its flows",
+        CONDITIONS,
+    );
+    node.fail("10.0.0.7", "busy");
+    says(
+        &node,
+        "Draining NoEndpoints: no endpoint of its Services is usable; its address cannot be removed: busy (tried 3 times)",
+        CONDITIONS,
+    );
+    node.observed.failures.clear();
+    node.desired.as_mut().unwrap().complete = false;
+    says(&node, "Draining NoEndpoints: no endpoint of its Services is usable; its address stays until the source is complete", CONDITIONS);
+    node.placements.clear();
+    says(&node, "Withheld NoEndpoints: no endpoint of its Services is usable", CONDITIONS);
+}
+
+#[test]
+fn nobody_asks_any_more() {
+    let mut node = Node::serving();
+    node.desired.as_mut().unwrap().vips.clear();
+    says(
+        &node,
+        "Withdrawing NotRequested: no object asks for it any more; it is being withdrawn",
+        "Accepted=False/NotRequested Programmed=False/NotRequested Advertised=False/NotRequested",
+    );
+    node.tell(&[]);
+    node.placements.clear();
+    assert_eq!(node.status(None).vips, [], "and then it is forgotten");
+}
+
+#[test]
+fn what_keeps_a_vip_off() {
+    let mut node = Node::serving();
+    node.placements.clear();
+    node.tell(&[]);
+    node.want("10.0.0.7", VipIntent::Withhold(WithholdReason::NeedsDataplane));
+    says(
+        &node,
+        "Withheld NeedsDataplane: only EricIngress, LvsIngress or headless Services ask for it, which nobody balances with dataplane kube-proxy",
+        "Accepted=True/Accepted Programmed=False/NeedsDataplane Advertised=False/NeedsDataplane",
+    );
+    node.want("10.0.0.7", VipIntent::Withhold(WithholdReason::NoLocalEndpoints));
+    says(
+        &node,
+        "Withheld NoLocalEndpoints: externalTrafficPolicy is Local and no usable endpoint is on this node",
+        "Accepted=True/Accepted Programmed=False/NoLocalEndpoints Advertised=False/NoLocalEndpoints",
+    );
+    node.want("10.0.0.7", VipIntent::Serve { without_endpoints: false });
+    let obstacle = Obstacle { reason: "OnOtherInterface".to_owned(), message: "another interface of the node has it".to_owned() };
+    node.obstacles.insert(ip("10.0.0.7"), obstacle);
+    says(
+        &node,
+        "Withheld OnOtherInterface: it cannot be on lo: another interface of the node has it",
+        "Accepted=True/Accepted Programmed=False/OnOtherInterface Advertised=False/OnOtherInterface",
+    );
+    node.desired.as_mut().unwrap().lifecycle = Lifecycle::Drain;
+    says(
+        &node,
+        "Withheld NodeDrains: the node is leaving",
+        "Accepted=True/Accepted Programmed=False/NodeDrains Advertised=False/NodeDrains",
+    );
+}
+
+#[test]
+fn a_lost_address_is_told() {
+    let mut node = Node::serving();
+    node.placements.clear();
+    says(
+        &node,
+        "Withdrawing AddressLost: its address is gone from lo: withdrawn, to be placed and announced again",
+        "Accepted=True/Accepted Programmed=False/AddressLost Advertised=False/AddressLost",
+    );
+}
+
+#[test]
+fn before_the_first_intent() {
+    let mut node = Node::serving();
+    node.desired = None;
+    node.speaker.advertised = None;
+    node.speaker.peers.clear();
+    says(
+        &node,
+        "Draining SourceNotRead: what is wanted is not known yet; its address stays until the source is complete",
+        "Accepted=Unknown/SourceNotRead Programmed=False/SourceNotRead Advertised=False/SourceNotRead",
+    );
+    assert_eq!((node.status(None).lifecycle, node.status(None).speaker.asn), (None, None));
+}
+
+#[test]
+fn times_are_those_of_the_last_change() {
+    let mut node = Node::serving();
+    let first = node.status(None);
+    node.now = seconds(120);
+    let second = node.status(Some(&first));
+    assert_eq!(second, NodeStatus { observed_at: seconds(120).into(), ..first.clone() });
+
+    node.rr1().told.clear();
+    node.now = seconds(180);
+    let third = node.status(Some(&second));
+    assert_eq!(third.vips[0].since, seconds(180).into());
+    let since: Vec<Time> = third.vips[0].conditions.iter().map(|condition| condition.since).collect();
+    assert_eq!(since, [first.observed_at, first.observed_at, seconds(180).into()], "only Advertised has changed");
+}
+
+#[test]
+fn it_survives_json() {
+    let status = Node::eventful().status(None);
+    let json = serde_json::to_string_pretty(&status).unwrap();
+    assert_eq!(serde_json::from_str::<NodeStatus>(&json).unwrap(), status);
+    insta::assert_snapshot!(json);
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Each VIP in words: where it is between nothing and the fabric, and why it is not further.
+//!
+//! Invariant: a VIP is called Announced only while it is in the advertised set, its address is there and some peer was told.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use bgp::Prefix;
+
+use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
+use crate::desired::{DesiredVip, Lifecycle, VipIntent, WithholdReason};
+use crate::plan::StepKey;
+
+/// All VIPs that are wanted, on the interface as ours, or known to the fabric.
+pub(super) fn statuses(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> Vec<VipStatus> {
+    let wanted = inputs.desired.iter().flat_map(|desired| desired.vips.keys());
+    let ours = inputs.placements.iter().filter(|(_, placement)| **placement == Ownership::Ours).map(|(address, _)| address);
+    let known = inputs.speaker.advertised.iter().flat_map(|set| set.iter()).chain(&inputs.speaker.withdrawing);
+    let mut addresses: BTreeSet<IpAddr> = wanted.chain(ours).copied().collect();
+    addresses.extend(known.map(Prefix::address));
+    let before = |address| previous?.vips.iter().find(|vip| vip.address == address);
+    addresses.into_iter().map(|address| Facts::new(address, inputs).status(inputs.now.into(), before(address))).collect()
+}
+
+/// A word for machines and a sentence for persons.
+#[derive(Clone, Debug)]
+struct Why {
+    reason: String,
+    message: String,
+}
+
+impl Why {
+    fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+/// What is known of one VIP.
+struct Facts<'a> {
+    address: IpAddr,
+    inputs: &'a Inputs<'a>,
+    wanted: Option<&'a DesiredVip>,
+    placement: Option<Ownership>,
+    /// In the speaker's set.
+    in_set: bool,
+    /// Out of it, and some peer may not know.
+    withdrawing: bool,
+    /// The peers that were told.
+    told: Vec<&'a str>,
+}
+
+impl<'a> Facts<'a> {
+    fn new(address: IpAddr, inputs: &'a Inputs<'a>) -> Self {
+        let prefix = Prefix::host(address);
+        let speaker = inputs.speaker;
+        let told = speaker.peers.iter().filter(|(_, peer)| peer.established_since.is_some() && peer.told.contains(&prefix));
+        Self {
+            address,
+            inputs,
+            wanted: inputs.desired.and_then(|desired| desired.vips.get(&address)),
+            placement: inputs.placements.get(&address).copied(),
+            in_set: speaker.advertised.as_ref().is_some_and(|set| set.contains(&prefix)),
+            withdrawing: speaker.withdrawing.contains(&prefix),
+            told: told.map(|(name, _)| name.as_str()).collect(),
+        }
+    }
+
+    fn status(&self, now: Time, before: Option<&VipStatus>) -> VipStatus {
+        let (state, why) = self.state();
+        let since = before.filter(|vip| vip.state == state && vip.reason == why.reason).map_or(now, |vip| vip.since);
+        let conditions = [
+            (ConditionKind::Accepted, self.accepted()),
+            (ConditionKind::Programmed, self.programmed()),
+            (ConditionKind::Advertised, self.advertised(state, &why)),
+        ];
+        let condition = |(kind, (status, why)): (ConditionKind, (Truth, Why))| {
+            let same = before.and_then(|vip| vip.conditions.iter().find(|condition| condition.kind == kind && condition.status == status));
+            Condition { kind, status, reason: why.reason, message: why.message, since: same.map_or(now, |condition| condition.since) }
+        };
+        VipStatus {
+            address: self.address,
+            owners: self.wanted.map(|vip| vip.owners.iter().cloned().collect()).unwrap_or_default(),
+            state,
+            reason: why.reason,
+            message: why.message,
+            since,
+            placement: self.placement,
+            conditions: conditions.into_iter().map(condition).collect(),
+            peers: self.told.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    fn state(&self) -> (VipState, Why) {
+        let hindrance = self.hindrance();
+        match (hindrance, self.placed()) {
+            (None, true) if self.in_set => match self.untold() {
+                None => (VipState::Announced, self.announced()),
+                Some(why) => (VipState::Pending, why),
+            },
+            (None, true) => (VipState::Pending, Why::new("Announcing", "its address is in place; it is about to be announced")),
+            (None, false) if self.in_set || self.withdrawing => (VipState::Withdrawing, self.lost()),
+            (None, false) => (VipState::Pending, self.placing()),
+            (Some(why), _) if self.in_set || self.withdrawing => (VipState::Withdrawing, self.leaving(why)),
+            (Some(why), _) if self.placement == Some(Ownership::Ours) => (VipState::Draining, self.draining(why)),
+            (Some(why), _) => (VipState::Withheld, why),
+        }
+    }
+
+    /// Whether the address is on the interface and may be announced.
+    fn placed(&self) -> bool {
+        matches!(self.placement, Some(Ownership::Ours | Ownership::Used))
+    }
+
+    /// Why it is not to be served here and now.
+    fn hindrance(&self) -> Option<Why> {
+        let interface = &self.inputs.identity.interface;
+        if self.inputs.desired.is_some_and(|desired| desired.lifecycle == Lifecycle::Drain) {
+            return Some(Why::new("NodeDrains", "the node is leaving"));
+        }
+        let Some(wanted) = self.wanted else {
+            return Some(match self.inputs.desired {
+                Some(_) => Why::new("NotRequested", "no object asks for it any more"),
+                None => Why::new("SourceNotRead", "what is wanted is not known yet"),
+            });
+        };
+        match wanted.intent {
+            VipIntent::Withhold(reason) => Some(withheld(reason)),
+            VipIntent::Serve { .. } => {
+                let obstacle = self.inputs.obstacles.get(&self.address)?;
+                Some(Why::new(&obstacle.reason, format!("it cannot be on {interface}: {}", obstacle.message)))
+            }
+        }
+    }
+
+    /// Why no peer was told of a VIP that is in the set; `None` where one was.
+    fn untold(&self) -> Option<Why> {
+        if !self.told.is_empty() {
+            return None;
+        }
+        let peers = &self.inputs.speaker.peers;
+        let established: Vec<(&String, &PeerView)> = peers.iter().filter(|(_, peer)| peer.established_since.is_some()).collect();
+        let reasons = self.withheld_by();
+        Some(if !self.inputs.speaker.started {
+            Why::new("SpeakerNotStarted", "BGP sessions start once the first plan is carried out")
+        } else if peers.is_empty() {
+            Why::new("NoPeers", "no peer is configured in bgp.peers")
+        } else if established.is_empty() {
+            Why::new("NoSession", "no peer has an established session")
+        } else if established.len() == reasons.len() {
+            Why::new("NotExportable", format!("no peer can be told: {}", reasons.join("; ")))
+        } else {
+            Why::new("Sending", "the peers are about to be told")
+        })
+    }
+
+    /// Each peer with a session that is not told, and why.
+    fn withheld_by(&self) -> Vec<String> {
+        let prefix = Prefix::host(self.address);
+        let established = self.inputs.speaker.peers.iter().filter(|(_, peer)| peer.established_since.is_some());
+        established.filter_map(|(name, peer)| peer.withheld.get(&prefix).map(|reason| format!("{name}: {reason}"))).collect()
+    }
+
+    fn announced(&self) -> Why {
+        let mut message = format!("announced to {}", self.told.join(", "));
+        let withheld = self.withheld_by();
+        if !withheld.is_empty() {
+            message.push_str(&format!("; not to {}", withheld.join("; ")));
+        }
+        if self.placement == Some(Ownership::Used) {
+            message.push_str("; its address was placed by somebody else and will not be removed");
+        }
+        match self.wanted.map(|vip| &vip.intent) {
+            Some(VipIntent::Serve { without_endpoints: true }) => {
+                Why::new("WithoutEndpoints", format!("no endpoint stands behind it, and vips.withoutEndpoints keeps it: {message}"))
+            }
+            _ => Why::new("Served", message),
+        }
+    }
+
+    fn placing(&self) -> Why {
+        let interface = &self.inputs.identity.interface;
+        let failures = &self.inputs.observed.failures;
+        let failure = failures.get(&StepKey::Address(self.address)).or_else(|| failures.get(&StepKey::Record));
+        match failure {
+            Some(failure) => Why::new(
+                "StepFailed",
+                format!("its address cannot be placed on {interface}: {} (tried {} times)", failure.error, failure.count),
+            ),
+            None => Why::new("Placing", format!("its address is on its way onto {interface}")),
+        }
+    }
+
+    fn lost(&self) -> Why {
+        let interface = &self.inputs.identity.interface;
+        Why::new("AddressLost", format!("its address is gone from {interface}: withdrawn, to be placed and announced again"))
+    }
+
+    fn leaving(&self, why: Why) -> Why {
+        let prefix = Prefix::host(self.address);
+        let waits = self.inputs.speaker.peers.iter().filter(|(_, peer)| peer.withdrawing.contains(&prefix));
+        let waits: Vec<&str> = waits.map(|(name, _)| name.as_str()).collect();
+        let message = if waits.is_empty() {
+            format!("{}; it is being withdrawn", why.message)
+        } else {
+            format!("{}; {} has not acknowledged the withdrawal", why.message, waits.join(", "))
+        };
+        Why { message, ..why }
+    }
+
+    fn draining(&self, why: Why) -> Why {
+        let failure = self.inputs.observed.failures.get(&StepKey::Address(self.address));
+        let stays = match (failure, self.inputs.desired) {
+            (Some(failure), _) => format!("its address cannot be removed: {} (tried {} times)", failure.error, failure.count),
+            (None, Some(desired)) if desired.complete || desired.lifecycle == Lifecycle::Drain => {
+                let delay = humantime::format_duration(desired.drain.fabric_delay);
+                format!("withdrawn; its address stays for {delay} after that, until the fabric has moved its flows")
+            }
+            (None, _) => "its address stays until the source is complete".to_owned(),
+        };
+        Why { message: format!("{}; {stays}", why.message), ..why }
+    }
+
+    fn accepted(&self) -> (Truth, Why) {
+        match (self.wanted, self.inputs.desired) {
+            (Some(vip), _) => {
+                let owners: Vec<String> = vip.owners.iter().map(ToString::to_string).collect();
+                (Truth::True, Why::new("Accepted", format!("{} asks for it", owners.join(", "))))
+            }
+            (None, Some(_)) => (Truth::False, Why::new("NotRequested", "no object asks for it any more")),
+            (None, None) => (Truth::Unknown, Why::new("SourceNotRead", "what is wanted is not known yet")),
+        }
+    }
+
+    fn programmed(&self) -> (Truth, Why) {
+        match (self.hindrance(), self.placed()) {
+            (Some(why), _) => (Truth::False, why),
+            (None, false) => (Truth::False, if self.in_set || self.withdrawing { self.lost() } else { self.placing() }),
+            (None, true) => {
+                (Truth::Unknown, Why::new("BalancedElsewhere", "its address is in place; kube-proxy, or another program, balances it"))
+            }
+        }
+    }
+
+    fn advertised(&self, state: VipState, why: &Why) -> (Truth, Why) {
+        let status = if state == VipState::Announced { Truth::True } else { Truth::False };
+        (status, why.clone())
+    }
+}
+
+fn withheld(reason: WithholdReason) -> Why {
+    match reason {
+        WithholdReason::NoEndpoints => Why::new("NoEndpoints", "no endpoint of its Services is usable"),
+        WithholdReason::NoLocalEndpoints => {
+            Why::new("NoLocalEndpoints", "externalTrafficPolicy is Local and no usable endpoint is on this node")
+        }
+        WithholdReason::NeedsDataplane => Why::new(
+            "NeedsDataplane",
+            "only EricIngress, LvsIngress or headless Services ask for it, which nobody balances with dataplane kube-proxy",
+        ),
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The binary as its users meet it: usage, exit codes, what is said where.
+#![expect(clippy::unwrap_used, reason = "a test ends there")]
+
+use std::fs;
+use std::io::pipe;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use vipherald::admin::AdminSocket;
+use vipherald::status::{NodeStatus, StatusReader};
+
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn vipherald(arguments: &[&str]) -> Ended {
+    ended(Command::new(env!("CARGO_BIN_EXE_vipherald")).args(arguments).env("NODE_NAME", "node-1"))
+}
+
+fn ended(command: &mut Command) -> Ended {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = |octets| String::from_utf8(octets).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn example(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/config").join(name).display().to_string()
+}
+
+/// A file that is gone with the directory.
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("c.yaml");
+    fs::write(&path, text).unwrap();
+    (directory, path.display().to_string())
+}
+
+#[test]
+fn help_and_version() {
+    let help = vipherald(&["--help"]);
+    assert_eq!(help.code, Some(0));
+    for word in ["run", "plan", "show", "config", "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers."] {
+        assert!(help.stdout.contains(word), "{word} in:\n{}", help.stdout);
+    }
+    let version = vipherald(&["--version"]);
+    assert_eq!((version.code, version.stdout), (Some(0), format!("vipherald {}\n", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    let wrong: [&[&str]; 11] = [
+        &[],
+        &["fly"],
+        &["run"],
+        &["run", "--config", "c.yaml"],
+        &["plan", "--manifests", "d"],
+        &["show"],
+        &["show", "nothing"],
+        &["show", "vips", "-o", "xml"],
+        &["show", "vips", "--socket", "a", "--instance", "b"],
+        &["config"],
+        &["config", "check"],
+    ];
+    for arguments in wrong {
+        let ended = vipherald(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(!ended.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn config_check_names_all_mistakes() {
+    for name in ["minimal.yaml", "all-keys.yaml"] {
+        let good = vipherald(&["config", "check", &example(name)]);
+        assert_eq!((good.code, good.stdout, good.stderr.as_str()), (Some(0), format!("{}: good\n", example(name)), ""));
+    }
+    let (_directory, path) = file("bgp:\n  asn: 0\n  peer: []\n");
+    let bad = vipherald(&["config", "check", &path]);
+    let expected = format!(
+        "vipherald: config: {path}:2:8: bgp.asn: expected an AS number from 1 to 4294967294, found '0': no speaker may use it (RFC 7607)\n\
+         vipherald: config: {path}:3:3: bgp.peer: unknown key; did you mean 'peers'?\n"
+    );
+    assert_eq!((bad.code, bad.stdout.as_str(), bad.stderr), (Some(1), "", expected));
+
+    let absent = vipherald(&["config", "check", "/nonexistent/c.yaml"]);
+    let expected = "vipherald: config: /nonexistent/c.yaml: cannot be read: No such file or directory (os error 2)\n";
+    assert_eq!((absent.code, absent.stderr.as_str()), (Some(1), expected));
+}
+
+#[test]
+fn a_bad_configuration_starts_nothing() {
+    let (directory, path) = file("bgp: {asn: 65001, bfd: {}}\n");
+    let manifests = directory.path().display().to_string();
+    for verb in ["run", "plan"] {
+        let ended = vipherald(&[verb, "--config", &path, "--manifests", &manifests]);
+        let expected = format!("vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, peers\n");
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), (Some(1), "", expected), "{verb}");
+    }
+}
+
+#[test]
+fn without_a_daemon_it_is_3() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("admin.sock").display().to_string();
+    for noun in ["vips", "peers", "routes", "rejections"] {
+        let ended = vipherald(&["show", noun, "--socket", &socket]);
+        let expected = format!("vipherald: show: no vipherald answers at {socket}: No such file or directory (os error 2)\n");
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), (Some(3), "", expected));
+    }
+    let ended = vipherald(&["show", "vips", "--instance", "nobody-has-this"]);
+    assert_eq!(ended.code, Some(3));
+    assert!(ended.stderr.contains(" /run/vipherald/nobody-has-this/admin.sock: "), "{}", ended.stderr);
+}
+
+/// A daemon's socket, served by a thread until the end of the test.
+fn serve(directory: &Path, status: &str) -> PathBuf {
+    let status: Arc<NodeStatus> = Arc::new(serde_json::from_str(status).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let socket = {
+        let _runtime = runtime.enter();
+        AdminSocket::bind(directory, "test").unwrap()
+    };
+    let path = socket.path().to_owned();
+    std::thread::spawn(move || runtime.block_on(socket.serve(StatusReader::new(move || Arc::clone(&status)))));
+    path
+}
+
+const STATUS: &str = r#"{
+    "apiVersion": "vipherald.io/v1alpha1",
+    "identity": {"instance": "test", "node": "node-1", "interface": "lo", "version": "0.1.0", "started": "2026-11-28T00:00:00Z"},
+    "observedAt": "2026-11-28T00:01:00Z",
+    "lifecycle": "Serving",
+    "source": {"state": "Complete", "message": ""},
+    "config": {"file": "c.yaml", "since": "2026-11-28T00:00:00Z", "waitingForRestart": ["instance"]},
+    "speaker": {"asn": 65001, "routerId": "192.0.2.1", "started": true},
+    "vips": [{
+        "address": "10.0.0.7",
+        "owners": [{"kind": "Service", "namespace": "default", "name": "nginx"}],
+        "state": "Pending", "reason": "NoPeers", "message": "no peer is configured in bgp.peers",
+        "since": "2026-11-28T00:00:30Z", "placement": "Ours", "conditions": [], "peers": [], "newerField": 1
+    }],
+    "unclaimed": [], "rejections": [], "peers": [], "failures": []
+}"#;
+
+#[test]
+fn show_prints_what_the_daemon_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = serve(directory.path(), STATUS).display().to_string();
+    let table = vipherald(&["show", "vips", "--socket", &socket]);
+    let expected = "VIP       STATE    REASON   OWNER                  ADDRESS  SINCE\n\
+                    10.0.0.7  Pending  NoPeers  Service default/nginx  Ours     2026-11-28T00:00:30Z\n";
+    assert_eq!((table.code, table.stdout.as_str()), (Some(0), expected));
+    assert_eq!(table.stderr, "vipherald: config: a restart is needed for instance\n");
+
+    let json = vipherald(&["show", "vips", "-o", "json", "--socket", &socket]);
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((json.code, &value["vips"][0]["reason"], &value["node"]), (Some(0), &"NoPeers".into(), &"node-1".into()));
+    let yaml = vipherald(&["show", "vips", "-o", "yaml", "--socket", &socket]);
+    assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&yaml.stdout).unwrap(), value);
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    let good = ended(Command::new(env!("CARGO_BIN_EXE_vipherald")).args(["config", "check", &example("minimal.yaml")]).stdout(writer));
+    assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""));
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = ended(Command::new(env!("CARGO_BIN_EXE_vipherald")).args(["config", "check", &example("minimal.yaml")]).stdout(full));
+    let expected = "vipherald: cannot write to standard output: No space left on device (os error 28)\n";
+    assert_eq!((full.code, full.stderr.as_str()), (Some(1), expected));
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The configuration file from the outside: what is accepted, what each mistake is answered with, and that documents and code agree.
+#![expect(clippy::unwrap_used, reason = "a test ends there")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bgp::Family;
+use proptest::prelude::*;
+use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, WithoutEndpoints, load};
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn environment() -> Environment {
+    let variables = [("NODE_NAME", "node-1"), ("ASN", "65001"), ("YAML", "a: {b: c}"), ("EMPTY", "")];
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// What `load` says of a file with this text, its path left out.
+fn read(text: &str) -> Result<Config, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("c.yaml");
+    std::fs::write(&file, text).unwrap();
+    load(&file, &environment()).map_err(|error| error.to_string().replace(&format!("{}/", directory.path().display()), ""))
+}
+
+#[test]
+fn the_least_file_gives_the_documented_defaults() {
+    let config = load(&root("examples/config/minimal.yaml"), &environment()).unwrap();
+    assert_eq!((config.instance.as_str(), config.node_name.as_str()), ("vipherald", "node-1"));
+    assert_eq!((config.vips.interface.as_str(), config.vips.allow), ("lo", None));
+    assert_eq!((config.vips.without_endpoints, config.dataplane), (WithoutEndpoints::Withdraw, Dataplane::KubeProxy));
+    assert_eq!((config.bgp.asn.number(), config.bgp.router_id), (65_001, None));
+    let peer = &config.bgp.peers["tor"];
+    assert_eq!((peer.address, peer.port, peer.asn.number()), ("10.211.1.254".parse().unwrap(), 179, 65_001));
+    assert_eq!(peer.families, BTreeSet::from(Family::ALL));
+    assert_eq!((peer.hold_time.secs(), peer.connect_retry), (9, Duration::from_secs(5)));
+    assert_eq!((peer.local_preference, peer.med, peer.next_hop_ipv4, peer.next_hop_ipv6), (100, None, None, None));
+    assert_eq!((config.drain.fabric_delay, config.drain.timeout), (Duration::from_secs(1), Duration::from_secs(25)));
+    assert_eq!(config.startup_patience, Duration::from_secs(5));
+    assert_eq!((config.state_dir, config.http_address), ("/run/vipherald/vipherald".into(), "0.0.0.0:9479".parse().unwrap()));
+    assert_eq!((config.log.level.as_str(), config.log.format), ("info", LogFormat::Json));
+}
+
+#[test]
+fn each_key_takes_effect() {
+    let config = read(
+        "
+instance: a-1
+node: {name: n.example}
+vips: {interface: eth0.7, allow: [{prefix: 10.0.0.0/24}, {prefix: '2001:db8::/32', namespaces: [enm]}], withoutEndpoints: announce}
+dataplane: {type: kube-proxy}
+bgp:
+  asn: ${ASN}
+  routerId: 192.0.2.9
+  peers:
+    - name: p_1.a
+      address: ::1
+      port: 1179
+      asn: 4294967294
+      families: [ipv6-unicast]
+      timers: {hold: 1m30s, connectRetry: 2s}
+      export: {localPreference: 0, med: 4294967295, nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}}
+drain: {fabricDelay: 0s, timeout: 1h}
+startup: {patience: 0s}
+stateDir: /tmp/$$x
+http: {address: '[::1]:1'}
+log: {level: 'warn,bgp=trace', format: text}
+",
+    )
+    .unwrap();
+    assert_eq!((config.instance.as_str(), config.node_name.as_str()), ("a-1", "n.example"));
+    let allow = config.vips.allow.unwrap();
+    assert_eq!(allow.iter().map(|allowed| allowed.prefix.to_string()).collect::<Vec<_>>(), ["10.0.0.0/24", "2001:db8::/32"]);
+    assert_eq!((allow[0].namespaces.len(), allow[1].namespaces.as_slice()), (0, ["enm".to_owned()].as_slice()));
+    assert_eq!((config.vips.interface.as_str(), config.vips.without_endpoints), ("eth0.7", WithoutEndpoints::Announce));
+    assert_eq!((config.bgp.asn.number(), config.bgp.router_id.unwrap().to_string().as_str()), (65_001, "192.0.2.9"));
+    let peer = &config.bgp.peers["p_1.a"];
+    assert_eq!((peer.address, peer.port, peer.asn.number()), ("::1".parse().unwrap(), 1179, 4_294_967_294));
+    assert_eq!(peer.families, BTreeSet::from([Family::Ipv6Unicast]));
+    assert_eq!((peer.hold_time.secs(), peer.connect_retry), (90, Duration::from_secs(2)));
+    assert_eq!((peer.local_preference, peer.med), (0, Some(u32::MAX)));
+    assert_eq!(peer.next_hop_ipv4, Some("192.0.2.1".parse().unwrap()));
+    assert_eq!(peer.next_hop_ipv6, Some("2001:db8::1".parse().unwrap()));
+    assert_eq!((config.drain.fabric_delay, config.drain.timeout), (Duration::ZERO, Duration::from_secs(3600)));
+    assert_eq!((config.startup_patience, config.state_dir), (Duration::ZERO, "/tmp/$x".into()));
+    assert_eq!((config.http_address, config.log.level.as_str()), ("[::1]:1".parse().unwrap(), "warn,bgp=trace"));
+    assert_eq!(config.log.format, LogFormat::Text);
+}
+
+#[test]
+fn yaml_is_not_a_matter_of_form() {
+    let block =
+        read("bgp:\n  asn: 1\n  peers:\n    - name: a\n      address: 192.0.2.1\n      asn: 2\n      timers: &t\n        hold: 30s\n")
+            .unwrap();
+    assert_eq!(
+        read("bgp: {asn: '1', peers: [{name: a, address: 192.0.2.1, asn: '2', timers: {hold: 30s}}]}\ndrain:\nlog: {}\n").unwrap(),
+        block
+    );
+    let aliased = read("bgp:\n  asn: 1\n  peers:\n  - &p {name: a, address: 192.0.2.1, asn: 2, timers: &t {hold: 30s}}\n  - {<<: *p, name: b, port: 180}\n").unwrap();
+    assert_eq!((aliased.bgp.peers["a"].clone(), aliased.bgp.peers["b"].hold_time.secs()), (block.bgp.peers["a"].clone(), 30));
+}
+
+/// Each wrong file, and the whole answer.
+const MISTAKES: &[(&str, &str)] = &[
+    ("bgp: {asn: 1\n", "c.yaml:1:6: not valid YAML: unclosed bracket '{'"),
+    ("bgp: 'x\n", "c.yaml:1:6: not valid YAML: unclosed quote"),
+    ("@---\n@", "c.yaml:3:1: a second YAML document begins here, expected one document"),
+    ("a: *b\n", "c.yaml:1:4: not valid YAML: alias references unknown anchor"),
+    (
+        "@node: {name: ${NODE_NAME}}\n",
+        "c.yaml:2:15: not valid YAML: while parsing a flow mapping, did not find expected ',' or '}' (inside { } and [ ] a ${NAME} needs quotes)",
+    ),
+    ("", "c.yaml:1:1: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
+    (
+        "- 1\n",
+        "c.yaml:1:1: expected a map with the keys instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
+    ),
+    ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys fabricDelay, timeout, found '5s'"),
+    ("@vips: {allow: 10.0.0.0/8}\n", "c.yaml:2:15: vips.allow: expected a list, found '10.0.0.0/8'"),
+    ("@? [x]\n: 1\n", "c.yaml:2:3: expected a key, found a list"),
+    ("@1: 2\n", "c.yaml:2:1: expected a key, found the number 1"),
+    ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
+    (
+        "bgp: {asn: 1, peers: [a]}\n",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, families, timers, export, found 'a'",
+    ),
+    ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
+    ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
+    ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
+    (
+        "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      passwordFile: /x\n",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, families, timers, export\nc.yaml:8:7: bgp.peers[0].passwordFile: unknown key; expected one of name, address, port, asn, families, timers, export",
+    ),
+    ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
+    ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
+    ("log: {}\n", "c.yaml:1:1: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
+    (
+        "bgp: {asn: 1, peers: [{}]}\n",
+        "c.yaml:1:23: bgp.peers[0].name: this key is missing, expected 1 to 63 of letters, digits, '-', '_' and '.'\nc.yaml:1:23: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:1:23: bgp.peers[0].asn: this key is missing, expected an AS number from 1 to 4294967294",
+    ),
+    (
+        "@vips: {allow: [{namespaces: [a]}]}\n",
+        "c.yaml:2:16: vips.allow[0].prefix: this key is missing, expected a prefix such as 10.0.0.0/24 or 2001:db8::/64",
+    ),
+    ("@stateDir:\n", "c.yaml:2:9: stateDir: expected an absolute path of at most 96 octets, found nothing"),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, families: []}]}\n",
+        "c.yaml:1:71: bgp.peers[0].families: expected at least one of ipv4-unicast, ipv6-unicast",
+    ),
+    (
+        "@instance: A_b\n",
+        "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit, found 'A_b'",
+    ),
+    (
+        "@instance: '-a'\n",
+        "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit, found '-a'",
+    ),
+    (
+        "@instance: 7\n",
+        "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit, found the number 7",
+    ),
+    (
+        "@node: {name: 'Node 1'}\n",
+        "c.yaml:2:14: node.name: expected the name of a Kubernetes Node (labels of a-z, 0-9 and '-', joined by dots, 253 at most), found 'Node 1'",
+    ),
+    (
+        "@vips: {interface: abcdefghijklmnop}\n",
+        "c.yaml:2:19: vips.interface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found 'abcdefghijklmnop'",
+    ),
+    (
+        "@vips: {interface: a/b}\n",
+        "c.yaml:2:19: vips.interface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found 'a/b'",
+    ),
+    (
+        "@vips: {interface: ''}\n",
+        "c.yaml:2:19: vips.interface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found ''",
+    ),
+    (
+        "@vips: {allow: [{prefix: 10.0.0.7/24}]}\n",
+        "c.yaml:2:25: vips.allow[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.7/24': 10.0.0.7/24 has bits set beyond its length; the prefix is 10.0.0.0/24",
+    ),
+    (
+        "@vips: {allow: [{prefix: 10.0.0.7}]}\n",
+        "c.yaml:2:25: vips.allow[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.7'",
+    ),
+    (
+        "@vips: {allow: [{prefix: 10.0.0.0/33}]}\n",
+        "c.yaml:2:25: vips.allow[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.0/33'",
+    ),
+    (
+        "@vips: {allow: [{prefix: '2001:db8::1/64', namespaces: [A]}]}\n",
+        "c.yaml:2:25: vips.allow[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '2001:db8::1/64': 2001:db8::1/64 has bits set beyond its length; the prefix is 2001:db8::/64\nc.yaml:2:56: vips.allow[0].namespaces[0]: expected the name of a namespace (1 to 63 of a-z, 0-9 and '-'), found 'A'",
+    ),
+    ("@vips: {withoutEndpoints: keep}\n", "c.yaml:2:26: vips.withoutEndpoints: expected withdraw or announce, found 'keep'"),
+    ("@dataplane: {type: ipvs}\n", "c.yaml:2:19: dataplane.type: 'ipvs' is not in this version; expected kube-proxy"),
+    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected kube-proxy, found 'iptables'"),
+    ("bgp: {asn: 0}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '0': no speaker may use it (RFC 7607)"),
+    (
+        "bgp: {asn: 23456}\n",
+        "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '23456': it is AS_TRANS, which stands for numbers over 65535 (RFC 6793 §9)",
+    ),
+    ("bgp: {asn: 65535}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '65535': it is reserved (RFC 7300)"),
+    ("bgp: {asn: 4294967296}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '4294967296'"),
+    (
+        "bgp: {asn: 1.10}\n",
+        "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '1.1': write it as one number (asplain, RFC 5396)",
+    ),
+    ("bgp: {asn: -1}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '-1'"),
+    ("bgp: {asn: AS1}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found 'AS1'"),
+    ("bgp: {asn: true}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found the boolean true"),
+    ("bgp: {asn: [1]}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found a list"),
+    (
+        "bgp: {asn: 1, routerId: 0.0.0.0}\n",
+        "c.yaml:1:25: bgp.routerId: expected auto or an IPv4 address, found '0.0.0.0': a BGP Identifier must not be 0.0.0.0",
+    ),
+    ("bgp: {asn: 1, routerId: 7}\n", "c.yaml:1:25: bgp.routerId: expected auto or an IPv4 address, found the number 7"),
+    ("bgp: {asn: 1, routerId: '::1'}\n", "c.yaml:1:25: bgp.routerId: expected auto or an IPv4 address, found '::1'"),
+    (
+        "bgp: {asn: 1, peers: [{name: a b, address: rr1.example, asn: 2}]}\n",
+        "c.yaml:1:30: bgp.peers[0].name: expected 1 to 63 of letters, digits, '-', '_' and '.', found 'a b'\nc.yaml:1:44: bgp.peers[0].address: expected the IPv4 or IPv6 address of the peer, found 'rr1.example'",
+    ),
+    (
+        "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 0.0.0.0, asn: 1}\n  - {name: b, address: 224.0.0.1, asn: 1}\n  - {name: c, address: 255.255.255.255, asn: 1}\n  - {name: d, address: 'fe80::1', asn: 1}\n  - {name: e, address: '::ffff:192.0.2.1', asn: 1}\n",
+        "c.yaml:4:24: bgp.peers[0].address: expected the IPv4 or IPv6 address of the peer, found '0.0.0.0': it is the unspecified address\nc.yaml:5:24: bgp.peers[1].address: expected the IPv4 or IPv6 address of the peer, found '224.0.0.1': it is a multicast address\nc.yaml:6:24: bgp.peers[2].address: expected the IPv4 or IPv6 address of the peer, found '255.255.255.255': it is the broadcast address\nc.yaml:7:24: bgp.peers[3].address: expected the IPv4 or IPv6 address of the peer, found 'fe80::1': a link-local address is good on one link only, and no interface can be named here\nc.yaml:8:24: bgp.peers[4].address: expected the IPv4 or IPv6 address of the peer, found '::ffff:192.0.2.1': it is an IPv4 address in IPv6 form; write it as IPv4",
+    ),
+    (
+        "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1}\n  - {name: a, address: 192.0.2.2, asn: 1}\n  - {name: b, address: 192.0.2.1, asn: 2, port: 179}\n",
+        "c.yaml:5:12: bgp.peers[1].name: another peer is named 'a'\nc.yaml:6:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, port: 0}]}\n",
+        "c.yaml:1:67: bgp.peers[0].port: expected a TCP port from 1 to 65535, found '0'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, families: [ipv4]}]}\n",
+        "c.yaml:1:72: bgp.peers[0].families[0]: expected ipv4-unicast or ipv6-unicast, found 'ipv4'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, timers: {hold: 9, connectRetry: 0s}}]}\n",
+        "c.yaml:1:76: bgp.peers[0].timers.hold: expected a hold time of 0s (off) or 3s to 65535s, found the number 9\nc.yaml:1:93: bgp.peers[0].timers.connectRetry: expected a time from 1s to 1h, found '0s'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, timers: {hold: 2s, connectRetry: 5}}]}\n",
+        "c.yaml:1:76: bgp.peers[0].timers.hold: expected a hold time of 0s (off) or 3s to 65535s, found '2s': 1 and 2 seconds are refused by every speaker (RFC 4271 §6.2)\nc.yaml:1:94: bgp.peers[0].timers.connectRetry: expected a time from 1s to 1h, found the number 5",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, timers: {hold: 3500ms, connectRetry: 2h}}]}\n",
+        "c.yaml:1:76: bgp.peers[0].timers.hold: expected a hold time of 0s (off) or 3s to 65535s, found '3500ms': the OPEN message carries whole seconds (RFC 4271 §4.2)\nc.yaml:1:98: bgp.peers[0].timers.connectRetry: expected a time from 1s to 1h, found '2h'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, timers: {hold: 1d}}]}\n",
+        "c.yaml:1:76: bgp.peers[0].timers.hold: expected a hold time of 0s (off) or 3s to 65535s, found '1d'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {localPreference: -1, med: high}}]}\n",
+        "c.yaml:1:87: bgp.peers[0].export.localPreference: expected a number from 0 to 4294967295, found '-1'\nc.yaml:1:96: bgp.peers[0].export.med: expected a number from 0 to 4294967295, found 'high'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {nextHop: {ipv4: '::1', ipv6: 192.0.2.1}}}]}\n",
+        "c.yaml:1:86: bgp.peers[0].export.nextHop.ipv4: expected self or an IPv4 address, found '::1'\nc.yaml:1:99: bgp.peers[0].export.nextHop.ipv6: expected self or an IPv6 address, found '192.0.2.1'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {nextHop: {ipv4: 127.0.0.1, ipv6: '::'}}}]}\n",
+        "c.yaml:1:86: bgp.peers[0].export.nextHop.ipv4: expected self or an IPv4 address, found '127.0.0.1': it is a loopback address\nc.yaml:1:103: bgp.peers[0].export.nextHop.ipv6: expected self or an IPv6 address, found '::': it is the unspecified address",
+    ),
+    ("@drain: {fabricDelay: 25s}\n", "c.yaml:2:8: drain.timeout: expected a time longer than drain.fabricDelay, which is 25s, found 25s"),
+    (
+        "@drain: {fabricDelay: 2s, timeout: 2s}\n",
+        "c.yaml:2:35: drain.timeout: expected a time longer than drain.fabricDelay, which is 2s, found 2s",
+    ),
+    ("@drain: {fabricDelay: 30s, timeout: 40}\n", "c.yaml:2:36: drain.timeout: expected a time from 0s to 1h, found the number 40"),
+    ("@drain: {timeout: 2h}\n", "c.yaml:2:18: drain.timeout: expected a time from 0s to 1h, found '2h'"),
+    (
+        "@startup: {patience: soon}\n",
+        "c.yaml:2:21: startup.patience: expected a time from 0s to 1h, found 'soon': a time is a number and a unit, such as 500ms, 9s or 2m",
+    ),
+    ("@stateDir: run\n", "c.yaml:2:11: stateDir: expected an absolute path of at most 96 octets, found 'run'"),
+    (
+        "@stateDir: /xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n",
+        "c.yaml:2:11: stateDir: expected an absolute path of at most 96 octets, found '/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'",
+    ),
+    (
+        "@http: {address: '9479'}\n",
+        "c.yaml:2:17: http.address: expected an address and a port such as 0.0.0.0:9479 or [::]:9479, found '9479'",
+    ),
+    (
+        "@http: {address: localhost:9479}\n",
+        "c.yaml:2:17: http.address: expected an address and a port such as 0.0.0.0:9479 or [::]:9479, found 'localhost:9479'",
+    ),
+    (
+        "@log: {level: loud, format: xml}\n",
+        "c.yaml:2:14: log.level: expected off, error, warn, info, debug or trace, or a list such as info,vipherald::driver=debug, found 'loud'\nc.yaml:2:28: log.format: expected json or text, found 'xml'",
+    ),
+    (
+        "@log: {level: 'info,bgp=loud'}\n",
+        "c.yaml:2:14: log.level: expected off, error, warn, info, debug or trace, or a list such as info,vipherald::driver=debug, found 'info,bgp=loud'",
+    ),
+    ("bgp: {asn: '${NONE}'}\n", "c.yaml:1:12: bgp.asn: the variable NONE is not set"),
+    (
+        "@instance: ${YAML}\n",
+        "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit, found 'a: {b: c}'",
+    ),
+    (
+        "@instance: ${EMPTY}\n",
+        "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit, found ''",
+    ),
+    ("@instance: $NODE_NAME\n", "c.yaml:2:11: instance: expected ${NAME}, or $$ for the character itself, after the $ in '$NODE_NAME'"),
+    ("@instance: ${node-name}\n", "c.yaml:2:11: instance: expected the name of a variable in ${ }, found 'node-name'"),
+    (
+        "@\"a\\e[31m\": 1\ninstance: \"\\0\"\n",
+        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit, found '\\u{0}'",
+    ),
+];
+
+#[test]
+fn each_mistake_is_named() {
+    for (text, expected) in MISTAKES {
+        let text = text.replace('@', "bgp: {asn: 65001}\n");
+        assert_eq!(read(&text).unwrap_err(), *expected, "answer to:\n{text}");
+    }
+    assert!(MISTAKES.len() >= 30);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = load(Path::new("/nonexistent/c.yaml"), &environment()).unwrap_err();
+    assert_eq!(vipherald::telemetry::chain(&error), "/nonexistent/c.yaml: cannot be read: No such file or directory (os error 2)");
+    let error = load(Path::new("/dev/zero"), &environment()).unwrap_err();
+    assert_eq!(vipherald::telemetry::chain(&error), "/dev/zero: cannot be read: it is longer than 1048576 octets");
+}
+
+#[test]
+fn without_a_name_of_the_node_there_is_no_configuration() {
+    let error = load(&root("examples/config/minimal.yaml"), &Environment::new()).unwrap_err();
+    assert!(error.to_string().ends_with("minimal.yaml:2:1: node.name: the variable NODE_NAME is not set"), "{error}");
+    assert!(!config::process_environment()["NODE_NAME"].is_empty());
+}
+
+/// `bgp.peers[].asn`, found in a file that nests `bgp`, `peers`, a list and `asn`.
+fn keys_of(value: &serde_json::Value, path: &str, keys: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                keys_of(value, &if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, keys);
+            }
+        }
+        serde_json::Value::Array(list) if list.iter().any(serde_json::Value::is_object) => {
+            list.iter().for_each(|value| keys_of(value, &format!("{path}[]"), keys));
+        }
+        _ => {
+            keys.insert(path.to_owned());
+        }
+    }
+}
+
+#[test]
+fn example_reference_and_code_know_the_same_keys() {
+    let code: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
+    assert_eq!(code.len(), KEYS.len(), "no key twice");
+
+    let example = root("examples/config/all-keys.yaml");
+    load(&example, &environment()).unwrap();
+    let mut keys = BTreeSet::new();
+    keys_of(&serde_saphyr::from_str(&std::fs::read_to_string(example).unwrap()).unwrap(), "", &mut keys);
+    assert_eq!(keys, code, "examples/config/all-keys.yaml");
+
+    let reference = std::fs::read_to_string(root("docs/configuration.md")).unwrap();
+    let rows: Vec<Vec<&str>> = reference
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| line.split(" | ").map(|cell| cell.trim_matches(['|', ' ', '`'])).collect())
+        .collect();
+    let documented: Vec<(&str, &str)> = rows.iter().map(|row| (row[0], row[row.len() - 1])).collect();
+    assert_eq!(documented, KEYS.iter().map(|key| (key.path, key.effect.as_str())).collect::<Vec<_>>(), "docs/configuration.md");
+}
+
+/// A key that the table has and nobody reads would be silently ignored.
+#[test]
+fn each_key_of_the_table_is_read() {
+    for key in KEYS {
+        let mut text = "!wrong".to_owned();
+        for part in key.path.rsplit('.') {
+            text = match part.strip_suffix("[]") {
+                Some(name) => format!("{{\"{name}\": [{text}]}}"),
+                None => format!("{{\"{part}\": {text}}}"),
+            };
+        }
+        let answer = read(&text.replace("!wrong", "{x: 1}")).unwrap_err();
+        assert!(answer.contains(&format!("{}: expected ", key.path.replace("[]", "[0]"))), "{}: {answer}", key.path);
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in any::<String>()) {
+        drop(read(&text));
+    }
+
+    #[test]
+    fn no_text_of_yaml_panics(text in "([a-z]{1,4}|bgp|peers|asn|- |: |\n|  |\\{|\\}|\\[|\\]|\\$\\{|'|\"|[0-9]{1,4}|&a |\\*a|<<: |!!int |\\.nan|\t|#|\\||>|-){0,60}") {
+        drop(read(&text));
+    }
+
+    #[test]
+    fn no_value_of_any_key_panics(key in 0..KEYS.len(), value in any::<String>()) {
+        let mut json = serde_json::Value::String(value);
+        for part in KEYS[key].path.rsplit('.') {
+            json = match part.strip_suffix("[]") {
+                Some(name) => serde_json::json!({name: [json]}),
+                None => serde_json::json!({part: json}),
+            };
+        }
+        drop(read(&json.to_string()));
+    }
+}

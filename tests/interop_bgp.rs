@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The speaker with real routers, each in a network namespace of its own: what they learn is what we meant to tell them.
+
+#![allow(clippy::unwrap_used, reason = "a failed test says where")]
+
+mod common;
+#[path = "common/daemons.rs"]
+mod daemons;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bgp::peer::State;
+use bgp::rib::Withheld;
+use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use common::{Namespace, wait_until};
+use daemons::{Learned, Router, Setup, Software};
+use vipherald::desired::{DesiredBgp, DesiredPeer};
+use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
+
+/// How long anything may take, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const OURS_V4: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+const THEIRS_V4: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+const OURS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, 1);
+const THEIRS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, 2);
+
+/// Our AS towards external peers: one that takes four octets.
+const LARGE_AS: u32 = 4_200_000_001;
+
+/// Our node and the router's, side by side on one link.
+struct Rig {
+    ours: Namespace,
+    theirs: Namespace,
+}
+
+impl Rig {
+    fn new(tag: &str) -> Self {
+        let rig = Self { ours: Namespace::new(&format!("{tag}-n")), theirs: Namespace::new(&format!("{tag}-r")) };
+        rig.ours.veth("eth0", &rig.theirs, "eth0");
+        rig
+    }
+
+    fn dual_stack(tag: &str) -> Self {
+        let rig = Self::new(tag);
+        for (namespace, v4, v6) in [(&rig.ours, OURS_V4, OURS_V6), (&rig.theirs, THEIRS_V4, THEIRS_V6)] {
+            namespace.ip(&format!("address add {v4}/24 dev eth0"));
+            namespace.ip(&format!("address add {v6}/64 dev eth0"));
+        }
+        rig
+    }
+
+    fn speaker(&self) -> Speaker {
+        self.ours.run(|| Speaker::spawn(7)).unwrap()
+    }
+}
+
+fn router_of(asn: u32, neighbour_asn: u32) -> Setup {
+    Setup { asn, router_id: THEIRS_V4, neighbour_asn, neighbours: vec![OURS_V4.into(), OURS_V6.into()] }
+}
+
+fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
+    DesiredPeer {
+        address,
+        port: 179,
+        asn: Asn::new(asn).unwrap(),
+        families: BTreeSet::from(Family::ALL),
+        hold_time: HoldTime::from_secs(9).unwrap(),
+        connect_retry: Duration::from_secs(1),
+        local_preference: 200,
+        med: Some(50),
+        next_hop_ipv4: None,
+        next_hop_ipv6: None,
+    }
+}
+
+/// Sessions named after the family of their transport.
+fn both_sessions(asn: u32, their_asn: u32) -> Arc<DesiredBgp> {
+    let peers = [("v4", IpAddr::V4(THEIRS_V4)), ("v6", IpAddr::V6(THEIRS_V6))];
+    speaker_of(asn, peers.map(|(name, address)| (name, neighbour(address, their_asn))))
+}
+
+fn speaker_of<'a>(asn: u32, peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<DesiredBgp> {
+    Arc::new(DesiredBgp {
+        asn: Asn::new(asn).unwrap(),
+        router_id: None,
+        peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
+    })
+}
+
+fn prefix(address: &str) -> Prefix {
+    Prefix::host(address.parse().unwrap())
+}
+
+fn set<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Arc<BTreeSet<Prefix>> {
+    Arc::new(addresses.into_iter().map(prefix).collect())
+}
+
+/// `count` VIPs of each family.
+fn many(count: u16) -> Arc<BTreeSet<Prefix>> {
+    let v4 = (0..count).map(|number| Prefix::host(Ipv4Addr::from_bits(0x0A01_0000 + u32::from(number)).into()));
+    let v6 = (0..count).map(|number| Prefix::host(Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, number).into()));
+    Arc::new(v4.chain(v6).collect())
+}
+
+fn peer<'a>(status: &'a SpeakerStatus, name: &str) -> &'a PeerStatus {
+    status.peers.get(name).unwrap_or_else(|| panic!("no peer {name}: {status:#?}"))
+}
+
+fn is_up(status: &SpeakerStatus, name: &str) -> bool {
+    status.peers.get(name).is_some_and(|peer| peer.state == State::Established)
+}
+
+fn wait_for(what: &str, speaker: &Speaker, wanted: impl Fn(&SpeakerStatus) -> bool) -> Arc<SpeakerStatus> {
+    wait_until(what, PATIENCE, || wanted(&speaker.status()));
+    speaker.status()
+}
+
+fn wait_until_up(speaker: &Speaker) -> Arc<SpeakerStatus> {
+    wait_for("both sessions are up", speaker, |status| is_up(status, "v4") && is_up(status, "v6"))
+}
+
+/// The whole life of two sessions, over IPv4 and over IPv6, each with both families.
+fn life_of_two_sessions(software: Software, our_asn: u32, their_asn: u32) {
+    let rig = Rig::dual_stack(&format!("{software:?}"));
+    let mut router = Router::start(software, &rig.theirs, router_of(their_asn, our_asn));
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7", "10.0.0.8", "2001:db8:7::7", "2001:db8:7::8"]));
+    speaker.configure(both_sessions(our_asn, their_asn));
+    let status = wait_until_up(&speaker);
+    assert_eq!(status.router_id, BgpIdentifier::try_from(OURS_V4).ok());
+
+    let expected = expected_routes(our_asn, their_asn);
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        for (address, route) in &expected {
+            wait_until_learned(&router, neighbour, prefix(address), route, our_asn == their_asn);
+        }
+        wait_until(&format!("End-of-RIB of {neighbour}"), PATIENCE, || router.has_end_of_ribs(neighbour));
+    }
+
+    speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
+    wait_for("the withdrawals are acknowledged", &speaker, |status| status.withdrawing().is_empty());
+    for (neighbour, gone) in
+        [(OURS_V4.into(), "10.0.0.8"), (OURS_V6.into(), "10.0.0.8"), (OURS_V4.into(), "2001:db8:7::8"), (OURS_V6.into(), "2001:db8:7::8")]
+    {
+        wait_until(&format!("{gone} is withdrawn from {neighbour}"), PATIENCE, || router.learned(neighbour, prefix(gone)).is_none());
+    }
+    if software != Software::GoBgp {
+        refresh(&router, &speaker);
+    }
+
+    router.restart(&rig.theirs);
+    wait_for("the sessions come up again", &speaker, |status| {
+        ["v4", "v6"].iter().all(|name| is_up(status, name) && peer(status, name).counters.established > 1)
+    });
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        wait_until("the routes are back", PATIENCE, || router.count(neighbour) == 2);
+    }
+
+    speaker.stop();
+    wait_for("all is closed", &speaker, |status| status.configured.is_none() && status.open_sessions() == 0);
+    wait_until("the routes are gone", PATIENCE, || [OURS_V4.into(), OURS_V6.into()].iter().all(|neighbour| router.count(*neighbour) == 0));
+}
+
+/// What the router is to learn, over either transport.
+fn expected_routes(our_asn: u32, their_asn: u32) -> Vec<(&'static str, Learned)> {
+    let internal = our_asn == their_asn;
+    let route = |next_hop: IpAddr| Learned {
+        next_hop,
+        as_path: if internal { Vec::new() } else { vec![our_asn] },
+        is_igp: true,
+        local_preference: internal.then_some(200),
+        med: Some(50),
+    };
+    vec![("10.0.0.7", route(OURS_V4.into())), ("10.0.0.8", route(OURS_V4.into())), ("2001:db8:7::7", route(OURS_V6.into()))]
+}
+
+fn wait_until_learned(router: &Router, neighbour: IpAddr, prefix: Prefix, expected: &Learned, internal: bool) {
+    wait_until(&format!("{prefix} is learned from {neighbour}"), PATIENCE, || router.learned(neighbour, prefix).is_some());
+    let mut learned = router.learned(neighbour, prefix).unwrap();
+    if !internal {
+        // Some routers show their own default for an external peer's route.
+        assert_ne!(learned.local_preference, Some(200), "LOCAL_PREF went to an external peer");
+        learned.local_preference = None;
+    }
+    assert_eq!(learned, *expected, "{prefix} from {neighbour}");
+}
+
+/// RFC 2918: the router asks for everything again, and gets it on the session that there is.
+fn refresh(router: &Router, speaker: &Speaker) {
+    let before = speaker.status();
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        router.ask_for_refresh(neighbour);
+    }
+    for name in ["v4", "v6"] {
+        let old = peer(&before, name);
+        let status = wait_for("the refresh is answered", speaker, |status| {
+            let counters = &peer(status, name).counters;
+            counters.received.route_refresh >= 2 && counters.sent.update >= old.counters.sent.update + 2
+        });
+        assert_eq!(peer(&status, name).established_since, old.established_since);
+    }
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        wait_until("the routes are still there", PATIENCE, || router.count(neighbour) == 2);
+    }
+}
+
+#[test]
+fn bird_internal() {
+    life_of_two_sessions(Software::Bird, 65001, 65001);
+}
+
+#[test]
+fn bird_external_with_four_octet_as() {
+    life_of_two_sessions(Software::Bird, LARGE_AS, 65000);
+}
+
+#[test]
+fn frr_internal() {
+    life_of_two_sessions(Software::Frr, 65001, 65001);
+}
+
+#[test]
+fn frr_external_with_four_octet_as() {
+    life_of_two_sessions(Software::Frr, LARGE_AS, 65000);
+}
+
+#[test]
+fn gobgp_internal() {
+    life_of_two_sessions(Software::GoBgp, 65001, 65001);
+}
+
+#[test]
+fn gobgp_external_with_four_octet_as() {
+    life_of_two_sessions(Software::GoBgp, LARGE_AS, 65000);
+}
+
+#[test]
+fn openbgpd_internal() {
+    life_of_two_sessions(Software::OpenBgpd, 65001, 65001);
+}
+
+#[test]
+fn openbgpd_external_with_four_octet_as() {
+    life_of_two_sessions(Software::OpenBgpd, LARGE_AS, 65000);
+}
+
+/// RFC 4271 §6.2: neither side takes a peer of another AS than configured, and the status names the reason.
+fn wrong_as(software: Software, expected_by_them: u32, expected_by_us: u32, reason: &str) {
+    let rig = Rig::dual_stack("wrong-as");
+    let _router = Router::start(software, &rig.theirs, router_of(65000, expected_by_them));
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(both_sessions(65001, expected_by_us));
+    for name in ["v4", "v6"] {
+        let status = wait_for("the attempt fails", &speaker, |status| {
+            status.peers.get(name).and_then(|peer| peer.last_error.as_ref()).is_some_and(|error| error.reason.contains("Bad Peer AS"))
+        });
+        let error = &peer(&status, name).last_error.as_ref().unwrap().reason;
+        assert!(error.contains(reason), "{error}");
+        assert_eq!(peer(&status, name).counters.established, 0);
+    }
+}
+
+#[test]
+fn bird_expects_another_as() {
+    wrong_as(Software::Bird, 65009, 65000, "the peer refused our OPEN: OPEN Message Error/Bad Peer AS");
+}
+
+#[test]
+fn frr_expects_another_as() {
+    wrong_as(Software::Frr, 65009, 65000, "the peer refused our OPEN: OPEN Message Error/Bad Peer AS");
+}
+
+#[test]
+fn bird_is_in_another_as() {
+    wrong_as(Software::Bird, 65001, 65009, "the peer is in AS 65000, not in 65009 as configured");
+}
+
+#[test]
+fn a_node_without_ipv4_has_sessions_and_a_router_id() {
+    let rig = Rig::new("v6-only");
+    rig.ours.ip(&format!("address add {OURS_V6}/64 dev eth0"));
+    rig.theirs.ip(&format!("address add {THEIRS_V6}/64 dev eth0"));
+    let router = Router::start(Software::Bird, &rig.theirs, Setup { neighbours: vec![OURS_V6.into()], ..router_of(65001, 65001) });
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
+    speaker.configure(speaker_of(65001, [("v6", neighbour(THEIRS_V6.into(), 65001))]));
+    let status = wait_for("the session is up and told", &speaker, |status| is_up(status, "v6") && peer(status, "v6").advertised == 1);
+    assert!(status.router_id.is_some());
+    assert_eq!(peer(&status, "v6").withheld.get(&prefix("10.0.0.7")), Some(&Withheld::NoNextHop(Family::Ipv4Unicast)));
+    wait_until("the IPv6 route is learned", PATIENCE, || router.learned(OURS_V6.into(), prefix("2001:db8:7::7")).is_some());
+    assert_eq!(router.count(OURS_V6.into()), 1);
+}
+
+#[test]
+fn a_router_id_is_waited_for_and_never_a_vip() {
+    let rig = Rig::new("late");
+    rig.ours.ip("address add 10.0.0.7/32 dev lo");
+    rig.ours.ip("address add 10.0.0.8/32 dev eth0");
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7", "10.0.0.8"]));
+    speaker.configure(speaker_of(65001, [("v4", neighbour(THEIRS_V4.into(), 65001))]));
+    rig.theirs.ip(&format!("address add {THEIRS_V4}/24 dev eth0"));
+    let router = Router::start(Software::Bird, &rig.theirs, router_of(65001, 65001));
+    assert_eq!(speaker.status().router_id, None);
+    assert!(speaker.status().peers.is_empty());
+    rig.ours.ip(&format!("address add {OURS_V4}/24 dev eth0"));
+    let status = wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
+    assert_eq!(status.router_id, BgpIdentifier::try_from(OURS_V4).ok());
+    wait_until("the routes are learned", PATIENCE, || router.count(OURS_V4.into()) == 2);
+}
+
+#[test]
+fn vips_come_and_go_without_touching_the_sessions() {
+    let rig = Rig::dual_stack("churn");
+    let router = Router::start(Software::Frr, &rig.theirs, router_of(65001, 65001));
+    let speaker = rig.speaker();
+    speaker.advertise(many(0));
+    speaker.configure(both_sessions(65001, 65001));
+    let before = wait_until_up(&speaker);
+    for round in 0..20 {
+        speaker.advertise(many(500));
+        if round % 2 == 0 {
+            wait_for("all are told", &speaker, |status| ["v4", "v6"].iter().all(|name| peer(status, name).advertised == 1000));
+        }
+        speaker.advertise(many(20));
+        wait_for("the others are withdrawn", &speaker, |status| status.withdrawing().is_empty());
+    }
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        wait_until("exactly the last set is learned", PATIENCE, || router.count(neighbour) == 40);
+    }
+    let after = speaker.status();
+    for name in ["v4", "v6"] {
+        assert_eq!(peer(&after, name).established_since, peer(&before, name).established_since);
+        assert_eq!(peer(&after, name).counters.sent.notification + peer(&after, name).counters.received.notification, 0);
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The labs, whole, with real routers around the binary under test. Each checks its own expectations and fails with a plain reason; here they are
+//! only started. Needs root and the packages of `labs/packages.txt`.
+
+use std::process::Command;
+use std::sync::Mutex;
+
+/// One lab at a time: they measure, and share two cores.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn run(lab: &str, router: &str) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/labs/run"))
+        .arg(lab)
+        .env("ROUTER", router)
+        .env("VIPHERALD", env!("CARGO_BIN_EXE_vipherald"))
+        .output()
+        .expect("labs/run starts: Python 3 and PyYAML are installed");
+    let (shown, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "labs/run {lab} with {router}: {}\n{shown}\n{errors}", output.status);
+    assert!(shown.contains("all as expected"), "labs/run {lab} with {router} ended early:\n{shown}\n{errors}");
+}
+
+#[test]
+fn single_rack_with_bird() {
+    run("single-rack", "bird");
+}
+
+#[test]
+fn single_rack_with_frr() {
+    run("single-rack", "frr");
+}
+
+#[test]
+fn multi_rack_with_bird() {
+    run("multi-rack", "bird");
+}
+
+#[test]
+fn multi_rack_with_frr() {
+    run("multi-rack", "frr");
+}
