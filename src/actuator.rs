@@ -2,7 +2,7 @@
 //! Changes the kernel, one planned step at a time, and says what it holds: addresses on `vips.interface`, and the ownership record.
 //!
 //! Inputs: the [`Step`]s of a plan that are about addresses and the record. Outputs: a [`KernelState`] read afresh, and hints that it is time to read
-//! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again (DESIGN rule 5).
+//! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again.
 
 mod address;
 mod hint;

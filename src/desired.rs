@@ -10,6 +10,7 @@ mod claims;
 mod endpoints;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -139,7 +140,7 @@ pub struct Rejection {
     pub message: String,
 }
 
-/// What a rejection is about.
+/// What a rejection is about. Prints as `Service default/nginx 10.0.0.7` or `nginx.yaml document 2`.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Subject {
@@ -157,6 +158,17 @@ pub enum Subject {
         /// Which document.
         document: Option<usize>,
     },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object { object, vip: None } => write!(f, "{object}"),
+            Self::Object { object, vip: Some(vip) } => write!(f, "{object} {vip}"),
+            Self::File { file, document: None } => f.write_str(file),
+            Self::File { file, document: Some(document) } => write!(f, "{file} document {document}"),
+        }
+    }
 }
 
 /// The machine's word for a rejection. More appear with what they are about.

@@ -2,7 +2,7 @@
 //! What is: the addresses in the kernel, the ownership record in the instance's nft table, and the speaker, as read in one pass.
 //!
 //! Invariants: nothing here is remembered intent. Each `since` is stamped when the observed value changed, at process start for what was there
-//! already, so that [`plan`](crate::plan) only compares times (DESIGN rule 3).
+//! already, so that [`plan`](crate::plan) only compares times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;

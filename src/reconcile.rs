@@ -175,6 +175,13 @@ impl Reconciler {
 
     fn account(&mut self, step: &Step, error: Option<&dyn Error>) {
         self.metrics.count_step(step, error.is_none());
+        if let Step::AddAddress(address) = step
+            && error.is_none()
+            && self.observed.record.confirmed.contains(address)
+        {
+            tracing::warn!(%address, "it was ours, and somebody took it off the interface; it is back");
+            self.metrics.count_repair();
+        }
         let observed = Arc::make_mut(&mut self.observed);
         match error {
             None => {

@@ -24,7 +24,7 @@ pub type Snapshots = watch::Receiver<Option<Arc<Snapshot>>>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Whether it is known of every part of the source what it holds, or last held when it could be read; while it is not, nothing is removed
-    /// as a stray (DESIGN rule 4).
+    /// as a stray.
     pub complete: bool,
     /// Services by namespace and name.
     pub services: BTreeMap<ObjectRef, Arc<Service>>,

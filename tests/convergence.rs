@@ -42,7 +42,7 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         config.cases = cases;
     }
     let seen = RefCell::new(BTreeSet::new());
-    let story = (any::<bool>(), prop::collection::vec(op(), 1..60));
+    let story = (any::<bool>(), prop::collection::vec(op(), 1..50));
     TestRunner::new(config)
         .run(&story, |(protocols, ops)| {
             let mut world = World::new(protocols);
@@ -665,7 +665,7 @@ impl World {
         self.come_to_rest();
         self.desired.complete = true;
         self.come_to_rest();
-        for lifecycle in [Lifecycle::Drain, Lifecycle::Run, Lifecycle::Drain] {
+        for lifecycle in [Lifecycle::Drain, Lifecycle::Run] {
             self.desired.lifecycle = lifecycle;
             self.come_to_rest();
         }

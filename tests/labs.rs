@@ -15,7 +15,7 @@ fn run(lab: &str, router: &str) {
         .env("ROUTER", router)
         .env("VIPHERALD", env!("CARGO_BIN_EXE_vipherald"))
         .output()
-        .expect("labs/run starts: Python 3 and PyYAML are installed");
+        .unwrap_or_else(|error| panic!("labs/run does not start (it needs Python 3 and PyYAML): {error}"));
     let (shown, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "labs/run {lab} with {router}: {}\n{shown}\n{errors}", output.status);
     assert!(shown.contains("all as expected"), "labs/run {lab} with {router} ended early:\n{shown}\n{errors}");

@@ -40,10 +40,13 @@ impl Followed {
         Self { root, snapshots, _follower: follower }
     }
 
-    /// The same directory and state with a new process.
-    fn restart(self) -> Self {
-        let Self { root, snapshots, _follower } = self;
-        drop((snapshots, _follower));
+    /// The same directory and state with a new process, after something was done to them.
+    async fn restart(self, between: impl FnOnce()) -> Self {
+        let Self { root, mut snapshots, _follower } = self;
+        drop(_follower);
+        let ended = async { while snapshots.changed().await.is_ok() {} };
+        tokio::time::timeout(DEADLINE, ended).await.unwrap();
+        between();
         Self::start(root)
     }
 
@@ -219,13 +222,16 @@ async fn a_bad_file_keeps_its_last_good_content_and_hurts_no_other() {
     let snapshot = followed.until("g changes", is("b", "2")).await;
     assert_eq!(version(&snapshot, "a"), Some("1"));
     // A new process knows the last good content too.
-    let followed = followed.restart();
+    let followed = followed.restart(|| {}).await;
     let snapshot = followed.now();
     assert_eq!((version(&snapshot, "a"), snapshot.complete, snapshot.rejections.len()), (Some("1"), true, 1));
     // Without the state directory it does not, but the rest runs.
-    fs::remove_dir_all(followed.root.path().join("state")).unwrap();
-    followed.write("f.yaml", "a: [\n");
-    let mut followed = followed.restart();
+    let (state, file) = (followed.root.path().join("state"), followed.path("f.yaml"));
+    let between = || {
+        fs::remove_dir_all(state).unwrap();
+        fs::write(file, "a: [\n").unwrap();
+    };
+    let mut followed = followed.restart(between).await;
     let snapshot = followed.now();
     assert_eq!((version(&snapshot, "a"), version(&snapshot, "b"), snapshot.complete), (None, Some("2"), false));
     followed.write("f.yaml", &node("a", "3"));
@@ -336,12 +342,56 @@ async fn a_start_needs_the_directory_or_what_was_kept_of_it() {
 
     let mut followed = Followed::new(&[("a.yaml", &node("a", "1"))]);
     followed.until("kept", is("a", "1")).await;
-    fs::rename(followed.dir(), followed.root.path().join("away")).unwrap();
-    let mut followed = followed.restart();
+    let (dir, away) = (followed.dir(), followed.root.path().join("away"));
+    let mut followed = followed.restart(|| fs::rename(dir, away).unwrap()).await;
     assert!(followed.snapshots.borrow().is_none());
     fs::rename(followed.root.path().join("away"), followed.dir()).unwrap();
     let snapshot = followed.until("the directory comes", |_| true).await;
     assert_eq!((version(&snapshot, "a"), snapshot.complete), (Some("1"), true));
+}
+
+#[test]
+fn a_mount_point_without_its_volume_is_not_an_empty_directory() {
+    // A mount namespace belongs to a thread and to those that it starts.
+    let body = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(mount_and_unmount());
+    std::thread::spawn(body).join().unwrap();
+}
+
+async fn mount_and_unmount() {
+    let run = |command: &str, arguments: &[&str]| {
+        let output = std::process::Command::new(command).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{command} {arguments:?}: {output:?}");
+    };
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+    run("mount", &["--make-rprivate", "/"]);
+    let root = TempDir::new().unwrap();
+    let dir = root.path().join("manifests");
+    fs::create_dir(&dir).unwrap();
+    let path = dir.to_str().unwrap();
+    run("mount", &["-t", "tmpfs", "none", path]);
+    fs::write(dir.join("a.yaml"), node("a", "1")).unwrap();
+    let mut followed = Followed::start(root);
+    let keeps = |snapshot: &Snapshot| version(snapshot, "a").is_some();
+
+    run("umount", &[path]);
+    followed.until_always("it is unmounted", keeps, |snapshot| !snapshot.complete).await;
+    let empty = |snapshot: &Snapshot| snapshot.rejections.iter().any(|rejection| rejection.message.contains("is empty since it came back"));
+    followed.until_always("the mount point is empty", keeps, empty).await;
+    run("mount", &["-t", "tmpfs", "none", path]);
+    followed.write("a.yaml", &node("a", "2"));
+    let snapshot = followed.until_always("it is mounted", keeps, is("a", "2")).await;
+    let snapshot = if snapshot.complete { snapshot } else { followed.until("it is believed", |snapshot| snapshot.complete).await };
+    assert_eq!(snapshot.rejections, []);
+    run("umount", &[path]);
+}
+
+#[tokio::test]
+async fn who_follows_no_longer_is_told_nothing_more() {
+    let Followed { root, mut snapshots, _follower } = Followed::new(&[("a.yaml", &node("a", "1"))]);
+    snapshots.borrow_and_update();
+    drop(_follower);
+    assert!(tokio::time::timeout(DEADLINE, snapshots.changed()).await.unwrap().is_err());
+    drop(root);
 }
 
 #[tokio::test]
@@ -380,6 +430,7 @@ async fn what_makes_no_difference_wakes_nobody() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_macros, reason = "the figure is for whoever runs the test")]
 async fn a_file_is_in_the_snapshot_at_once() {
     let mut followed = Followed::new(&[]);
     let mut times = Vec::new();

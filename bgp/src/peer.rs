@@ -87,6 +87,8 @@ pub enum Stop {
     AdministrativeReset,
     /// The neighbour is no longer configured: down until the next Start.
     Deconfigured,
+    /// The neighbour's settings are others now, and another `Peer` will have them: down until the next Start.
+    ConfigurationChange,
 }
 
 impl Stop {
@@ -98,6 +100,7 @@ impl Stop {
             Self::AdministrativeShutdown { communication: None } => Notification::cease(Cease::AdministrativeShutdown),
             Self::AdministrativeReset => Notification::cease(Cease::AdministrativeReset),
             Self::Deconfigured => Notification::cease(Cease::PeerDeconfigured),
+            Self::ConfigurationChange => Notification::cease(Cease::OtherConfigurationChange),
         }
     }
 }

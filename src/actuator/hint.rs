@@ -2,7 +2,7 @@
 //! Notifications of the kernel, as hints that it is time to read again.
 //!
 //! Input: two multicast netlink sockets, one for links and addresses, one for nftables. Output: whether something of ours may have changed, and
-//! whether the record may have been changed by somebody else. What exactly changed is never taken from here (DESIGN rule 5). Invariant: a
+//! whether the record may have been changed by somebody else. What exactly changed is never taken from here. Invariant: a
 //! notification that was lost counts as a change.
 
 use std::collections::BTreeSet;

@@ -95,7 +95,6 @@ impl Speaker {
     }
 
     /// Tells at any time whether the thread still runs.
-    #[must_use]
     pub fn liveness(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let target = self.target.clone();
         move || !target.is_closed()

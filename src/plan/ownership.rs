@@ -60,7 +60,7 @@ fn evidence(address: IpAddr, observed: &ObservedAddress, protocols: bool) -> Evi
     }
     match observed.protocol {
         Some(ADDRESS_PROTOCOL) => Evidence::Ours,
-        Some(_) => Evidence::Unknown,
+        Some(_) => Evidence::Theirs,
         None if protocols => Evidence::Theirs,
         None => Evidence::Unknown,
     }

@@ -4,6 +4,7 @@
 //! Input: [`Observed`] and a [`Step`]. Output: the observation after it, in a world in which nobody else changes anything and every peer acknowledges
 //! at once.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Step;
@@ -22,7 +23,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
     let mut speaker = observed.speaker.clone();
     for step in steps {
         match step {
-            Step::Advertise(set) => speaker.advertised = Some(set.clone()),
+            Step::Advertise(set) => speaker.advertised = Some(Arc::clone(set)),
             Step::RecordPending(addresses) => {
                 kernel.record.exists = true;
                 kernel.record.pending.extend(addresses);
@@ -43,7 +44,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.record.pending.retain(|address| !addresses.contains(address));
                 kernel.record.confirmed.retain(|address| !addresses.contains(address));
             }
-            Step::ConfigureSpeaker(desired) => speaker.configured = Some(desired.clone()),
+            Step::ConfigureSpeaker(desired) => speaker.configured = Some(Arc::clone(desired)),
             Step::StopSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),
             Step::DropRecord => kernel.record = crate::observed::Record::default(),
         }

@@ -3,7 +3,7 @@
 //!
 //! Inputs: the watch channels of source and configuration, and the state directory's copy of the last good intent. Output: an [`Arc<Compiled>`]
 //! that is replaced only when its value changed. Invariant: before the first snapshot there is no intent at all until `startup.patience` has passed;
-//! then it is the last good one, marked incomplete, so that nothing is removed on its word (DESIGN rule 4).
+//! then it is the last good one, marked incomplete, so that nothing is removed on its word.
 
 use std::future::pending;
 use std::path::PathBuf;

@@ -118,27 +118,32 @@ impl Directory {
     fn look(&mut self, unannounced: Unannounced) -> io::Result<()> {
         let mut unannounced = unannounced;
         if !self.watch.is_at(&self.dir) {
-            if self.watch.is_attached() {
-                self.files.lose("another directory has taken its place");
+            let replaced = self.watch.is_attached();
+            if self.attach() {
+                unannounced = Unannounced::Read;
+                if replaced {
+                    self.files.lose("another directory has taken its place");
+                }
             }
-            unannounced = Unannounced::Read;
-            self.attach();
         }
+        self.next_look = Instant::now() + LOOK_INTERVAL;
         let scanned = self.scan(unannounced);
-        let calm = self.watch.is_attached() && self.files.is_readable() && !self.files.is_unsettled();
-        self.next_look = Instant::now() + if calm { LOOK_INTERVAL } else { SOON };
+        if !self.watch.is_attached() || !self.files.is_readable() || self.files.is_unsettled() {
+            self.next_look = self.next_look.min(Instant::now() + SOON);
+        }
         scanned
     }
 
-    fn attach(&mut self) {
-        match self.watch.attach(&self.dir) {
-            Ok(()) => self.unwatched = false,
-            Err(error) if !self.unwatched => {
-                warn!(dir = %self.dir.display(), %error, "cannot watch the manifest directory; looking through it instead");
-                self.unwatched = true;
-            }
-            Err(_) => {}
+    /// Lets events come; says whether they will.
+    fn attach(&mut self) -> bool {
+        let attached = self.watch.attach(&self.dir);
+        if let Err(error) = &attached
+            && !self.unwatched
+        {
+            warn!(dir = %self.dir.display(), %error, "cannot watch the manifest directory; looking through it instead");
         }
+        self.unwatched = attached.is_err();
+        attached.is_ok()
     }
 
     fn scan(&mut self, unannounced: Unannounced) -> io::Result<()> {
@@ -164,6 +169,7 @@ impl Directory {
         let mut batch = batch;
         while !batch.is_empty() {
             if let Some(reason) = batch.lost {
+                // It may stand there again already, which the next look tells.
                 self.files.lose(reason);
                 self.watch.detach();
                 self.next_look = Instant::now();
@@ -215,4 +221,14 @@ impl Directory {
             self.files.save();
         }
     }
+}
+
+/// The objects of this text as a complete snapshot, for the tests of what is made of snapshots.
+#[cfg(test)]
+pub(crate) fn snapshot_of(text: &str) -> Snapshot {
+    let parsed = parse::parse(text);
+    assert!(parsed.faults.is_empty(), "{:?}", parsed.faults);
+    let mut snapshot = Snapshot { complete: true, ..Snapshot::default() };
+    parsed.objects.into_iter().for_each(|found| snapshot.insert(found.name, found.object));
+    snapshot
 }

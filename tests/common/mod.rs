@@ -132,8 +132,8 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a process in the namespace of this thread, with its output in a log.
     pub(crate) fn start(command: &mut Command) -> Self {
-        let log = NamedTempFile::new().unwrap();
-        command.stdin(Stdio::null()).stdout(log.reopen().unwrap()).stderr(log.reopen().unwrap());
+        let log = tempfile::Builder::new().append(true).tempfile().unwrap();
+        command.stdin(Stdio::null()).stdout(log.as_file().try_clone().unwrap()).stderr(log.as_file().try_clone().unwrap());
         let program = format!("{command:?}");
         let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
         let id = Pid::from_raw(i32::try_from(child.id()).unwrap());

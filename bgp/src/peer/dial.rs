@@ -70,7 +70,9 @@ impl Peer {
         self.damping.clear();
         self.dial = match stop {
             Stop::AdministrativeReset if self.dial != Dial::Stopped => Dial::Resting(self.after(self.damping.brief(), turn)),
-            Stop::AdministrativeReset | Stop::AdministrativeShutdown { .. } | Stop::Deconfigured => Dial::Stopped,
+            Stop::AdministrativeReset | Stop::AdministrativeShutdown { .. } | Stop::Deconfigured | Stop::ConfigurationChange => {
+                Dial::Stopped
+            }
         };
         if told {
             self.down(DownReason::Sent { notification, reason: "as the operator decided".into() }, turn);

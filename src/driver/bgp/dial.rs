@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bgp::Prefix;
 use bgp::peer::LocalAddresses;
+use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
@@ -18,6 +20,10 @@ use super::Routes;
 use super::addresses::{self, AddressError};
 use super::connection::Connection;
 use super::words;
+
+/// How long octets may stay unacknowledged before TCP gives the connection up (RFC 5482). Longer than any pause of a peer that will be back; a session
+/// with a shorter hold time ends by that.
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What dialling led to.
 #[derive(Debug)]
@@ -56,6 +62,8 @@ pub(super) async fn dial(remote: SocketAddr, routes: watch::Receiver<Option<Rout
 async fn connect(remote: SocketAddr) -> io::Result<(TcpStream, IpAddr)> {
     let socket = if remote.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_nodelay(true)?;
+    // A path that goes dark is noticed, also where no hold timer runs yet (RFC 4271 §8.2.2: it is large in OpenSent).
+    SockRef::from(&socket).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     let stream = socket.connect(remote).await?;
     let local = stream.local_addr()?.ip();
     Ok((stream, local))

@@ -7,10 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bgp::peer::Stop;
+use bgp::peer::{PeerConfig, Stop};
+use bgp::rib::{Export, NextHopPolicy};
 use bgp::{Asn, BgpIdentifier};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,6 +32,31 @@ pub(super) struct Settings {
     pub(super) asn: Asn,
     pub(super) identifier: BgpIdentifier,
     pub(super) peer: DesiredPeer,
+}
+
+impl Settings {
+    /// The same for the core.
+    pub(super) fn peer_config(&self) -> PeerConfig {
+        let peer = &self.peer;
+        PeerConfig {
+            local_asn: self.asn,
+            remote_asn: peer.asn,
+            identifier: self.identifier,
+            hold_time: peer.hold_time,
+            connect_retry: peer.connect_retry,
+            families: peer.families.clone(),
+            export: Export {
+                local_preference: peer.local_preference,
+                med: peer.med,
+                next_hop_ipv4: next_hop(peer.next_hop_ipv4),
+                next_hop_ipv6: next_hop(peer.next_hop_ipv6),
+            },
+        }
+    }
+}
+
+fn next_hop(configured: Option<impl Into<IpAddr>>) -> NextHopPolicy {
+    configured.map_or(NextHopPolicy::SelfAddress, |address| NextHopPolicy::Address(address.into()))
 }
 
 /// The tasks and what they are to become.
@@ -110,7 +137,7 @@ impl Neighbours {
         for (name, running) in &self.running {
             match wanted(name) {
                 None => running.order(Stop::Deconfigured),
-                Some(settings) if settings != running.settings => running.order(Stop::AdministrativeReset),
+                Some(settings) if settings != running.settings => running.order(Stop::ConfigurationChange),
                 Some(_) => {}
             }
         }

@@ -9,8 +9,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Instant;
 
-use bgp::peer::{Action, Event, Peer, PeerConfig, Role, Stop};
-use bgp::rib::{Export, NextHopPolicy};
+use bgp::peer::{Action, Event, Peer, Role, Stop};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
@@ -66,7 +65,7 @@ impl Session {
     ) -> Self {
         let session = Self {
             remote: SocketAddr::new(settings.peer.address, settings.peer.port),
-            peer: Peer::new(peer_config(settings), seed),
+            peer: Peer::new(settings.peer_config(), seed),
             link: Link::Down,
             closing: JoinSet::new(),
             routes,
@@ -143,8 +142,6 @@ impl Session {
         let Some(stop) = self.order.borrow_and_update().clone() else { return };
         self.stopping = true;
         self.handle(Event::Stop(stop));
-        // After a reset the core would dial again with settings that are no longer ours.
-        self.handle(Event::Stop(Stop::Deconfigured));
     }
 
     fn look_for_acknowledgements(&mut self) {
@@ -213,23 +210,5 @@ impl Link {
             Self::Dialling(dial) => Input::Dialled(dial.await),
             Self::Up(connection) => Input::Happened(connection.next().await),
         }
-    }
-}
-
-fn peer_config(settings: &Settings) -> PeerConfig {
-    let Settings { asn, identifier, peer } = settings;
-    PeerConfig {
-        local_asn: *asn,
-        remote_asn: peer.asn,
-        identifier: *identifier,
-        hold_time: peer.hold_time,
-        connect_retry: peer.connect_retry,
-        families: peer.families.clone(),
-        export: Export {
-            local_preference: peer.local_preference,
-            med: peer.med,
-            next_hop_ipv4: peer.next_hop_ipv4.map_or(NextHopPolicy::SelfAddress, |address| NextHopPolicy::Address(address.into())),
-            next_hop_ipv6: peer.next_hop_ipv6.map_or(NextHopPolicy::SelfAddress, |address| NextHopPolicy::Address(address.into())),
-        },
     }
 }

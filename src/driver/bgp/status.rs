@@ -90,7 +90,7 @@ pub struct PeerStatus {
     /// Prefixes that this peer is not told, and why.
     pub withheld: Arc<BTreeMap<Prefix, Withheld>>,
     /// The set that this peer is told, except for what is withheld.
-    pub routes: Arc<BTreeSet<Prefix>>,
+    pub(super) routes: Arc<BTreeSet<Prefix>>,
     /// Messages in both directions.
     pub counters: Counters,
     /// Why the last session or attempt ended.

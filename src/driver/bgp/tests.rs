@@ -5,6 +5,8 @@ mod fake_peer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -242,7 +244,8 @@ fn dials_a_silent_port_once_a_retry_period_and_is_up_soon_after_it_opens() {
     let opened = Instant::now();
     let mut conversation = fake.establish(OUR_AS);
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7")]);
-    assert!(opened.elapsed() < Duration::from_secs(1) + Duration::from_millis(500), "{:?}", opened.elapsed());
+    // One retry period, and a busy machine.
+    assert!(opened.elapsed() < Duration::from_secs(4), "{:?}", opened.elapsed());
 }
 
 #[test]
@@ -268,7 +271,7 @@ fn a_configuration_touches_only_the_sessions_that_it_changes() {
     speaker.configure(Arc::clone(&next));
     let cease = |cease| Some(Message::Notification(Notification::cease(cease)));
     assert_eq!(removed_conversation.next(), cease(Cease::PeerDeconfigured));
-    assert_eq!(changed_conversation.next(), cease(Cease::AdministrativeReset));
+    assert_eq!(changed_conversation.next(), cease(Cease::OtherConfigurationChange));
     drop((removed_conversation, changed_conversation));
     let mut changed_conversation = changed.establish(OUR_AS);
     changed_conversation.expect_empty_table();
@@ -352,7 +355,7 @@ fn hold_timer_runs_out_on_a_silent_peer_while_keepalives_go_out() {
         }
     };
     assert_eq!(last, Some(Message::Notification(Notification::hold_timer_expired())));
-    assert!(keepalives >= 3, "{keepalives}");
+    assert!(keepalives >= 2, "{keepalives}");
     let status = wait_for(&speaker, |status| !is_up(status, "tor"));
     assert!(last_error(&status, "tor").contains("Hold Timer Expired"), "{}", last_error(&status, "tor"));
 }
@@ -370,4 +373,20 @@ fn a_restarted_neighbour_is_told_everything_again() {
     }
     let status = speaker.status();
     assert_eq!(peer(&status, "tor").counters.received.open, 3);
+}
+
+#[test]
+fn a_panic_in_a_task_ends_the_process() {
+    const CHILD: &str = "VIPHERALD_TEST_PANICS";
+    if std::env::var_os(CHILD).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let task = tokio::spawn(super::fatal_panics(async { panic!("on purpose") }));
+            assert!(task.await.is_ok(), "the panic was survived");
+        });
+        return;
+    }
+    let name = "driver::bgp::tests::a_panic_in_a_task_ends_the_process";
+    let output = Command::new(std::env::current_exe().unwrap()).args(["--exact", name]).env(CHILD, "1").output().unwrap();
+    assert_eq!(output.status.signal(), Some(nix::sys::signal::Signal::SIGABRT as i32), "{output:?}");
 }

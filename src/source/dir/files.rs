@@ -299,7 +299,9 @@ impl Files {
         let complete = self.fault.is_none() && self.files.values().all(|file| file.known);
         let mut snapshot = Snapshot { complete, ..Snapshot::default() };
         let mut places: BTreeMap<&ObjectRef, &OsStr> = BTreeMap::new();
-        for (name, file) in &self.files {
+        // Files that may be gone come last: what was moved to another file counts as it is there.
+        let (gone, there): (Vec<_>, Vec<_>) = self.files.iter().partition(|(name, _)| self.gone.contains_key(*name));
+        for (name, file) in there.into_iter().chain(gone) {
             snapshot.rejections.extend(file.rejections.iter().cloned());
             for (reference, object) in &file.objects {
                 match places.entry(reference) {
@@ -307,6 +309,7 @@ impl Files {
                         entry.insert(name);
                         snapshot.insert(reference.clone(), object.clone());
                     }
+                    Entry::Occupied(_) if self.gone.contains_key(name) => {}
                     Entry::Occupied(first) => {
                         let message = format!("is in {} and in {}; the first one is in force", first.get().display(), name.display());
                         snapshot.rejections.push(rejection(reference, RejectionReason::Duplicate, message));
@@ -372,13 +375,14 @@ impl File {
             };
             rejections.push(fault_rejection(name, fault, in_force));
         }
-        self.known |= !unknown;
-        self.settle(stamp, objects, rejections, whole)
+        let learned = !self.known && !unknown;
+        self.known |= learned;
+        self.settle(stamp, objects, rejections, whole) || learned
     }
 
     fn settle(&mut self, stamp: Option<Stamp>, objects: BTreeMap<ObjectRef, Object>, rejections: Vec<Rejection>, whole: bool) -> bool {
         for rejection in rejections.iter().filter(|rejection| !self.rejections.contains(rejection)) {
-            warn!(subject = ?rejection.subject, reason = ?rejection.reason, "{}", rejection.message);
+            warn!(subject = %rejection.subject, reason = ?rejection.reason, "{}", rejection.message);
         }
         let changed = self.objects != objects || self.rejections != rejections;
         self.unsaved |= !whole && (!self.good || self.objects != objects);

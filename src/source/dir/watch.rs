@@ -55,13 +55,16 @@ impl Batch {
         if mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
             self.overflowed = true;
         }
-        if watched != Some(event.wd) || mask.contains(AddWatchFlags::IN_ISDIR) {
+        if watched != Some(event.wd) {
             return;
         }
         let Some(name) = event.name else {
             self.lost = self.lost.or_else(|| loss(mask));
             return;
         };
+        if mask.contains(AddWatchFlags::IN_ISDIR) {
+            return;
+        }
         if name == CONFIG_MAP_LINK {
             self.switched |= mask.intersects(AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CREATE);
         } else if super::is_manifest(&name)

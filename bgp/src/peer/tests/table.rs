@@ -63,6 +63,7 @@ enum Input {
     Shutdown,
     Reset,
     Deconfigured,
+    ConfigurationChange,
     SpuriousTick,
     TickAtDeadline,
     TickAfterAnHour,
@@ -87,11 +88,12 @@ enum Input {
 use Input as I;
 
 impl Input {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 24] = [
         Self::Start,
         Self::Shutdown,
         Self::Reset,
         Self::Deconfigured,
+        Self::ConfigurationChange,
         Self::SpuriousTick,
         Self::TickAtDeadline,
         Self::TickAfterAnHour,
@@ -120,6 +122,7 @@ impl Input {
             Self::Shutdown => bench.event(Event::Stop(Stop::AdministrativeShutdown { communication: None })),
             Self::Reset => bench.event(Event::Stop(Stop::AdministrativeReset)),
             Self::Deconfigured => bench.event(Event::Stop(Stop::Deconfigured)),
+            Self::ConfigurationChange => bench.event(Event::Stop(Stop::ConfigurationChange)),
             Self::SpuriousTick => bench.event(Event::Tick),
             Self::TickAtDeadline => {
                 bench.now = bench.peer.deadline().unwrap_or(bench.now);
@@ -154,6 +157,7 @@ impl Input {
             Self::Shutdown => stopped(situation, Cease::AdministrativeShutdown),
             Self::Reset => stopped(situation, Cease::AdministrativeReset),
             Self::Deconfigured => stopped(situation, Cease::PeerDeconfigured),
+            Self::ConfigurationChange => stopped(situation, Cease::OtherConfigurationChange),
             Self::SpuriousTick => vec![],
             Self::TickAtDeadline => match situation {
                 S::Stopped => vec![],

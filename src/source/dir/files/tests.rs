@@ -203,6 +203,20 @@ fn a_file_is_gone_only_after_a_while() {
 }
 
 #[test]
+fn what_moves_to_another_file_is_there_at_once_and_never_twice() {
+    let mut place = Place::new();
+    place.write("a.yaml", [node("a", 1), node("b", 1)].join("---\n"));
+    place.scan(Unannounced::Read);
+    fs::remove_file(place.dir.path().join("a.yaml")).unwrap();
+    place.write("z.yaml", node("a", 22));
+    place.files.note("a.yaml".as_ref(), Event::Gone, place.now);
+    place.scan(Unannounced::Read);
+    assert_eq!(place.state(), ("a22 b1".into(), vec![]));
+    place.later(GONE_GRACE);
+    assert_eq!(place.state(), ("a22".into(), vec![]));
+}
+
+#[test]
 fn a_scan_does_not_read_what_is_being_written() {
     let mut place = Place::new();
     place.write("f.yaml", node("a", 1));
