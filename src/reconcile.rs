@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The slow loop: observe, plan, execute, and again, until the plan is empty; then sleep until something changes.
 //!
-//! Inputs: the intent in force, what kernel and speaker report, signals. Outputs: steps carried out, and a [`View`] of every pass for status, admin and
+//! Inputs: the intent in force, what kernel and speaker report, signals. Outputs: steps carried out, and a view of every pass for status, admin and
 //! metrics. Invariants: every decision is the planner's; a step that fails is counted and planned again; the loop ends only by an ordered drain, or by a
 //! second signal.
 

@@ -5,15 +5,16 @@
 //! [`InForce`]. Notifications are hints: whatever they say, the whole file is read again, and once in a while without any. A file that cannot be
 //! read or holds a mistake changes nothing but the report.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use futures_util::StreamExt as _;
+use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
@@ -52,7 +53,7 @@ pub enum FollowError {
         path: PathBuf,
         /// What inotify says.
         #[source]
-        source: notify::Error,
+        source: io::Error,
     },
     /// SIGHUP cannot be received.
     #[error("cannot receive SIGHUP")]
@@ -76,7 +77,7 @@ pub fn follow(path: &Path, environment: Environment, config: Config) -> Result<w
 async fn run(path: PathBuf, environment: Environment, mut watches: Watches, mut hangup: Signal, sender: watch::Sender<Arc<InForce>>) {
     loop {
         tokio::select! {
-            () = watches.hint.notified() => sleep(SETTLE).await,
+            () = watches.hint() => sleep(SETTLE).await,
             _ = hangup.recv() => {}
             () = sleep(RESYNC) => {}
             () = sender.closed() => return,
@@ -128,40 +129,41 @@ fn next(old: &InForce, read: Result<Config, String>, now: SystemTime) -> InForce
 
 /// The inotify watches on all directories in which a change can mean another content.
 struct Watches {
-    watcher: RecommendedWatcher,
-    watched: BTreeSet<PathBuf>,
-    hint: Arc<Notify>,
+    events: EventStream<[u8; 1024]>,
+    watched: BTreeMap<PathBuf, WatchDescriptor>,
+    /// The file may have changed between its first reading and the first watch.
+    hinted: bool,
 }
 
 impl Watches {
     fn new(path: &Path) -> Result<Self, FollowError> {
-        let hint = Arc::new(Notify::new());
-        // The file may have changed between its first reading and the first watch.
-        hint.notify_one();
-        let notified = Arc::clone(&hint);
-        let handler = move |event: notify::Result<notify::Event>| {
-            if !event.is_ok_and(|event| event.kind.is_access()) {
-                notified.notify_one();
-            }
-        };
-        let watcher = notify::recommended_watcher(handler).map_err(|source| FollowError::Watch { path: path.to_owned(), source })?;
-        Ok(Self { watcher, watched: BTreeSet::new(), hint })
+        let events = Inotify::init().and_then(|inotify| inotify.into_event_stream([0; 1024]));
+        let events = events.map_err(|source| FollowError::Watch { path: path.to_owned(), source })?;
+        Ok(Self { events, watched: BTreeMap::new(), hinted: true })
+    }
+
+    /// Resolves when something happened in a directory that counts. Cancel safe.
+    async fn hint(&mut self) {
+        if !std::mem::take(&mut self.hinted) && self.events.next().await.is_none() {
+            // No event will come any more.
+            std::future::pending().await
+        }
     }
 
     /// Watches the directories that count now, and no others.
     fn renew(&mut self, path: &Path) -> Result<(), FollowError> {
+        let mask =
+            WatchMask::CLOSE_WRITE | WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE | WatchMask::ATTRIB | WatchMask::ONLYDIR;
         let wanted = directories(path);
-        for gone in self.watched.difference(&wanted) {
+        for (_, gone) in self.watched.extract_if(.., |directory, _| !wanted.contains(directory)) {
             // A directory that was removed took its watch along.
-            drop(self.watcher.unwatch(gone));
+            self.events.watches().remove(gone).ok();
         }
-        self.watched = self.watched.intersection(&wanted).cloned().collect();
         for directory in wanted {
-            if !self.watched.contains(&directory) {
-                let watch = self.watcher.watch(&directory, RecursiveMode::NonRecursive);
-                watch.map_err(|source| FollowError::Watch { path: directory.clone(), source })?;
-                self.watched.insert(directory);
-            }
+            // Also one that is watched: it may be another directory of the same name by now.
+            let watch = self.events.watches().add(&directory, mask);
+            let watch = watch.map_err(|source| FollowError::Watch { path: directory.clone(), source })?;
+            self.watched.insert(directory, watch);
         }
         Ok(())
     }
