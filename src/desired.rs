@@ -140,6 +140,14 @@ pub struct Rejection {
     pub message: String,
 }
 
+impl Rejection {
+    /// A rejection of a whole object, or of some part of it that the message names.
+    #[must_use]
+    pub fn object(object: &ObjectRef, reason: RejectionReason, message: impl Into<String>) -> Self {
+        Self { subject: Subject::Object { object: object.clone(), vip: None }, reason, message: message.into() }
+    }
+}
+
 /// What a rejection is about. Prints as `Service default/nginx 10.0.0.7` or `nginx.yaml document 2`.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 pub use self::daemon::{RunOptions, run};
 pub use self::dry_run::dry_run;
-use self::intent::Intent;
+use self::intent::{Intent, NotFollowed};
 use crate::actuator::Kernel;
 use crate::admin::Pulse;
 use crate::desired::Compiled;
@@ -74,7 +74,10 @@ struct Reconciler {
 
 impl Reconciler {
     /// Runs until the node has left in order, or a second signal says not to wait for that.
-    async fn run(mut self) {
+    ///
+    /// # Errors
+    /// It cannot follow its inputs any more. It leaves everything as it is: a restart goes on from there.
+    async fn run(mut self) -> Result<(), NotFollowed> {
         loop {
             let now = Instant::now();
             self.pulse.beat();
@@ -94,11 +97,11 @@ impl Reconciler {
             }
             self.rounds = 0;
             if readable && compiled.is_some_and(|compiled| plan::drained(&compiled.desired, &self.observed)) {
-                return;
+                return Ok(());
             }
             self.intent.save();
-            if self.sleep(plan.wake_at, now).await == Wake::Leave {
-                return;
+            if self.sleep(plan.wake_at, now).await? == Wake::Leave {
+                return Ok(());
             }
         }
     }
@@ -206,11 +209,11 @@ impl Reconciler {
         }
     }
 
-    async fn sleep(&mut self, wake_at: Option<Instant>, now: Instant) -> Wake {
+    async fn sleep(&mut self, wake_at: Option<Instant>, now: Instant) -> Result<Wake, NotFollowed> {
         let resync = now + RESYNC;
         let wake = wake_at.map_or(resync, |wake| wake.min(resync));
         tokio::select! {
-            () = self.intent.changed() => {}
+            changed = self.intent.changed() => changed?,
             () = self.kernel.changed() => {}
             Ok(()) = self.speaker_status.changed() => {}
             () = tokio::time::sleep_until(wake.into()) => {
@@ -219,13 +222,13 @@ impl Reconciler {
             name = self.signals.next() => {
                 if self.intent.is_draining() {
                     tracing::warn!(signal = name, "second signal: leaving at once, what is left stays");
-                    return Wake::Leave;
+                    return Ok(Wake::Leave);
                 }
                 tracing::info!(signal = name, "draining: withdraw, wait for the peers and the fabric, remove");
                 self.intent.drain(Instant::now());
             }
         }
-        Wake::Look
+        Ok(Wake::Look)
     }
 }
 

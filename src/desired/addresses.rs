@@ -14,7 +14,7 @@ use bgp::Prefix;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::endpoints::service_of;
-use super::{Rejection, RejectionReason, Subject};
+use super::{Rejection, RejectionReason};
 use crate::api::{Kind, ObjectRef, parse_address, quoted};
 use crate::config::{Config, Vips};
 use crate::source::Snapshot;
@@ -126,11 +126,10 @@ impl<'a> Reserved<'a> {
             for text in networks {
                 match prefix(text) {
                     Some(prefix) => self.pod_networks.push((prefix, name)),
-                    None => rejections.push(Rejection {
-                        subject: Subject::Object { object: name.clone(), vip: None },
-                        reason: RejectionReason::Invalid,
-                        message: format!("spec.podCIDRs: {} is no prefix; VIPs in it are not refused", quoted(text)),
-                    }),
+                    None => {
+                        let message = format!("spec.podCIDRs: {} is no prefix; VIPs in it are not refused", quoted(text));
+                        rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
+                    }
                 }
             }
         }

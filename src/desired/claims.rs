@@ -59,7 +59,7 @@ fn of_service<'a>(
 ) -> Option<Claimant<'a>> {
     let spec = service.spec.as_ref()?;
     let external_ips = spec.external_ips.as_ref().filter(|ips| !ips.is_empty())?;
-    let mut reject = |message| rejections.push(rejection(name, RejectionReason::Invalid, message));
+    let mut reject = |message| rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
     if is_external_name(spec) {
         reject(format!("spec.type: an ExternalName Service has no endpoints; {USE_SLICES}"));
         return None;
@@ -122,17 +122,13 @@ fn of_ingress<'a>(name: &'a ObjectRef, metadata: &'a ObjectMeta, spec: &IngressS
 fn check_service(snapshot: &Snapshot, name: &ObjectRef, field: &str, spec: &IngressSpec, rejections: &mut Vec<Rejection>) {
     let service = ObjectRef { kind: Kind::Service, namespace: name.namespace.clone(), name: spec.service.clone() };
     match snapshot.services.get(&service) {
-        None => rejections.push(rejection(name, RejectionReason::ServiceNotFound, format!("{field}: there is no {service}"))),
+        None => rejections.push(Rejection::object(name, RejectionReason::ServiceNotFound, format!("{field}: there is no {service}"))),
         Some(found) if found.spec.as_ref().is_some_and(is_external_name) => {
             let message = format!("{field}: {service} is an ExternalName Service, which has no endpoints; {USE_SLICES}");
-            rejections.push(rejection(name, RejectionReason::Invalid, message));
+            rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
         }
         Some(_) => {}
     }
-}
-
-fn rejection(object: &ObjectRef, reason: RejectionReason, message: String) -> Rejection {
-    Rejection { subject: Subject::Object { object: object.clone(), vip: None }, reason, message }
 }
 
 impl Claimant<'_> {

@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
 
 use super::addresses::unfit;
-use super::{Rejection, RejectionReason, Subject, WithholdReason};
+use super::{Rejection, RejectionReason, WithholdReason};
 use crate::api::{ObjectRef, Protocol, parse_address, quoted};
 use crate::source::Snapshot;
 
@@ -137,10 +137,10 @@ impl<'a> Slices<'a> {
         for (name, slice) in slices {
             match self.states(slice, vips) {
                 Ok((states, errors)) => {
-                    rejections.extend(errors.into_iter().map(|message| reject(name, message)));
+                    rejections.extend(errors.into_iter().map(|message| Rejection::object(name, RejectionReason::Invalid, message)));
                     usable.push((*slice, states));
                 }
-                Err(message) => rejections.push(reject(name, message)),
+                Err(message) => rejections.push(Rejection::object(name, RejectionReason::Invalid, message)),
             }
         }
         let family = |address_type| {
@@ -190,10 +190,6 @@ fn check(endpoint: &Endpoint, family: fn(&IpAddr) -> bool, vips: &BTreeSet<IpAdd
         return Err(format!("{address} is a VIP, so that traffic would come back to the router"));
     }
     Ok(())
-}
-
-fn reject(slice: &ObjectRef, message: String) -> Rejection {
-    Rejection { subject: Subject::Object { object: slice.clone(), vip: None }, reason: RejectionReason::Invalid, message }
 }
 
 /// The Service that a slice belongs to, of its own namespace.

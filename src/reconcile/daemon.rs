@@ -40,7 +40,7 @@ pub struct RunOptions {
 /// Runs until the drain after SIGTERM is over.
 ///
 /// # Errors
-/// What keeps the daemon from starting.
+/// What keeps the daemon from starting, or from going on.
 pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>> {
     let RunOptions { config_file, config, environment, manifests, logging } = options;
     tracing::info!(instance = config.instance, node = config.node_name, version = env!("CARGO_PKG_VERSION"), "starting");
@@ -77,7 +77,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         audit: false,
         rounds: 0,
     };
-    reconciler.run().await;
+    reconciler.run().await?;
     tracing::info!(after = %humantime::format_duration(Duration::from_secs(started.elapsed().as_secs())), "stopped");
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::actuator::Kernel;
 use crate::config::Config;
-use crate::desired::{self, Compiled, Rejection, Subject};
+use crate::desired::{self, Compiled, Rejection};
 use crate::observed::{self, Observed, ObservedSpeaker};
 use crate::plan::{plan, predict};
 use crate::source::dir;
@@ -31,8 +31,8 @@ pub async fn dry_run(config: Config, manifests: PathBuf) -> Result<String, Box<d
     let state = kernel.observe().await?;
     let mut observed = observed::stamp(&Observed::default(), state, ObservedSpeaker::default(), now);
     let mut text = String::new();
-    for rejection in &rejections {
-        writeln!(text, "rejected: {}", describe(rejection))?;
+    for Rejection { subject, reason, message } in &rejections {
+        writeln!(text, "rejected: {subject}: {reason:?}: {message}")?;
     }
     for round in 1..=MOST_ROUNDS {
         let next = plan(&desired, &observed, now);
@@ -51,14 +51,4 @@ pub async fn dry_run(config: Config, manifests: PathBuf) -> Result<String, Box<d
         observed = predict(&observed, &next.steps, now);
     }
     Ok(text)
-}
-
-fn describe(Rejection { subject, reason, message }: &Rejection) -> String {
-    let subject = match subject {
-        Subject::Object { object, vip: None } => object.to_string(),
-        Subject::Object { object, vip: Some(vip) } => format!("{object}, {vip}"),
-        Subject::File { file, document: None } => file.clone(),
-        Subject::File { file, document: Some(document) } => format!("{file}, document {document}"),
-    };
-    format!("{subject}: {reason:?}: {message}")
 }

@@ -16,6 +16,11 @@ use crate::config::{Config, InForce};
 use crate::desired::{self, Compiled, Desired, Lifecycle, cache};
 use crate::source::{Snapshot, Snapshots};
 
+/// What was followed is not any more; its log lines say why.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is no longer followed")]
+pub(super) struct NotFollowed(&'static str);
+
 /// See the module.
 pub(super) struct Intent {
     config: watch::Receiver<Arc<InForce>>,
@@ -70,7 +75,10 @@ impl Intent {
     }
 
     /// Resolves when [`Self::current`] may have something new. Cancel safe.
-    pub(super) async fn changed(&mut self) {
+    ///
+    /// # Errors
+    /// Source or configuration are no longer followed: a task of theirs panicked.
+    pub(super) async fn changed(&mut self) -> Result<(), NotFollowed> {
         let patience = self.in_force.is_none().then_some(self.patience_ends);
         let impatient = async move {
             match patience {
@@ -79,10 +87,17 @@ impl Intent {
             }
         };
         tokio::select! {
-            Ok(()) = self.config.changed() => self.config.mark_changed(),
-            Ok(()) = self.snapshots.changed() => self.snapshots.mark_changed(),
+            changed = self.config.changed() => {
+                changed.map_err(|_closed| NotFollowed("the configuration file"))?;
+                self.config.mark_changed();
+            }
+            changed = self.snapshots.changed() => {
+                changed.map_err(|_closed| NotFollowed("the source"))?;
+                self.snapshots.mark_changed();
+            }
             () = impatient => {}
         }
+        Ok(())
     }
 
     /// Keeps the last good intent for a start without a source. Called when there is nothing more urgent to do.

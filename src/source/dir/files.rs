@@ -312,7 +312,7 @@ impl Files {
                     Entry::Occupied(_) if self.gone.contains_key(name) => {}
                     Entry::Occupied(first) => {
                         let message = format!("is in {} and in {}; the first one is in force", first.get().display(), name.display());
-                        snapshot.rejections.push(rejection(reference, RejectionReason::Duplicate, message));
+                        snapshot.rejections.push(Rejection::object(reference, RejectionReason::Duplicate, message));
                     }
                 }
             }
@@ -345,7 +345,7 @@ impl File {
                 Entry::Vacant(entry) => drop(entry.insert(found.object)),
                 Entry::Occupied(entry) => {
                     let message = format!("{}: stands there already; the first one is in force", place(name, Some(found.place)));
-                    rejections.push(rejection(entry.key(), RejectionReason::Duplicate, message));
+                    rejections.push(Rejection::object(entry.key(), RejectionReason::Duplicate, message));
                 }
             }
         }
@@ -392,14 +392,10 @@ impl File {
     }
 }
 
-fn rejection(object: &ObjectRef, reason: RejectionReason, message: String) -> Rejection {
-    Rejection { subject: Subject::Object { object: object.clone(), vip: None }, reason, message }
-}
-
 fn fault_rejection(name: &OsStr, fault: Fault, in_force: &str) -> Rejection {
     let message = format!("{}: {}{in_force}", place(name, fault.place), fault.message);
     if let Scope::Object(object) = &fault.scope {
-        return rejection(object, fault.reason, message);
+        return Rejection::object(object, fault.reason, message);
     }
     let subject = Subject::File { file: name.display().to_string(), document: fault.place.map(|place| place.document) };
     Rejection { subject, reason: fault.reason, message }

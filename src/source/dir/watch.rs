@@ -183,3 +183,74 @@ impl Watch {
 fn identity(dir: &Path) -> io::Result<Identity> {
     dir.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn watched() -> (TempDir, Watch) {
+        let dir = TempDir::new().unwrap();
+        let mut watch = Watch::default();
+        watch.attach(dir.path()).unwrap();
+        (dir, watch)
+    }
+
+    #[test]
+    fn the_last_event_of_a_name_counts() {
+        let (dir, watch) = watched();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("whole.yaml"), "a").unwrap();
+        let mut open = fs::File::create(path("writing.yaml")).unwrap();
+        io::Write::write_all(&mut open, b"a").unwrap();
+        fs::write(path("gone.yaml"), "a").unwrap();
+        fs::remove_file(path("gone.yaml")).unwrap();
+        fs::write(path("moved.tmp"), "a").unwrap();
+        fs::rename(path("moved.tmp"), path("moved.yaml")).unwrap();
+        std::os::unix::fs::symlink("x", path("link.yaml")).unwrap();
+        for ignored in ["text.txt", ".hidden.yaml"] {
+            fs::write(path(ignored), "a").unwrap();
+        }
+        fs::create_dir(path("directory.yaml")).unwrap();
+        fs::read(path("whole.yaml")).unwrap();
+        let expected = [
+            ("gone.yaml", Event::Gone),
+            ("link.yaml", Event::Created),
+            ("moved.yaml", Event::Whole),
+            ("whole.yaml", Event::Whole),
+            ("writing.yaml", Event::Writing),
+        ];
+        let names = expected.into_iter().map(|(name, event)| (name.into(), event)).collect();
+        assert_eq!(watch.drain(), Batch { names, ..Batch::default() });
+        assert!(watch.drain().is_empty());
+    }
+
+    #[test]
+    fn a_switch_and_a_loss_are_told() {
+        let (dir, mut watch) = watched();
+        std::os::unix::fs::symlink("x", dir.path().join("..data_tmp")).unwrap();
+        assert!(watch.drain().is_empty());
+        fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).unwrap();
+        assert!(watch.drain().switched);
+        let away = dir.path().with_extension("away");
+        fs::rename(dir.path(), &away).unwrap();
+        assert_eq!(watch.drain().lost, Some("the directory was moved away"));
+        assert!(!watch.is_at(dir.path()));
+        watch.attach(&away).unwrap();
+        fs::remove_dir_all(&away).unwrap();
+        assert_eq!(watch.drain().lost, Some("the directory was deleted"));
+        assert!(watch.attach(dir.path()).is_err());
+    }
+
+    #[test]
+    fn a_queue_that_was_full_is_told() {
+        let (_dir, watch) = watched();
+        let (descriptor, _) = watch.watched.unwrap();
+        let mut batch = Batch::default();
+        batch.add(InotifyEvent { wd: descriptor, mask: AddWatchFlags::IN_Q_OVERFLOW, cookie: 0, name: None }, None);
+        assert_eq!(batch, Batch { overflowed: true, ..Batch::default() });
+    }
+}

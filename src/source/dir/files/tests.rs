@@ -144,6 +144,24 @@ fn a_file_that_is_bad_when_it_first_appears_leaves_the_snapshot_complete() {
 }
 
 #[test]
+fn a_file_that_is_being_written_at_the_start_is_what_was_kept_of_it() {
+    let mut place = Place::new();
+    place.write("f.yaml", node("a", 1));
+    place.scan(Unannounced::Read);
+    for (state, in_force) in [(Some(place.state.path().to_owned()), "a1"), (None, "!")] {
+        let mut files = Files::new(place.dir.path().into(), state.as_deref());
+        let names = files.scan(Unannounced::Read, place.now).unwrap();
+        names.iter().for_each(|name| files.expect(name));
+        files.finish_scan();
+        place.files = files;
+        assert_eq!(place.names(), in_force);
+        // Read in full at last.
+        place.scan(Unannounced::Read);
+        assert_eq!(place.names(), "a1");
+    }
+}
+
+#[test]
 fn what_was_kept_of_a_file_that_is_gone_is_forgotten() {
     let mut place = Place::new();
     place.write("f.yaml", node("a", 1));
