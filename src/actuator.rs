@@ -7,8 +7,10 @@
 mod address;
 mod hint;
 mod nft;
+mod others;
 mod record;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,9 +22,10 @@ use rtnetlink::Handle;
 use self::address::Interface;
 use self::hint::{Hints, Told};
 pub use self::nft::NftError;
+use self::others::Others;
 pub use self::record::RecordError;
 use self::record::{Change, Table};
-use crate::observed::{InterfaceState, KernelState};
+use crate::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, ObservedAddress};
 use crate::plan::Step;
 
 /// Requests under way at a time; the kernel is the bottleneck, not the number.
@@ -36,6 +39,7 @@ pub struct Kernel {
     handle: Handle,
     hints: Hints,
     table: Table,
+    others: Others,
 }
 
 /// Why the kernel could not be read or changed.
@@ -109,7 +113,7 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        Ok(Self { interface: interface.to_owned(), handle, hints, table })
+        Ok(Self { interface: interface.to_owned(), handle, hints, table, others: Others::default() })
     }
 
     /// Reads addresses and record. A record that cannot be read again stands as it was last known, with a warning in the log.
@@ -129,12 +133,14 @@ impl Kernel {
         if let Err(error) = self.table.refresh().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the ownership record; what was last known of it stands");
         }
+        let claimed_by_others = self.claimed_by_others(&addresses.here).await?;
         Ok(KernelState {
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
             addresses: addresses.here,
             elsewhere: addresses.elsewhere,
             address_protocols: addresses.protocols,
+            claimed_by_others,
             record: self.table.known().clone(),
         })
     }
@@ -145,7 +151,18 @@ impl Kernel {
     /// As of [`Kernel::observe`].
     pub async fn observe_fresh(&mut self) -> Result<KernelState, KernelError> {
         self.table.suspect();
+        self.others.forget();
         self.observe().await
+    }
+
+    /// Which of the addresses that look like ours, and that we have not recorded, another instance has.
+    async fn claimed_by_others(&mut self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> Result<BTreeSet<IpAddr>, KernelError> {
+        let record = self.table.known();
+        let alike = addresses.iter().filter(|(address, seen)| {
+            seen.protocol == Some(ADDRESS_PROTOCOL) && !record.confirmed.contains(address) && !record.pending.contains(address)
+        });
+        let alike = alike.map(|(address, _)| *address).collect();
+        Ok(self.others.claimed(alike, self.table.name()).await?)
     }
 
     /// Carries out one step.

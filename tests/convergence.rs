@@ -417,6 +417,7 @@ impl World {
             interface: self.interface,
             addresses: self.kernel.iter().map(|(address, placed)| (*address, placed.attributes)).collect(),
             address_protocols: self.protocols,
+            claimed_by_others: BTreeSet::new(),
             elsewhere: self.elsewhere.clone(),
             record: self.record.clone(),
         };

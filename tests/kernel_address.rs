@@ -570,6 +570,21 @@ fn two_instances_leave_each_other_alone() {
 }
 
 #[test]
+fn an_address_that_another_instance_recorded_is_reported_as_claimed() {
+    let namespace = Namespace::new("claimed");
+    namespace.enter(async || {
+        let vips = set(&["10.0.0.7", "2001:db8::7"]);
+        let mut first = Kernel::new("lo", "vipherald").await.unwrap();
+        let mut second = Kernel::new("lo", "vipherald-2").await.unwrap();
+        place(&mut first, &vips).await;
+        assert_eq!(second.observe().await.unwrap().claimed_by_others, vips);
+        assert_eq!(first.observe().await.unwrap().claimed_by_others, BTreeSet::new());
+        all_ok(&mut first, &[Step::RecordRemoved(vips)]).await;
+        assert_eq!(second.observe_fresh().await.unwrap().claimed_by_others, BTreeSet::new(), "the record of the first is lost");
+    });
+}
+
+#[test]
 fn five_thousand_addresses_are_quick() {
     const COUNT: u32 = 5000;
     /// What is expected of an idle machine, and how much longer a busy one may take.

@@ -17,10 +17,14 @@ use super::{Intent, Reconciler, Signals, View};
 use crate::actuator::Kernel;
 use crate::admin::{AdminSocket, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce};
-use crate::driver::bgp::Speaker;
+use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{KernelState, Observed};
 use crate::source::dir;
+use crate::status::StatusReader;
 use crate::telemetry::{Logging, Metrics};
+
+/// Between two statuses that nobody asked for: how exact their times are.
+const NOTE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What `vipherald run` needs.
 #[derive(Debug)]
@@ -53,12 +57,14 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let in_force = config::follow(&config_file, environment, config.clone())?;
     let speaker = Speaker::spawn(RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
+    let changes = view.clone();
     let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe());
     let status = explainer.reader();
     let metrics = Metrics::new(status.clone())?;
     let pulse = Pulse::new(speaker.liveness());
     let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
     let _tasks = [
+        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status.clone()))),
         Task(tokio::spawn(async move { complain("admin socket", admin.serve(status).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
@@ -88,6 +94,19 @@ struct Task(tokio::task::JoinHandle<()>);
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Makes a status soon after each change, so that its times are those of the changes and not of the questions.
+async fn note_changes(mut views: watch::Receiver<View>, mut speaker: watch::Receiver<Arc<SpeakerStatus>>, status: StatusReader) {
+    loop {
+        tokio::select! {
+            Ok(()) = views.changed() => {}
+            Ok(()) = speaker.changed() => {}
+            else => return,
+        }
+        drop(status.read());
+        tokio::time::sleep(NOTE_INTERVAL).await;
     }
 }
 
