@@ -5,6 +5,7 @@
 //! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again.
 
 mod address;
+mod gateways;
 mod hint;
 mod nft;
 mod others;
@@ -40,6 +41,8 @@ pub struct Kernel {
     hints: Hints,
     table: Table,
     others: Others,
+    /// As last read; they change rarely, and reading them takes long where there are many routes.
+    gateways: Option<BTreeSet<IpAddr>>,
 }
 
 /// Why the kernel could not be read or changed.
@@ -66,6 +69,9 @@ pub enum KernelError {
     /// The addresses could not be read as a whole.
     #[error("cannot read the node's addresses")]
     Dump(#[source] io::Error),
+    /// The routes could not be read.
+    #[error("cannot read the node's routes")]
+    Routes(#[source] io::Error),
     /// An IPv6 address where IPv6 is off.
     #[error("cannot add {address}: IPv6 is disabled on {interface} (sysctl net.ipv6.conf.{interface}.disable_ipv6)")]
     Ipv6Disabled {
@@ -113,7 +119,7 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        Ok(Self { interface: interface.to_owned(), handle, hints, table, others: Others::default() })
+        Ok(Self { interface: interface.to_owned(), handle, hints, table, others: Others::default(), gateways: None })
     }
 
     /// Reads addresses and record. A record that cannot be read again stands as it was last known, with a warning in the log.
@@ -134,6 +140,9 @@ impl Kernel {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the ownership record; what was last known of it stands");
         }
         let claimed_by_others = self.claimed_by_others(&addresses.here).await?;
+        if self.gateways.is_none() {
+            self.gateways = Some(gateways::gateways(&self.handle).await.map_err(KernelError::Routes)?);
+        }
         Ok(KernelState {
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
@@ -141,17 +150,19 @@ impl Kernel {
             elsewhere: addresses.elsewhere,
             address_protocols: addresses.protocols,
             claimed_by_others,
+            gateways: self.gateways.clone().unwrap_or_default(),
             record: self.table.known().clone(),
         })
     }
 
-    /// Like [`Kernel::observe`], and reads the record even where nothing hints at a change of it.
+    /// Like [`Kernel::observe`], and reads even what nothing hints at a change of: the record, those of other instances, and the routes.
     ///
     /// # Errors
     /// As of [`Kernel::observe`].
     pub async fn observe_fresh(&mut self) -> Result<KernelState, KernelError> {
         self.table.suspect();
         self.others.forget();
+        self.gateways = None;
         self.observe().await
     }
 

@@ -34,6 +34,8 @@ pub struct Observed {
     pub address_protocols: bool,
     /// Addresses with our protocol that another instance on this node has in its record, and we have not.
     pub claimed_by_others: BTreeSet<IpAddr>,
+    /// The next hops of the node's routes.
+    pub gateways: BTreeSet<IpAddr>,
     /// The ownership record.
     pub record: Record,
     /// The speaker.
@@ -59,6 +61,8 @@ pub struct KernelState {
     pub address_protocols: bool,
     /// Addresses that another instance has.
     pub claimed_by_others: BTreeSet<IpAddr>,
+    /// The next hops of the node's routes.
+    pub gateways: BTreeSet<IpAddr>,
     /// The ownership record.
     pub record: Record,
 }
@@ -182,7 +186,7 @@ impl Observed {
 /// a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still count.
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
-    let KernelState { interface, addresses, elsewhere, address_protocols, claimed_by_others, record } = kernel;
+    let KernelState { interface, addresses, elsewhere, address_protocols, claimed_by_others, gateways, record } = kernel;
     let started = previous.started.unwrap_or(now);
     let mut observed = Observed {
         interface,
@@ -190,10 +194,12 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         elsewhere,
         address_protocols,
         claimed_by_others,
+        gateways,
         record,
         speaker,
+        announcements: BTreeMap::new(),
         started: Some(started),
-        ..Observed::default()
+        failures: BTreeMap::new(),
     };
     let since = |vip| announced_since(previous.announcements.get(&vip), observed.announcement(vip), started, now);
     let known: BTreeMap<_, _> = known_vips(&observed).map(|vip| (vip, since(vip))).collect();

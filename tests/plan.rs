@@ -183,6 +183,7 @@ impl ObservedInput {
             addresses: self.interface.iter().map(|text| address(text)).collect(),
             address_protocols: self.protocols,
             claimed_by_others: BTreeSet::new(),
+            gateways: BTreeSet::new(),
             elsewhere: self.elsewhere,
             announcements: advertised.chain(others).collect(),
             started: Some(started),

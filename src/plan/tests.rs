@@ -47,6 +47,7 @@ fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
         addresses: vips.iter().map(|vip| (*vip, ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) })).collect(),
         address_protocols: true,
         claimed_by_others: BTreeSet::new(),
+        gateways: BTreeSet::new(),
         elsewhere: BTreeSet::from([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]),
         record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect() },
         speaker,
