@@ -177,7 +177,7 @@ impl<'a> Planner<'a> {
         let block = blocked::reason(address, self.observed, self.own_ipv4);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
-        if wanted && ownership.is_some() {
+        if (wanted && ownership.is_some()) || found(address, self.desired, self.observed) {
             self.announced.insert(Prefix::host(address));
         }
         match ownership {
@@ -357,6 +357,15 @@ impl<'a> Planner<'a> {
         }
         at <= self.now
     }
+}
+
+/// Whether this address is announced as somebody else put it on the interface (speaker-only use).
+#[must_use]
+pub fn found(address: IpAddr, desired: &Desired, observed: &Observed) -> bool {
+    desired.lifecycle == Lifecycle::Run
+        && observed.interface == InterfaceState::Up
+        && desired.found.iter().any(|prefix| prefix.contains(address))
+        && ownership(address, desired, observed).is_some_and(|ownership| ownership != Ownership::Ours)
 }
 
 /// Whether the intent for this VIP is to serve it here.

@@ -244,6 +244,7 @@ impl World {
                 complete: true,
                 lifecycle: Lifecycle::Run,
                 vips: BTreeMap::new(),
+                found: Vec::new(),
                 bgp: neighbours(PEERS.len()),
                 drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
             },

@@ -3,7 +3,7 @@
 //!
 //! Inputs: watch channels of all three. Output: a [`StatusReader`]. It never waits for the loop and the loop never for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::config::{Config, InForce};
 use crate::desired::Desired;
 use crate::driver::bgp as driver;
 use crate::observed::Observed;
-use crate::plan::{BlockReason, Ownership, blocked, ownership};
+use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
 use crate::status::{
     ConfigStatus, Identity, Inputs, LastError, MessageCounts, NodeStatus, Obstacle, PeerView, SourceState, SourceStatus, SpeakerView,
     StatusReader, node_status,
@@ -70,6 +70,7 @@ impl Explainer {
             rejections,
             placements: &desired.map(|desired| placements(desired, &observed)).unwrap_or_default(),
             obstacles: &desired.map(|desired| obstacles(desired, &observed)).unwrap_or_default(),
+            found: &desired.map(|desired| found_addresses(desired, &observed)).unwrap_or_default(),
             speaker: &speaker,
             identity: &self.identity,
             source: &source_status(desired, cached),
@@ -95,6 +96,10 @@ impl Explainer {
 fn placements(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Ownership> {
     let whose = |address: &IpAddr| Some((*address, ownership(*address, desired, observed)?));
     observed.addresses.keys().filter_map(whose).collect()
+}
+
+fn found_addresses(desired: &Desired, observed: &Observed) -> BTreeSet<IpAddr> {
+    observed.addresses.keys().filter(|address| found(**address, desired, observed)).copied().collect()
 }
 
 fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {
