@@ -7,6 +7,7 @@
 mod address;
 mod gateways;
 mod hint;
+mod keeper;
 mod nft;
 mod others;
 mod record;
@@ -21,11 +22,12 @@ use nix::errno::Errno;
 use rtnetlink::Handle;
 
 use self::address::Interface;
-use self::hint::{Hints, Told};
+use self::hint::Hints;
+use self::keeper::Keeper;
+pub use self::keeper::Outcome;
 pub use self::nft::NftError;
-use self::others::Others;
 pub use self::record::RecordError;
-use self::record::{Change, Table};
+use self::record::Table;
 use crate::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, ObservedAddress};
 use crate::plan::Step;
 
@@ -39,8 +41,7 @@ pub struct Kernel {
     interface: String,
     handle: Handle,
     hints: Hints,
-    table: Table,
-    others: Others,
+    keeper: Keeper,
     /// As last read; they change rarely, and reading them takes long where there are many routes.
     gateways: Option<BTreeSet<IpAddr>>,
 }
@@ -119,27 +120,26 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        Ok(Self { interface: interface.to_owned(), handle, hints, table, others: Others::default(), gateways: None })
+        Ok(Self { interface: interface.to_owned(), handle, hints, keeper: Keeper::new(table), gateways: None })
     }
 
-    /// Reads addresses and record. A record that cannot be read again stands as it was last known, with a warning in the log.
+    /// Reads the addresses, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
+    /// [`Self::changed`] tells of it: a hanging `nft` holds up nothing else.
     ///
     /// # Errors
     /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
     pub async fn observe(&mut self) -> Result<KernelState, KernelError> {
-        let Told { record, .. } = self.hints.drain(self.table.processes());
-        self.table.forget_processes();
-        if record {
-            self.table.suspect();
+        self.keeper.look().await;
+        if self.hints.drain(self.keeper.own_ports()).record {
+            self.keeper.suspect();
         }
+        self.keeper.forget_ports();
         let found = self.find_interface().await;
         let interface = found.map_err(|source| KernelError::Lookup { interface: self.interface.clone(), source })?;
         self.hints.index = interface.map(|interface| interface.index);
         let addresses = address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?;
-        if let Err(error) = self.table.refresh().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the ownership record; what was last known of it stands");
-        }
-        let claimed_by_others = self.claimed_by_others(&addresses.here).await?;
+        let alike = self.unrecorded(&addresses.here);
+        self.keeper.catch_up(&alike);
         if self.gateways.is_none() {
             self.gateways = Some(gateways::gateways(&self.handle).await.map_err(KernelError::Routes)?);
         }
@@ -149,31 +149,55 @@ impl Kernel {
             addresses: addresses.here,
             elsewhere: addresses.elsewhere,
             address_protocols: addresses.protocols,
-            claimed_by_others,
+            claimed_by_others: self.keeper.claimed(&alike),
             gateways: self.gateways.clone().unwrap_or_default(),
-            record: self.table.known().clone(),
+            record: self.keeper.known().clone(),
         })
     }
 
-    /// Like [`Kernel::observe`], and reads even what nothing hints at a change of: the record, those of other instances, and the routes.
+    /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the record, those of other instances, and the routes.
+    pub fn distrust(&mut self) {
+        self.keeper.suspect();
+        self.keeper.forget_claims();
+        self.gateways = None;
+    }
+
+    /// Reads everything, and waits for it.
     ///
     /// # Errors
     /// As of [`Kernel::observe`].
     pub async fn observe_fresh(&mut self) -> Result<KernelState, KernelError> {
-        self.table.suspect();
-        self.others.forget();
-        self.gateways = None;
+        self.keeper.finished().await;
+        self.distrust();
+        self.observe().await?;
+        self.keeper.finished().await;
         self.observe().await
     }
 
-    /// Which of the addresses that look like ours, and that we have not recorded, another instance has.
-    async fn claimed_by_others(&mut self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> Result<BTreeSet<IpAddr>, KernelError> {
-        let record = self.table.known();
+    /// The addresses that look like ours, and that we have not recorded.
+    fn unrecorded(&self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> BTreeSet<IpAddr> {
+        let record = self.keeper.known();
         let alike = addresses.iter().filter(|(address, seen)| {
             seen.protocol == Some(ADDRESS_PROTOCOL) && !record.confirmed.contains(address) && !record.pending.contains(address)
         });
-        let alike = alike.map(|(address, _)| *address).collect();
-        Ok(self.others.claimed(alike, self.table.name()).await?)
+        alike.map(|(address, _)| *address).collect()
+    }
+
+    /// Begins steps about the record, of one plan. False, with nothing begun, while such steps or a reading are under way. [`Self::changed`]
+    /// resolves when they are done, and [`Self::outcomes`] tells what became of them.
+    pub fn begin(&mut self, steps: Vec<Step>) -> bool {
+        self.keeper.change(steps)
+    }
+
+    /// Whether the record is being changed or read.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.keeper.is_busy()
+    }
+
+    /// What became of steps that were begun, since the last call.
+    pub fn outcomes(&mut self) -> Vec<Outcome> {
+        self.keeper.outcomes()
     }
 
     /// Carries out one step.
@@ -200,20 +224,23 @@ impl Kernel {
     /// Resolves when the kernel hints that something changed since the last [`Kernel::observe`], once for a burst. Changes of the record by this
     /// instance are no news. Cancel safe.
     pub async fn changed(&mut self) {
-        self.hints.told(self.table.processes()).await;
+        if self.keeper.is_busy() {
+            tokio::select! {
+                () = self.keeper.finished() => return,
+                () = self.hints.told(None) => {}
+            }
+        } else {
+            self.hints.told(self.keeper.own_ports()).await;
+        }
         tokio::time::sleep(SETTLE).await;
-        self.hints.collect(self.table.processes());
+        self.hints.collect();
     }
 
     async fn execute_on_record(&mut self, step: &Step) -> Result<(), KernelError> {
-        match step {
-            Step::RecordPending(addresses) => self.table.change(Change::Pending(addresses)).await?,
-            Step::RecordConfirmed(addresses) => self.table.change(Change::Confirmed(addresses)).await?,
-            Step::RecordRemoved(addresses) => self.table.change(Change::Removed(addresses)).await?,
-            Step::DropRecord => self.table.remove().await?,
-            _ => return Err(KernelError::NotForKernel),
-        }
-        Ok(())
+        self.keeper.finished().await;
+        self.begin(vec![step.clone()]);
+        self.keeper.finished().await;
+        self.outcomes().pop().map_or(Ok(()), |(_, outcome)| outcome)
     }
 
     async fn execute_on_addresses(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {

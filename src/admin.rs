@@ -6,12 +6,15 @@
 //! Invariant: one process for each state directory. The directory is locked as long as the socket is served, and the lock ends with the process.
 
 mod client;
+mod crowd;
 mod pulse;
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::{SocketAddr as UnixSocketAddr, UnixListener as StdUnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -60,6 +63,12 @@ pub enum AdminError {
         /// The directory.
         path: PathBuf,
     },
+    /// A process of the same instance, with another state directory, runs in this network namespace.
+    #[error("another vipherald of instance {instance} runs on this node, with another state directory")]
+    InstanceRunning {
+        /// Ours, and its.
+        instance: String,
+    },
     /// The socket cannot be bound.
     #[error("cannot listen on {}", path.display())]
     Socket {
@@ -86,6 +95,7 @@ pub struct AdminSocket {
     listener: UnixListener,
     path: SocketPath,
     _lock: Flock<File>,
+    _instance_lock: StdUnixListener,
 }
 
 /// Unlinks the socket at its end.
@@ -112,9 +122,10 @@ impl AdminSocket {
             Errno::EWOULDBLOCK => AdminError::Running { instance: instance.to_owned(), path: state_dir.to_owned() },
             errno => unusable(errno.into()),
         })?;
+        let instance_lock = lock_instance(instance)?;
         let path = state_dir.join(SOCKET);
         let listener = bind_private(&path).map_err(|source| AdminError::Socket { path: path.clone(), source })?;
-        Ok(Self { listener, path: SocketPath(path), _lock: lock })
+        Ok(Self { listener, path: SocketPath(path), _lock: lock, _instance_lock: instance_lock })
     }
 
     /// Where it is.
@@ -130,6 +141,21 @@ impl AdminSocket {
     pub async fn serve(self, status: StatusReader) -> io::Result<()> {
         let router = Router::new().route("/state", get(async |State(status): State<StatusReader>| Json(NodeStatus::clone(&status.read()))));
         axum::serve(self.listener, router.with_state(status)).await
+    }
+}
+
+/// Takes the instance's name in this network namespace, where its kernel objects are: a name without a file, which goes with the process and which
+/// nobody can delete.
+fn lock_instance(instance: &str) -> Result<StdUnixListener, AdminError> {
+    let running = || AdminError::InstanceRunning { instance: instance.to_owned() };
+    let name = UnixSocketAddr::from_abstract_name(format!("vipherald/{instance}")).map_err(|_too_long| running())?;
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match StdUnixListener::bind_addr(&name) {
+            Ok(lock) => return Ok(lock),
+            Err(_) if Instant::now() < deadline => std::thread::sleep(LOCK_POLL),
+            Err(_in_use) => return Err(running()),
+        }
     }
 }
 
@@ -186,7 +212,7 @@ impl Http {
     /// The listener fails.
     pub async fn serve(self, listener: TcpListener) -> io::Result<()> {
         let router = Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz)).route("/readyz", get(readyz));
-        axum::serve(listener, router.with_state(self)).await
+        crowd::serve(listener, router.with_state(self)).await
     }
 }
 

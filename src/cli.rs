@@ -182,7 +182,11 @@ fn load(file: &std::path::Path) -> Result<Config, Failure> {
 
 fn block_on<F: Future>(verb: &'static str, future: F) -> Result<F::Output, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    Ok(runtime.map_err(|error| Failure::verb(verb, error))?.block_on(future))
+    let runtime = runtime.map_err(|error| Failure::verb(verb, error))?;
+    let output = runtime.block_on(future);
+    // A thread that a file system keeps waiting must not keep the process.
+    runtime.shutdown_background();
+    Ok(output)
 }
 
 fn print(text: &str) -> Result<(), Failure> {

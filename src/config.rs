@@ -15,13 +15,15 @@ mod tree;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bgp::Prefix;
+use nix::fcntl::OFlag;
 
 use crate::desired::{DesiredBgp, DrainTimes};
 
@@ -42,8 +44,13 @@ pub fn load(path: &Path, environment: &Environment) -> Result<Config, ConfigErro
 }
 
 fn read_file(path: &Path) -> io::Result<String> {
+    // A pipe must not make us wait for its writer.
+    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
     let mut text = String::new();
-    File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    file.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LARGEST_FILE {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {LARGEST_FILE} octets")));
     }

@@ -10,7 +10,9 @@ mod dry_run;
 mod intent;
 mod view;
 
+use std::collections::BTreeSet;
 use std::error::Error;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +27,7 @@ use crate::admin::Pulse;
 use crate::desired::Compiled;
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{self, KernelState, Observed, ObservedSpeaker};
-use crate::plan::{self, Plan, Step, StepKey};
+use crate::plan::{self, Step, StepKey};
 use crate::telemetry::{Metrics, chain};
 
 /// The kernel is read again at least this often, though nothing hints at a change: notifications are hints, a resync is the truth.
@@ -35,8 +37,20 @@ const RESYNC: Duration = Duration::from_secs(10);
 const BUSY_ROUNDS: u32 = 64;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
+/// What a drain may take beyond the times of `drain:`, for the kernel and the last messages to the peers.
+const DRAIN_SLACK: Duration = Duration::from_secs(5);
+
 /// How long the speaker may take to take a whole set; it does so in microseconds unless it cannot.
 const SPEAKER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What ends the loop before the node has left in order.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    NotFollowed(#[from] NotFollowed),
+    #[error("the drain is given up after {}; what is left stays, and the next start goes on from there: {failing}", humantime::format_duration(*bound))]
+    DrainOverdue { bound: Duration, failing: String },
+}
 
 /// A whole set that the speaker cannot take yet.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +80,7 @@ struct Reconciler {
     signals: Signals,
     metrics: Metrics,
     pulse: Pulse,
+    draining_since: Option<Instant>,
     /// The next reading trusts nothing that was read before.
     audit: bool,
     /// Plans in a row that changed something.
@@ -76,8 +91,8 @@ impl Reconciler {
     /// Runs until the node has left in order, or a second signal says not to wait for that.
     ///
     /// # Errors
-    /// It cannot follow its inputs any more. It leaves everything as it is: a restart goes on from there.
-    async fn run(mut self) -> Result<(), NotFollowed> {
+    /// It cannot follow its inputs any more, or not end a drain. It leaves everything as it is: a restart goes on from there.
+    async fn run(mut self) -> Result<(), RunError> {
         loop {
             let now = Instant::now();
             self.pulse.beat();
@@ -89,8 +104,9 @@ impl Reconciler {
                 cached: self.intent.is_cached(),
                 observed: Arc::clone(&self.observed),
             });
-            if readable && !plan.steps.is_empty() {
-                self.execute(&plan).await;
+            let steps: Vec<&Step> = plan.steps.iter().filter(|step| !(self.kernel.is_busy() && is_of_record(step))).collect();
+            if readable && !steps.is_empty() {
+                self.execute(&steps, &plan.forced).await;
                 self.metrics.count_pass(now.elapsed());
                 self.rest_when_busy().await;
                 continue;
@@ -98,6 +114,9 @@ impl Reconciler {
             self.rounds = 0;
             if readable && compiled.is_some_and(|compiled| plan::drained(&compiled.desired, &self.observed)) {
                 return Ok(());
+            }
+            if let Some(late) = self.overdue(now) {
+                return Err(late);
             }
             self.intent.save();
             if self.sleep(plan.wake_at, now).await? == Wake::Leave {
@@ -108,8 +127,13 @@ impl Reconciler {
 
     /// Reads kernel and speaker. False where the kernel could not be read: then nothing may be concluded from it.
     async fn observe(&mut self, now: Instant) -> bool {
-        let audit = std::mem::take(&mut self.audit);
-        let read = if audit { self.kernel.observe_fresh().await } else { self.kernel.observe().await };
+        if std::mem::take(&mut self.audit) {
+            self.kernel.distrust();
+        }
+        let read = self.kernel.observe().await;
+        for (step, outcome) in self.kernel.outcomes() {
+            self.account(&step, outcome.as_ref().err().map(|error| error as &dyn Error));
+        }
         let readable = read.is_ok();
         match read {
             Ok(state) => self.kernel_state = state,
@@ -127,17 +151,28 @@ impl Reconciler {
     }
 
     /// Carries out a plan. Its steps do not depend on one another, so each runs, whatever becomes of the others.
-    async fn execute(&mut self, plan: &Plan) {
-        for address in &plan.forced {
+    async fn execute(&mut self, steps: &[&Step], forced: &BTreeSet<IpAddr>) {
+        for address in forced {
             tracing::warn!(%address, "a peer has not acknowledged the withdrawal in time; the address is removed all the same");
         }
-        let (of_kernel, of_speaker): (Vec<Step>, Vec<Step>) = plan.steps.iter().cloned().partition(is_of_kernel);
-        let withdraws_first = plan.steps.first().is_some_and(|step| matches!(step, Step::Advertise(_)));
+        let withdraws_first = steps.first().is_some_and(|step| matches!(step, Step::Advertise(_)));
+        let (mut of_record, mut of_addresses, mut of_speaker) = (Vec::new(), Vec::new(), Vec::new());
+        for step in steps {
+            let list = match step.key() {
+                StepKey::Record => &mut of_record,
+                StepKey::Address(_) => &mut of_addresses,
+                StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
+            };
+            list.push((*step).clone());
+        }
         if withdraws_first {
             self.execute_on_speaker(&of_speaker).await;
         }
-        let results = self.kernel.execute_all(&of_kernel).await;
-        for (step, result) in of_kernel.iter().zip(results) {
+        if !of_record.is_empty() {
+            self.kernel.begin(of_record);
+        }
+        let results = self.kernel.execute_all(&of_addresses).await;
+        for (step, result) in of_addresses.iter().zip(results) {
             self.account(step, result.as_ref().err().map(|error| error as &dyn Error));
         }
         if !withdraws_first {
@@ -209,7 +244,16 @@ impl Reconciler {
         }
     }
 
-    async fn sleep(&mut self, wake_at: Option<Instant>, now: Instant) -> Result<Wake, NotFollowed> {
+    /// Why a drain that cannot end is given up: each wait in it is bounded, but what only others can mend may fail for ever.
+    fn overdue(&self, now: Instant) -> Option<RunError> {
+        let bound = self.intent.drain_times()?;
+        let bound = bound.timeout + bound.fabric_delay + DRAIN_SLACK;
+        let late = self.draining_since.is_some_and(|since| now.saturating_duration_since(since) > bound);
+        let failing = self.observed.failures.values().map(|failure| failure.error.clone()).collect::<Vec<_>>().join("; ");
+        late.then_some(RunError::DrainOverdue { bound, failing })
+    }
+
+    async fn sleep(&mut self, wake_at: Option<Instant>, now: Instant) -> Result<Wake, RunError> {
         let resync = now + RESYNC;
         let wake = wake_at.map_or(resync, |wake| wake.min(resync));
         tokio::select! {
@@ -225,6 +269,7 @@ impl Reconciler {
                     return Ok(Wake::Leave);
                 }
                 tracing::info!(signal = name, "draining: withdraw, wait for the peers and the fabric, remove");
+                self.draining_since = Some(Instant::now());
                 self.intent.drain(Instant::now());
             }
         }
@@ -238,11 +283,8 @@ enum Wake {
     Leave,
 }
 
-const fn is_of_kernel(step: &Step) -> bool {
-    match step.key() {
-        StepKey::Record | StepKey::Address(_) => true,
-        StepKey::Advertise | StepKey::Speaker => false,
-    }
+fn is_of_record(step: &Step) -> bool {
+    step.key() == StepKey::Record
 }
 
 /// The signals that ask the node to leave.

@@ -56,6 +56,17 @@ async fn place(kernel: &mut Kernel, vips: &BTreeSet<IpAddr>) {
     all_ok(kernel, &[Step::RecordConfirmed(vips.clone())]).await;
 }
 
+/// What is observed once nothing is being read any more.
+async fn settled(kernel: &mut Kernel) -> KernelState {
+    loop {
+        let state = kernel.observe().await.unwrap();
+        if !kernel.is_busy() {
+            return state;
+        }
+        kernel.changed().await;
+    }
+}
+
 /// Whether nothing is hinted at for a while.
 async fn is_quiet(kernel: &mut Kernel) -> bool {
     tokio::time::timeout(Duration::from_millis(100), kernel.changed()).await.is_err()
@@ -165,7 +176,7 @@ fn the_record_goes_through_its_phases() {
     let namespace = Namespace::new("phases");
     namespace.enter(async || {
         let mut kernel = kernel().await;
-        assert_eq!(kernel.observe().await.unwrap().record, Record::default());
+        assert_eq!(settled(&mut kernel).await.record, Record::default());
         assert_eq!(namespace.output(&["nft", "list", "tables"]), "", "nothing is made before it is needed");
         let both = set(&["10.0.0.7", "2001:db8:7::7"]);
         let one = set(&["10.0.0.7"]);
@@ -181,7 +192,7 @@ fn the_record_goes_through_its_phases() {
             let record = Record { exists: true, pending: pending.clone(), confirmed: confirmed.clone() };
             for _ in 0..2 {
                 kernel.execute(&step).await.unwrap();
-                assert_eq!(kernel.observe().await.unwrap().record, record, "known after {step:?}");
+                assert_eq!(settled(&mut kernel).await.record, record, "known after {step:?}");
                 assert_eq!(kernel.observe_fresh().await.unwrap().record, record, "read after {step:?}");
             }
         }
@@ -226,7 +237,7 @@ fn a_table_that_vanished_is_made_again() {
         namespace.nft("flush ruleset");
         // Not read again yet: the step is one of a plan made before.
         kernel.execute(&Step::RecordRemoved(set(&["10.0.0.7"]))).await.unwrap();
-        assert_eq!(kernel.observe().await.unwrap().record, Record { exists: true, ..Record::default() });
+        assert_eq!(settled(&mut kernel).await.record, Record { exists: true, ..Record::default() });
     });
 }
 
@@ -292,7 +303,7 @@ fn a_change_from_outside_is_noticed_at_once() {
             let begin = Instant::now();
             hinted(&mut kernel).await;
             delays.push(begin.elapsed());
-            assert_eq!(kernel.observe().await.unwrap().record, Record::default());
+            assert_eq!(settled(&mut kernel).await.record, Record::default());
         }
     });
     delays.sort();
@@ -312,10 +323,10 @@ fn single_elements_that_others_change_are_noticed() {
             let _cut_off = tokio::time::timeout(Duration::from_micros(100), kernel.changed()).await;
         }
         hinted(&mut kernel).await;
-        assert_eq!(kernel.observe().await.unwrap().record.confirmed, set(&["10.0.0.8"]));
+        assert_eq!(settled(&mut kernel).await.record.confirmed, set(&["10.0.0.8"]));
         namespace.nft("add element inet vipherald pending4 { 10.0.0.9 comment \"by hand\" }");
         hinted(&mut kernel).await;
-        assert_eq!(kernel.observe().await.unwrap().record.pending, set(&["10.0.0.9"]));
+        assert_eq!(settled(&mut kernel).await.record.pending, set(&["10.0.0.9"]));
         kernel.execute(&Step::RecordConfirmed(set(&["10.0.0.9"]))).await.unwrap();
         let expected = Record { exists: true, confirmed: set(&["10.0.0.8", "10.0.0.9"]), ..Record::default() };
         assert_eq!(kernel.observe_fresh().await.unwrap().record, expected);
@@ -352,7 +363,7 @@ fn a_burst_that_overflows_is_noticed() {
         (0..BURST).step_by(1000).for_each(|from| script += &format!("add element inet vipherald placed4 {{ {} }}\n", elements(from)));
         namespace.nft(&script);
         hinted(&mut kernel).await;
-        assert_eq!(kernel.observe().await.unwrap().record.confirmed.len(), BURST as usize);
+        assert_eq!(settled(&mut kernel).await.record.confirmed.len(), BURST as usize);
     });
 }
 
@@ -393,11 +404,11 @@ fn a_step_that_is_cut_off_leaves_no_false_knowledge() {
             let vips = set(&["10.0.0.7", "10.0.0.8"]);
             let step = if round % 2 == 0 { Step::RecordConfirmed(vips) } else { Step::RecordRemoved(vips) };
             let _cut_off = tokio::time::timeout(Duration::from_micros(250 * round), kernel.execute(&step)).await;
-            let known = kernel.observe().await.unwrap().record;
+            let known = settled(&mut kernel).await.record;
             assert!(known.confirmed.is_empty() || known.confirmed.len() == 2, "half a transaction: {known:?}");
             // The process that was cut off may still do its last act; the kernel then hints at it.
             common::wait_until_async("what is known is what is there", LIMIT, async || {
-                let known = kernel.observe().await.unwrap().record;
+                let known = settled(&mut kernel).await.record;
                 known == kernel.observe_fresh().await.unwrap().record
             })
             .await;
@@ -581,6 +592,24 @@ fn an_address_that_another_instance_recorded_is_reported_as_claimed() {
         assert_eq!(first.observe().await.unwrap().claimed_by_others, BTreeSet::new());
         all_ok(&mut first, &[Step::RecordRemoved(vips)]).await;
         assert_eq!(second.observe_fresh().await.unwrap().claimed_by_others, BTreeSet::new(), "the record of the first is lost");
+    });
+}
+
+#[test]
+fn a_set_that_somebody_uses_keeps_nobody_from_leaving() {
+    let namespace = Namespace::new("used");
+    namespace.enter(async || {
+        let vips = set(&["10.0.0.7"]);
+        let mut kernel = Kernel::new("lo", "vipherald").await.unwrap();
+        place(&mut kernel, &vips).await;
+        namespace.nft(
+            "add chain inet vipherald mine { type filter hook input priority 0; }\nadd rule inet vipherald mine ip daddr @placed4 accept",
+        );
+        all_ok(&mut kernel, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(vips)]).await;
+        settled(&mut kernel).await;
+        all_ok(&mut kernel, &[Step::DropRecord]).await;
+        assert!(!kernel.observe().await.unwrap().record.exists);
+        assert!(namespace.output(&["nft", "list", "table", "inet", "vipherald"]).contains("@placed4 accept"));
     });
 }
 

@@ -39,7 +39,12 @@ pub(super) struct Hints {
     table: String,
     /// Index of the interface when it was last seen, so that its renaming is noticed.
     pub(super) index: Option<u32>,
-    told: Told,
+    /// An address or our interface changed.
+    kernel: bool,
+    /// Netlink ports from which our table was changed.
+    ports: BTreeSet<u32>,
+    /// Notifications of nftables were lost.
+    lost: bool,
 }
 
 /// What the notifications told.
@@ -61,23 +66,30 @@ impl Hints {
             interface: interface.to_owned(),
             table: table.to_owned(),
             index: None,
-            told: Told::default(),
+            kernel: false,
+            ports: BTreeSet::new(),
+            lost: false,
         })
     }
 
-    /// Waits until something is told that was not drained; what comes from one of the netlink ports `own` is no news. Cancel safe.
-    pub(super) async fn told(&mut self, own: &BTreeSet<u32>) {
-        while self.told == Told::default() {
+    /// Waits until something is told that was not drained; what comes from one of the netlink ports `own` is no news. While those are not known
+    /// (`None`), changes of the table are kept to be judged later. Cancel safe.
+    pub(super) async fn told(&mut self, own: Option<&BTreeSet<u32>>) {
+        while !self.kernel && !self.is_record_told(own) {
             let (mut route, mut nft) = (Vec::with_capacity(DATAGRAM), Vec::with_capacity(DATAGRAM));
             tokio::select! {
                 received = self.route.recv_from(&mut route) => self.take_route(received.map(|_| route.as_slice())),
-                received = self.nft.recv_from(&mut nft) => self.take_nft(received.map(|_| nft.as_slice()), own),
+                received = self.nft.recv_from(&mut nft) => self.take_nft(received.map(|_| nft.as_slice())),
             }
         }
     }
 
+    fn is_record_told(&self, own: Option<&BTreeSet<u32>>) -> bool {
+        own.is_some_and(|own| self.lost || !self.ports.is_subset(own))
+    }
+
     /// Takes what the kernel told of all that was done before this call, unless that is very much.
-    pub(super) fn collect(&mut self, own: &BTreeSet<u32>) {
+    pub(super) fn collect(&mut self) {
         let mut datagram = Vec::with_capacity(DATAGRAM);
         for _ in 0..COLLECTED {
             let Some(received) = receive_now(&self.route, &mut datagram) else { break };
@@ -85,23 +97,28 @@ impl Hints {
         }
         for _ in 0..COLLECTED {
             let Some(received) = receive_now(&self.nft, &mut datagram) else { break };
-            self.take_nft(received.map(|()| datagram.as_slice()), own);
+            self.take_nft(received.map(|()| datagram.as_slice()));
         }
     }
 
     /// What was told since the last time, with what is there now.
-    pub(super) fn drain(&mut self, own: &BTreeSet<u32>) -> Told {
-        self.collect(own);
-        std::mem::take(&mut self.told)
+    pub(super) fn drain(&mut self, own: Option<&BTreeSet<u32>>) -> Told {
+        self.collect();
+        let told = Told { kernel: std::mem::take(&mut self.kernel), record: self.is_record_told(own) };
+        if own.is_some() {
+            self.ports.clear();
+            self.lost = false;
+        }
+        told
     }
 
     fn take_route(&mut self, datagram: io::Result<&[u8]>) {
         let Ok(datagram) = datagram else {
-            self.told.kernel = true;
+            self.kernel = true;
             return;
         };
         for message in messages(datagram) {
-            self.told.kernel |= match message.message_type() {
+            self.kernel |= match message.message_type() {
                 RTM_NEWADDR | RTM_DELADDR => true,
                 RTM_NEWLINK | RTM_DELLINK => is_link(message.payload(), &self.interface, self.index),
                 _ => false,
@@ -109,14 +126,13 @@ impl Hints {
         }
     }
 
-    fn take_nft(&mut self, datagram: io::Result<&[u8]>, own: &BTreeSet<u32>) {
+    fn take_nft(&mut self, datagram: io::Result<&[u8]>) {
         let Ok(datagram) = datagram else {
-            self.told.record = true;
+            self.lost = true;
             return;
         };
-        for message in messages(datagram) {
-            self.told.record |= is_of_table(&message, &self.table) && !own.contains(&message.port_number());
-        }
+        let ours = messages(datagram).filter(|message| is_of_table(message, &self.table));
+        self.ports.extend(ours.map(|message| message.port_number()));
     }
 }
 

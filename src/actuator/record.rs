@@ -46,7 +46,7 @@ pub enum RecordError {
     #[error(transparent)]
     Nft(#[from] NftError),
     /// `nft` wrote something unexpected.
-    #[error("cannot understand what nft lists of table inet {table}")]
+    #[error("cannot understand what nft lists of table inet {table}; if somebody gave the table flags, delete it: it is made again")]
     Listing {
         /// The table.
         table: String,
@@ -92,7 +92,7 @@ pub(super) struct Table {
     known: Record,
     /// Whether the table may differ from what is known.
     stale: bool,
-    /// The processes that changed the table for us and were not forgotten yet.
+    /// The processes that changed the table for us and were not taken yet.
     processes: BTreeSet<u32>,
 }
 
@@ -130,19 +130,19 @@ impl Table {
         &self.known
     }
 
-    /// The ids, and netlink ports, of the processes whose changes are known.
-    pub(super) const fn processes(&self) -> &BTreeSet<u32> {
-        &self.processes
-    }
-
-    /// All notifications of the known changes were taken.
-    pub(super) fn forget_processes(&mut self) {
-        self.processes.clear();
+    /// The ids, and netlink ports, of the processes that changed the table for us since the last call.
+    pub(super) fn take_processes(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.processes)
     }
 
     /// Somebody else may have changed the table.
     pub(super) const fn suspect(&mut self) {
         self.stale = true;
+    }
+
+    /// Whether the table may differ from what is known.
+    pub(super) const fn is_suspect(&self) -> bool {
+        self.stale
     }
 
     /// Reads the table where it may differ from what is known.
@@ -163,7 +163,7 @@ impl Table {
         Ok(())
     }
 
-    /// Removes the table, or only our sets where somebody put other things into it.
+    /// Removes the table, or only our sets where somebody put other things into it, or nothing where somebody's rules use our sets.
     pub(super) async fn remove(&mut self) -> Result<(), RecordError> {
         let listed = self.list().await?;
         if !listed.record.confirmed.is_empty() || !listed.record.pending.is_empty() {
@@ -178,8 +178,13 @@ impl Table {
         } else if listed.record.exists {
             line(&mut script, format_args!("delete table inet {}", self.name));
         }
-        if !script.is_empty() {
-            self.transact(&script).await?;
+        let done = if script.is_empty() { Ok(()) } else { self.transact(&script).await };
+        if let Err(RecordError::Nft(NftError::Refused { message, .. })) = &done {
+            // A rule of somebody else's refers to a set: what is empty may stay, and must not keep the node from leaving.
+            tracing::warn!(table = self.name, message, "somebody uses the empty sets of the ownership record; they stay");
+            self.stale = false;
+        } else {
+            done?;
         }
         self.known = Record::default();
         Ok(())

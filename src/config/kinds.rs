@@ -18,9 +18,12 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const LONGEST_STATE_DIR: usize = 107 - "/admin.sock".len();
 
 pub(super) const INSTANCE: Kind<String> = Kind {
-    expected: "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
+    expected: "1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit",
     numeric: false,
-    parse: |text| if is_label(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+    parse: |text| {
+        let names_a_table = text.starts_with(|first: char| first.is_ascii_lowercase());
+        if is_label(text) && names_a_table { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+    },
 };
 
 pub(super) const NODE_NAME: Kind<String> = Kind {

@@ -80,6 +80,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         signals,
         metrics,
         pulse,
+        draining_since: None,
         audit: false,
         rounds: 0,
     };

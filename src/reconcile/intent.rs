@@ -13,7 +13,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use crate::config::{Config, InForce};
-use crate::desired::{self, Compiled, Desired, Lifecycle, cache};
+use crate::desired::{self, Compiled, Desired, DrainTimes, Lifecycle, cache};
 use crate::source::{Snapshot, Snapshots};
 
 /// What was followed is not any more; its log lines say why.
@@ -68,6 +68,11 @@ impl Intent {
         self.lifecycle = Lifecycle::Drain;
         self.patience_ends = now;
         self.compile(now);
+    }
+
+    /// The times of a drain, once there is an intent.
+    pub(super) fn drain_times(&self) -> Option<DrainTimes> {
+        Some(self.in_force.as_ref()?.desired.drain)
     }
 
     pub(super) fn is_draining(&self) -> bool {

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keeps the loop from waiting for `nft`: what needs it is done by a task that borrows the [`Table`], one job at a time.
+//!
+//! Inputs: jobs (read again, change, ask for other instances' records). Outputs: the record as last known, at any time, and what became of each step.
+//! Invariant: while a job is under way no other is begun, and what is known stays as it was.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tokio::task::JoinHandle;
+
+use super::KernelError;
+use super::others::Others;
+use super::record::{Change, Table};
+use crate::observed::Record;
+use crate::plan::Step;
+
+/// See the module.
+pub(super) struct Keeper {
+    /// Absent while a job has them.
+    books: Option<Box<Books>>,
+    job: Option<JoinHandle<(Box<Books>, Vec<Outcome>)>>,
+    known: Record,
+    claims: Claims,
+    /// The netlink ports from which our finished changes came, until their notifications were taken.
+    own: BTreeSet<u32>,
+    outcomes: Vec<Outcome>,
+}
+
+/// A step, and what became of it.
+pub type Outcome = (Step, Result<(), KernelError>);
+
+/// All that needs `nft`.
+struct Books {
+    table: Table,
+    others: Others,
+    claims: Claims,
+}
+
+/// Which of the addresses that were asked about another instance has.
+#[derive(Clone, Debug, Default)]
+struct Claims {
+    asked: BTreeSet<IpAddr>,
+    claimed: BTreeSet<IpAddr>,
+}
+
+/// What a task does with the books.
+enum Job {
+    CatchUp(BTreeSet<IpAddr>),
+    Change(Vec<Step>),
+}
+
+impl Keeper {
+    pub(super) fn new(table: Table) -> Self {
+        let known = table.known().clone();
+        let books = Box::new(Books { table, others: Others::default(), claims: Claims::default() });
+        Self { books: Some(books), job: None, known, claims: Claims::default(), own: BTreeSet::new(), outcomes: Vec::new() }
+    }
+
+    /// The record as last known.
+    pub(super) const fn known(&self) -> &Record {
+        &self.known
+    }
+
+    /// Whether a job is under way.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// The netlink ports from which our own changes came; `None` while a job is under way, whose port is not known yet.
+    pub(super) const fn own_ports(&self) -> Option<&BTreeSet<u32>> {
+        if self.is_busy() { None } else { Some(&self.own) }
+    }
+
+    /// All notifications of the finished changes were taken.
+    pub(super) fn forget_ports(&mut self) {
+        if !self.is_busy() {
+            self.own.clear();
+        }
+    }
+
+    /// What became of steps since the last call.
+    pub(super) fn outcomes(&mut self) -> Vec<Outcome> {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// Somebody else may have changed our table.
+    pub(super) const fn suspect(&mut self) {
+        if let Some(books) = &mut self.books {
+            books.table.suspect();
+        }
+    }
+
+    /// The next question about other instances is asked anew.
+    pub(super) fn forget_claims(&mut self) {
+        if let Some(books) = &mut self.books {
+            books.others.forget();
+            self.claims.asked.clear();
+        }
+    }
+
+    /// Those of the addresses that another instance has, with those of which that is not known yet.
+    pub(super) fn claimed(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let Claims { asked, claimed } = &self.claims;
+        addresses.iter().filter(|address| !asked.contains(address) || claimed.contains(address)).copied().collect()
+    }
+
+    /// Begins to read again what may differ from what is known, where there is such a thing and nothing else is under way: our table, and who has
+    /// these addresses.
+    pub(super) fn catch_up(&mut self, addresses: &BTreeSet<IpAddr>) {
+        let asks = *addresses != self.claims.asked;
+        if self.books.as_ref().is_some_and(|books| asks || books.table.is_suspect()) {
+            self.begin(Job::CatchUp(addresses.clone()));
+        }
+    }
+
+    /// Begins these steps of one plan. False, with nothing done, where another job is under way.
+    pub(super) fn change(&mut self, steps: Vec<Step>) -> bool {
+        self.begin(Job::Change(steps))
+    }
+
+    /// Resolves when the job under way is finished, at once where there is none. Cancel safe.
+    pub(super) async fn finished(&mut self) {
+        let Some(job) = &mut self.job else { return };
+        // A task that panicked took the books along: this one ends likewise.
+        let (mut books, outcomes) = job.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+        self.known = books.table.known().clone();
+        self.claims = books.claims.clone();
+        self.own.extend(books.table.take_processes());
+        self.outcomes.extend(outcomes);
+        (self.books, self.job) = (Some(books), None);
+    }
+
+    /// As [`Self::finished`], but does not wait.
+    pub(super) async fn look(&mut self) {
+        if self.job.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.finished().await;
+        }
+    }
+
+    fn begin(&mut self, job: Job) -> bool {
+        let Some(books) = self.books.take() else { return false };
+        self.job = Some(tokio::spawn(books.work(job)));
+        true
+    }
+}
+
+impl Books {
+    async fn work(mut self: Box<Self>, job: Job) -> (Box<Self>, Vec<Outcome>) {
+        let mut outcomes = Vec::new();
+        match job {
+            Job::CatchUp(addresses) => self.catch_up(addresses).await,
+            Job::Change(steps) => {
+                for step in steps {
+                    let outcome = self.change(&step).await;
+                    outcomes.push((step, outcome));
+                }
+            }
+        }
+        (self, outcomes)
+    }
+
+    async fn catch_up(&mut self, addresses: BTreeSet<IpAddr>) {
+        if let Err(error) = self.table.refresh().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "cannot read the ownership record; what was last known of it stands");
+        }
+        match self.others.claimed(addresses.clone(), self.table.name()).await {
+            Ok(claimed) => self.claims = Claims { asked: addresses, claimed },
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "cannot read the records of other instances; what looks like ours is taken for theirs");
+            }
+        }
+    }
+
+    async fn change(&mut self, step: &Step) -> Result<(), KernelError> {
+        match step {
+            Step::RecordPending(addresses) => self.table.change(Change::Pending(addresses)).await?,
+            Step::RecordConfirmed(addresses) => self.table.change(Change::Confirmed(addresses)).await?,
+            Step::RecordRemoved(addresses) => self.table.change(Change::Removed(addresses)).await?,
+            Step::DropRecord => self.table.remove().await?,
+            Step::Advertise(_) | Step::AddAddress(_) | Step::RemoveAddress(_) | Step::ConfigureSpeaker(_) | Step::StopSpeaker => {
+                return Err(KernelError::NotForKernel);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The whole product, as its operator meets it: the real binary on a node, a real BIRD as its ToR, each in a network namespace of its own.
+//!
+//! What is promised is checked from outside: addresses and record in the kernel, routes in BIRD and in the ToR's kernel, what the command line says.
+//! Needs root, and the packages of `tests/packages.txt`.
+#![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic, and prints its figures")]
+
+#[path = "system/admin.rs"]
+mod admin;
+#[path = "system/churn.rs"]
+mod churn;
+mod common;
+#[path = "system/crash.rs"]
+mod crash;
+#[path = "system/drain.rs"]
+mod drain;
+#[path = "system/loss.rs"]
+mod loss;
+#[path = "system/peers.rs"]
+mod peers;
+#[path = "system/rig.rs"]
+mod rig;
+#[path = "system/served.rs"]
+mod served;
+#[path = "system/tor.rs"]
+mod tor;
+#[path = "system/trouble.rs"]
+mod trouble;
