@@ -26,7 +26,7 @@ use bytes::Bytes;
 
 use crate::identity::{Asn, BgpIdentifier, HoldTime};
 use crate::prefix::Family;
-use crate::rib::{AdjRibOut, LocRib};
+use crate::rib::{AdjRibOut, Changes, LocRib};
 use crate::wire::{Capability, Cease, Negotiated, Notification, Open};
 
 pub use crate::rib::{Export, LocalAddresses, NextHopPolicy};
@@ -152,6 +152,10 @@ pub enum Event {
     },
     /// The whole set of routes that the peer is to hold from now on; it outlives sessions.
     Routes(Arc<LocRib>),
+    /// Some destinations have other paths than in that set. Ignored before the first one.
+    Changes(Arc<Changes>),
+    /// The policy of the peer from now on; the session stays, and only what changes is told again.
+    Export(Export),
 }
 
 /// What the driver is to do.
@@ -276,6 +280,8 @@ impl Peer {
             Event::Writable { role } => self.writable(role, &mut turn),
             Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
+            Event::Changes(changes) => self.change_routes(&changes, &mut turn),
+            Event::Export(export) => self.set_export(export, &mut turn),
         }
         self.settle(&mut turn);
         turn.actions

@@ -14,7 +14,7 @@ use super::dial::Dial;
 use super::timing::{Ending, keepalive_interval};
 use super::{Action, DownReason, Peer, Role, State, Turn};
 use crate::prefix::Family;
-use crate::rib::{AdjRibOut, LocRib};
+use crate::rib::{AdjRibOut, Changes, Export, LocRib};
 use crate::wire::{Cease, KEEPALIVE, Message, Negotiated, Notification, Open};
 
 impl Peer {
@@ -54,6 +54,9 @@ impl Peer {
     }
 
     pub(super) fn set_routes(&mut self, rib: Arc<LocRib>, turn: &mut Turn) {
+        if self.routes.as_ref().is_some_and(|routes| Arc::ptr_eq(routes, &rib)) {
+            return;
+        }
         for role in Role::BOTH {
             if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
                 adj_rib_out.set(&rib);
@@ -61,6 +64,33 @@ impl Peer {
             }
         }
         self.routes = Some(rib);
+    }
+
+    /// Some destinations have other paths now.
+    pub(super) fn change_routes(&mut self, changes: &Changes, turn: &mut Turn) {
+        let Some(rib) = &mut self.routes else { return };
+        Arc::make_mut(rib).apply(changes);
+        for role in Role::BOTH {
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.apply(changes);
+                self.send_updates(role, turn);
+            }
+        }
+    }
+
+    /// The policy of this peer is another one: what changes by it is sent again, in the same session.
+    pub(super) fn set_export(&mut self, export: Export, turn: &mut Turn) {
+        if self.config.export == export {
+            return;
+        }
+        self.config.export = export.clone();
+        let routes = self.routes.clone().unwrap_or_default();
+        for role in Role::BOTH {
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.set_export(export.clone(), &routes);
+                self.send_updates(role, turn);
+            }
+        }
     }
 
     /// The timers of one connection.

@@ -42,12 +42,7 @@ fn config() -> PeerConfig {
         hold_time: seconds(9),
         connect_retry: Duration::from_secs(5),
         families: Family::ALL.into(),
-        export: Export {
-            local_preference: 100,
-            med: None,
-            next_hop_ipv4: NextHopPolicy::SelfAddress,
-            next_hop_ipv6: NextHopPolicy::SelfAddress,
-        },
+        export: Export::default(),
     }
 }
 

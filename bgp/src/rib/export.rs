@@ -4,27 +4,57 @@
 //! Input: the policy of the peer, what the session negotiated, and the local addresses of its connection. Output: path attributes without next hop,
 //! and a next hop for each family. Invariant: a next hop is an address that packets can be sent to.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
-use super::Route;
+use super::route::is_link_bandwidth;
+use super::{Path, PathKey, Route, well_known};
 use crate::identity::Asn;
-use crate::prefix::Family;
+use crate::prefix::{Family, Prefix};
 use crate::wire::{AsPath, AsPathSegment, Negotiated, NextHop, PathAttribute};
 
 /// AS numbers that one segment of an AS_PATH can hold (RFC 4271 §4.3 b).
 const SEGMENT_LIMIT: usize = 255;
 
-/// With what routes are announced to a peer.
+/// With what routes are announced to a peer. Where a [`Route`] says something itself, that counts; communities and prepending add up.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Export {
     /// LOCAL_PREF, for internal peers (RFC 4271 §5.1.5).
     pub local_preference: u32,
     /// MULTI_EXIT_DISC (RFC 4271 §5.1.4).
     pub med: Option<u32>,
+    /// How often our AS is put in front once more, towards an external peer.
+    pub prepend: u8,
+    /// COMMUNITIES (RFC 1997).
+    pub communities: BTreeSet<u32>,
+    /// LARGE_COMMUNITY (RFC 8092).
+    pub large_communities: BTreeSet<[u32; 3]>,
+    /// Extended Communities (RFC 4360). A link bandwidth counts where the route has none.
+    pub extended_communities: BTreeSet<u64>,
     /// The next hop of IPv4 routes.
     pub next_hop_ipv4: NextHopPolicy,
     /// The next hop of IPv6 routes.
     pub next_hop_ipv6: NextHopPolicy,
+    /// Our routes are about to go: others are to be preferred (RFC 8326 §4).
+    pub graceful_shutdown: bool,
+}
+
+impl Default for Export {
+    /// LOCAL_PREF 100, and ourselves as the next hop.
+    fn default() -> Self {
+        Self {
+            local_preference: 100,
+            med: None,
+            prepend: 0,
+            communities: BTreeSet::new(),
+            large_communities: BTreeSet::new(),
+            extended_communities: BTreeSet::new(),
+            next_hop_ipv4: NextHopPolicy::SelfAddress,
+            next_hop_ipv6: NextHopPolicy::SelfAddress,
+            graceful_shutdown: false,
+        }
+    }
 }
 
 /// Where the next hop of announced routes comes from (RFC 4271 §5.1.3).
@@ -78,31 +108,80 @@ impl Exporter {
         &self.negotiated
     }
 
-    /// The next hop of all routes of a family (RFC 4271 §5.1.3, RFC 2545 §3), or why none of them is announced.
-    pub(super) fn next_hop(&self, family: Family) -> Result<NextHop, Withheld> {
+    /// Changes the policy; returns what it was.
+    pub(super) fn replace(&mut self, export: Export) -> Self {
+        let export = std::mem::replace(&mut self.export, export);
+        Self { export, negotiated: self.negotiated.clone(), local: self.local }
+    }
+
+    /// Which of the paths to a destination, the best first, the peer is to hold, or why it gets none.
+    pub(super) fn select<'a>(
+        &self,
+        prefix: Prefix,
+        paths: &'a [Path],
+    ) -> impl Iterator<Item = (PathKey, Result<&'a Arc<Route>, Withheld>)> + use<'a> {
+        let key = PathKey { prefix, id: None };
+        let selected = paths.first().map(|path| self.next_hop(&path.route, prefix.family()).map(|_| &path.route));
+        selected.map(|selected| (key, selected)).into_iter()
+    }
+
+    /// What a route is announced with in a family: the attributes (RFC 4271 §5.1) without those that carry next hop and destinations, and the next
+    /// hop.
+    pub(super) fn outgoing(&self, route: &Route, family: Family) -> Result<(Vec<PathAttribute>, NextHop), Withheld> {
+        Ok((self.attributes(route), self.next_hop(route, family)?))
+    }
+
+    /// The next hop of a route (RFC 4271 §5.1.3, RFC 2545 §3).
+    fn next_hop(&self, route: &Route, family: Family) -> Result<NextHop, Withheld> {
         if !self.negotiated.families.contains(&family) {
             return Err(Withheld::FamilyNotNegotiated(family));
         }
         let next_hop = match family {
-            Family::Ipv4Unicast => self.ipv4().filter(is_usable_ipv4).map(NextHop::V4),
-            Family::Ipv6Unicast => self.ipv6().filter(is_usable_ipv6).map(|global| NextHop::V6 { global, link_local: None }),
+            Family::Ipv4Unicast => {
+                let address = route.next_hop.ipv4.or_else(|| self.ipv4());
+                address.filter(is_usable_ipv4).map(NextHop::V4)
+            }
+            Family::Ipv6Unicast => {
+                let address = route.next_hop.ipv6.or_else(|| self.ipv6());
+                address.filter(is_usable_ipv6).map(|global| NextHop::V6 { global, link_local: None })
+            }
         };
         next_hop.ok_or(Withheld::NoNextHop(family))
     }
 
-    /// The attributes of a route towards this peer (RFC 4271 §5.1), without those that carry next hop and destinations.
-    pub(super) fn attributes(&self, route: &Route) -> Vec<PathAttribute> {
-        let mut attributes = vec![PathAttribute::Origin(route.origin)];
-        attributes.push(PathAttribute::AsPath(if self.negotiated.internal {
-            route.as_path.clone()
-        } else {
-            prepended(&route.as_path, self.negotiated.local_asn)
-        }));
-        attributes.extend(self.export.med.map(PathAttribute::MultiExitDisc));
+    fn attributes(&self, route: &Route) -> Vec<PathAttribute> {
+        let export = &self.export;
+        let mut attributes = vec![PathAttribute::Origin(route.origin), PathAttribute::AsPath(self.as_path(route))];
+        attributes.extend(route.med.or(export.med).map(PathAttribute::MultiExitDisc));
         if self.negotiated.internal {
-            attributes.push(PathAttribute::LocalPref(self.export.local_preference));
+            let local_preference = route.local_preference.unwrap_or(export.local_preference);
+            attributes.push(PathAttribute::LocalPref(if export.graceful_shutdown { 0 } else { local_preference }));
+        }
+        let shutdown = export.graceful_shutdown.then_some(&well_known::GRACEFUL_SHUTDOWN);
+        let communities: BTreeSet<_> = route.communities.iter().chain(&export.communities).chain(shutdown).copied().collect();
+        if !communities.is_empty() {
+            attributes.push(PathAttribute::Communities(communities.into_iter().collect()));
+        }
+        let own_bandwidth = route.extended_communities.iter().any(|community| is_link_bandwidth(*community));
+        let added = export.extended_communities.iter().filter(|community| !(own_bandwidth && is_link_bandwidth(**community)));
+        let extended: BTreeSet<_> = route.extended_communities.iter().chain(added).copied().collect();
+        if !extended.is_empty() {
+            attributes.push(PathAttribute::ExtendedCommunities(extended.into_iter().collect()));
+        }
+        let large = &route.large_communities | &export.large_communities;
+        if !large.is_empty() {
+            attributes.push(PathAttribute::LargeCommunities(large.into_iter().collect()));
         }
         attributes
+    }
+
+    /// AS_PATH towards this peer (RFC 4271 §5.1.2).
+    fn as_path(&self, route: &Route) -> AsPath {
+        if self.negotiated.internal {
+            return route.as_path.clone();
+        }
+        let times = 1 + u16::from(route.prepend) + u16::from(self.export.prepend);
+        (0..times).fold(route.as_path.clone(), |path, _| prepended(path, self.negotiated.local_asn))
     }
 
     const fn ipv4(&self) -> Option<Ipv4Addr> {
@@ -122,9 +201,9 @@ impl Exporter {
     }
 }
 
-/// The path as it leaves our AS (RFC 4271 §5.1.2).
-fn prepended(path: &AsPath, asn: Asn) -> AsPath {
-    let mut segments = path.0.clone();
+/// The path with one more AS in front (RFC 4271 §5.1.2).
+fn prepended(path: AsPath, asn: Asn) -> AsPath {
+    let mut segments = path.0;
     match segments.first_mut() {
         Some(AsPathSegment::Sequence(numbers)) if numbers.len() < SEGMENT_LIMIT => numbers.insert(0, asn),
         _ => segments.insert(0, AsPathSegment::Sequence(vec![asn])),
@@ -149,12 +228,12 @@ mod tests {
     fn rfc4271_section_5_1_2_a_full_segment_is_not_prepended_to() {
         let own = Asn::new(65001).unwrap();
         let of = |count| AsPath(vec![AsPathSegment::Sequence(vec![Asn::new(7).unwrap(); count])]);
-        assert_eq!(prepended(&AsPath::default(), own), AsPath(vec![AsPathSegment::Sequence(vec![own])]));
-        assert_eq!(prepended(&of(254), own).0.len(), 1);
-        let long = prepended(&of(255), own);
+        assert_eq!(prepended(AsPath::default(), own), AsPath(vec![AsPathSegment::Sequence(vec![own])]));
+        assert_eq!(prepended(of(254), own).0.len(), 1);
+        let long = prepended(of(255), own);
         assert_eq!(long.0.first(), Some(&AsPathSegment::Sequence(vec![own])));
         assert_eq!(long.0.len(), 2);
         let set = AsPath(vec![AsPathSegment::Set(vec![own])]);
-        assert_eq!(prepended(&set, own).0.len(), 2);
+        assert_eq!(prepended(set, own).0.len(), 2);
     }
 }

@@ -50,6 +50,7 @@ impl Settings {
                 med: peer.med,
                 next_hop_ipv4: next_hop(peer.next_hop_ipv4),
                 next_hop_ipv6: next_hop(peer.next_hop_ipv6),
+                ..Export::default()
             },
         }
     }

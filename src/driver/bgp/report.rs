@@ -161,7 +161,7 @@ fn update_routes(status: &mut PeerStatus, adj_rib_out: Option<&AdjRibOut>) {
         status.withdrawing = Arc::new(withdrawing);
     }
     let withheld = adj_rib_out.withheld();
-    if withheld != *status.withheld {
-        status.withheld = Arc::new(withheld);
+    if *withheld != *status.withheld {
+        status.withheld = Arc::new(withheld.clone());
     }
 }

@@ -39,6 +39,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => role().prop_map(|role| Event::Writable { role }),
         2 => (role(), any::<u64>()).prop_map(|(role, octets)| Event::Acknowledged { role, octets }),
         3 => (0..3_u32).prop_map(|count| Event::Routes(many(count * count * 1000))),
+        1 => any::<bool>().prop_map(|graceful_shutdown| Event::Export(Export { graceful_shutdown, ..Export::default() })),
     ]
 }
 
@@ -60,7 +61,7 @@ impl Sockets {
             Event::Received { role, .. } | Event::Closed { role } | Event::Writable { role } | Event::Acknowledged { role, .. } => {
                 self.up.contains(role)
             }
-            Event::Start | Event::Stop(_) | Event::Tick | Event::Routes(_) => true,
+            Event::Start | Event::Stop(_) | Event::Tick | Event::Routes(_) | Event::Changes(_) | Event::Export(_) => true,
         }
     }
 
@@ -78,7 +79,9 @@ impl Sockets {
             | Event::Received { .. }
             | Event::Closed { .. }
             | Event::Acknowledged { .. }
-            | Event::Routes(_) => {}
+            | Event::Routes(_)
+            | Event::Changes(_)
+            | Event::Export(_) => {}
         }
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a peer holds after the octets it was sent, against what it was meant to hold.
 
+mod policy;
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
@@ -39,7 +41,7 @@ fn internal() -> Negotiated {
 }
 
 fn export() -> Export {
-    Export { local_preference: 100, med: None, next_hop_ipv4: NextHopPolicy::SelfAddress, next_hop_ipv6: NextHopPolicy::SelfAddress }
+    Export::default()
 }
 
 fn prefix(text: &str) -> Prefix {
@@ -210,7 +212,7 @@ fn rfc4271_section_5_1_3_next_hop_is_an_address_of_ours_or_the_route_is_withheld
     assert_eq!(pair.receiver.held(), all([prefix("10.0.0.1")].into_iter()));
     assert_eq!(pair.receiver.ends_of_rib(), Family::ALL);
     let reason = Withheld::NoNextHop(Family::Ipv6Unicast);
-    assert_eq!(pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), reason)]));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), reason)]));
     assert_eq!(reason.to_string(), "there is no local address to be the next hop of ipv6-unicast");
     pair.sender.acknowledged(pair.position);
     assert!(pair.sender.is_synced(), "a withheld route is not pending");
@@ -239,7 +241,7 @@ fn next_hop_of_the_configuration_replaces_ours_in_its_own_family_only() {
     let mut pair = Pair::new(Export { next_hop_ipv4: policy, next_hop_ipv6: policy, ..export() }, internal(), LOCAL);
     pair.set(&["10.0.0.1", "2001:db8::1"]);
     assert_eq!(pair.receiver.routes[&prefix("10.0.0.1")].1, NextHop::V4("10.9.9.9".parse().unwrap()));
-    assert_eq!(pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), Withheld::NoNextHop(Family::Ipv6Unicast))]));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), Withheld::NoNextHop(Family::Ipv6Unicast))]));
 }
 
 #[test]
@@ -248,7 +250,7 @@ fn rfc4760_section_8_a_family_that_was_not_negotiated_is_withheld() {
     pair.set(&["10.0.0.1", "2001:db8::1"]);
     assert_eq!(pair.receiver.held(), all([prefix("10.0.0.1")].into_iter()));
     assert_eq!(pair.receiver.ends_of_rib(), [Family::Ipv4Unicast]);
-    assert_eq!(pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), Withheld::FamilyNotNegotiated(Family::Ipv6Unicast))]));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), Withheld::FamilyNotNegotiated(Family::Ipv6Unicast))]));
 }
 
 /// A route whose AS_PATH alone takes the given number of four-octet AS numbers.
@@ -268,13 +270,13 @@ fn rfc4271_section_9_2_a_route_that_does_not_fit_is_withdrawn_and_withheld() {
     pair.sender.set(&mixed(&long_route(1100)));
     pair.flush();
     assert_eq!(pair.receiver.held(), all([prefix("10.0.0.2")].into_iter()));
-    assert_eq!(pair.sender.withheld(), BTreeMap::from([(prefix("10.0.0.1"), Withheld::TooLong)]));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("10.0.0.1"), Withheld::TooLong)]));
     pair.sender.acknowledged(pair.position);
     assert!(pair.sender.is_synced());
     pair.sender.set(&mixed(&long_route(900)));
     pair.flush();
     assert_eq!(pair.receiver.held().len(), 2);
-    assert_eq!(pair.sender.withheld(), BTreeMap::new());
+    assert_eq!(*pair.sender.withheld(), BTreeMap::new());
 }
 
 #[test]
@@ -388,6 +390,10 @@ enum Step {
     /// For each destination of the universe: none, or one of two routes.
     Set(Vec<Option<bool>>),
     Refresh(bool),
+    /// Another MED for all.
+    Export(bool),
+    /// For one destination of the universe: none, or one of two routes.
+    Change(usize, Option<bool>),
     /// So many messages' worth of octets.
     Write(usize),
     /// This share of what was written and not acknowledged, in 16ths.
@@ -398,6 +404,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => proptest::collection::vec(proptest::option::of(any::<bool>()), UNIVERSE).prop_map(Step::Set),
         1 => any::<bool>().prop_map(Step::Refresh),
+        1 => any::<bool>().prop_map(Step::Export),
+        3 => (0..UNIVERSE, proptest::option::of(any::<bool>())).prop_map(|(at, route)| Step::Change(at, route)),
         4 => (0..4_usize).prop_map(Step::Write),
         3 => (0..=16_u64).prop_map(Step::Acknowledge),
     ]
@@ -457,6 +465,7 @@ proptest! {
         let routes = [Arc::new(Route::originated()), Arc::new(Route { origin: Origin::Egp, ..Route::originated() })];
         let mut possible = Possible { pair: Pair::internal(), acknowledged: 0, states: vec![(0, BTreeSet::new())] };
         let mut last = Arc::new(LocRib::default());
+        let mut last_med = None;
         possible.pair.sender.set(&last);
         for step in steps {
             match step {
@@ -466,6 +475,16 @@ proptest! {
                     possible.pair.sender.set(&last);
                 }
                 Step::Refresh(v4) => possible.pair.sender.refresh(if v4 { Family::Ipv4Unicast } else { Family::Ipv6Unicast }),
+                Step::Export(med) => {
+                    possible.pair.sender.set_export(Export { med: med.then_some(7), ..export() }, &last);
+                    last_med = med.then_some(7);
+                }
+                Step::Change(at, route) => {
+                    let paths: Vec<_> = route.iter().map(|&route| Path { id: Path::LOCAL, route: Arc::clone(&routes[usize::from(route)]) }).collect();
+                    let changes = Changes::from([(universe().nth(at).unwrap(), paths.into())]);
+                    Arc::make_mut(&mut last).apply(&changes);
+                    possible.pair.sender.apply(&changes);
+                }
                 Step::Write(messages) => possible.write(messages * MAX_MESSAGE_LENGTH),
                 Step::Acknowledge(share) => possible.acknowledge(possible.acknowledged + (possible.pair.position - possible.acknowledged) * share / 16),
             }
@@ -479,6 +498,10 @@ proptest! {
         let wanted: BTreeMap<_, _> = last.routes().map(|(prefix, route)| (prefix, PathAttribute::Origin(route.origin))).collect();
         let held: BTreeMap<_, _> = possible.pair.receiver.routes.iter().map(|(prefix, (attributes, _))| (*prefix, attributes[0].clone())).collect();
         prop_assert_eq!(held, wanted);
+        for (attributes, _) in possible.pair.receiver.routes.values() {
+            let med = attributes.iter().find_map(|attribute| if let PathAttribute::MultiExitDisc(med) = attribute { Some(*med) } else { None });
+            prop_assert_eq!(med, last_med);
+        }
         prop_assert_eq!(possible.pair.receiver.ends_of_rib().len(), 2);
     }
 }
