@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::export::Exporter;
 use super::{Export, LocRib, LocalAddresses, Route, Withheld};
 use crate::prefix::{Family, Prefix};
-use crate::wire::{EncodeError, MAX_MESSAGE_LENGTH, Message, Negotiated, Update, encode_announcement, encode_withdrawal};
+use crate::wire::{EncodeError, MAX_MESSAGE_LENGTH, Message, Negotiated, Nlri, Update, encode_announcement, encode_withdrawal};
 
 /// The routes of one session from us to the peer. It ends with the session.
 #[derive(Debug)]
@@ -167,12 +167,12 @@ impl AdjRibOut {
     /// Appends an UPDATE that withdraws as many of the pending destinations as fit.
     fn withdraw(&mut self, family: Family, position: u64, out: &mut Vec<u8>) -> bool {
         let Some(run) = self.pending.withdraw.get_mut(&family).filter(|run| !run.is_empty()) else { return false };
-        let count = encode_withdrawal(family, run.rest(), out);
-        let withdrawn = run.take(count);
-        for prefix in withdrawn {
+        let count = encode_withdrawal(family, run.rest(), self.exporter.negotiated(), out);
+        let withdrawn: Vec<_> = run.take(count).iter().map(|route| route.prefix).collect();
+        for prefix in &withdrawn {
             self.told.remove(prefix);
         }
-        self.withdrawals.written(position_after(position, out), withdrawn.to_vec());
+        self.withdrawals.written(position_after(position, out), withdrawn);
         true
     }
 
@@ -183,7 +183,7 @@ impl AdjRibOut {
             let attributes = self.exporter.attributes(&group.route);
             match encode_announcement(&attributes, next_hop, family, group.run.rest(), self.exporter.negotiated(), out) {
                 Ok(count) if count > 0 => {
-                    for &prefix in group.run.take(count) {
+                    for &Nlri { prefix, .. } in group.run.take(count) {
                         self.told.insert(prefix, Told { route: Arc::clone(&group.route), leaving: false, again: false });
                         self.withdrawals.last.remove(&prefix);
                     }
@@ -209,7 +209,7 @@ impl AdjRibOut {
             EncodeError::NextHop { .. } => Withheld::NoNextHop(family),
         };
         let group = self.pending.announce.get_mut(&family).and_then(VecDeque::pop_front);
-        for &prefix in group.iter().flat_map(|group| group.run.rest()) {
+        for &Nlri { prefix, .. } in group.iter().flat_map(|group| group.run.rest()) {
             self.refused.insert(prefix, reason);
             if let Some(told) = self.told.get_mut(&prefix) {
                 told.leaving = true;
@@ -258,17 +258,17 @@ struct Group {
 /// Destinations that are taken from the front.
 #[derive(Debug, Default)]
 struct Run {
-    prefixes: Vec<Prefix>,
+    routes: Vec<Nlri>,
     taken: usize,
 }
 
 impl Run {
     fn push(&mut self, prefix: Prefix) {
-        self.prefixes.push(prefix);
+        self.routes.push(prefix.into());
     }
 
-    fn rest(&self) -> &[Prefix] {
-        self.prefixes.get(self.taken..).unwrap_or_default()
+    fn rest(&self) -> &[Nlri] {
+        self.routes.get(self.taken..).unwrap_or_default()
     }
 
     fn is_empty(&self) -> bool {
@@ -276,10 +276,10 @@ impl Run {
     }
 
     /// The next `count`, which are then no longer in the rest.
-    fn take(&mut self, count: usize) -> &[Prefix] {
+    fn take(&mut self, count: usize) -> &[Nlri] {
         let from = self.taken;
-        self.taken = from.saturating_add(count).min(self.prefixes.len());
-        self.prefixes.get(from..self.taken).unwrap_or_default()
+        self.taken = from.saturating_add(count).min(self.routes.len());
+        self.routes.get(from..self.taken).unwrap_or_default()
     }
 }
 
