@@ -60,7 +60,7 @@ fn update() -> Vec<u8> {
         &attributes,
         NextHop::V4(Ipv4Addr::new(10, 0, 0, 9)),
         Family::Ipv4Unicast,
-        &[host("10.9.0.0")],
+        &[host("10.9.0.0").into()],
         &negotiated,
         &mut octets,
     )

@@ -22,6 +22,8 @@ impl Receiver {
     pub(crate) fn new(negotiated: &Negotiated) -> Self {
         let mut negotiated = negotiated.clone();
         std::mem::swap(&mut negotiated.local_asn, &mut negotiated.remote_asn);
+        std::mem::swap(&mut negotiated.add_path_send, &mut negotiated.add_path_receive);
+        negotiated.max_receive_length = negotiated.max_send_length;
         Self { deframer: Deframer::default(), negotiated, routes: BTreeMap::new(), updates: Vec::new() }
     }
 
@@ -61,14 +63,14 @@ impl Receiver {
 /// What an UPDATE announces and withdraws.
 pub(crate) fn changes(update: &Update) -> (Vec<(Prefix, NextHop)>, Vec<Prefix>) {
     let mut announced = Vec::new();
-    let mut withdrawn = update.withdrawn.clone();
+    let mut withdrawn: Vec<_> = update.withdrawn.iter().map(|route| route.prefix).collect();
     for attribute in &update.attributes {
         match attribute {
-            PathAttribute::NextHop(address) => announced.extend(update.announced.iter().map(|prefix| (*prefix, NextHop::V4(*address)))),
+            PathAttribute::NextHop(address) => announced.extend(update.announced.iter().map(|route| (route.prefix, NextHop::V4(*address)))),
             PathAttribute::MpReach(MpReach { next_hop, announced: more, .. }) => {
-                announced.extend(more.iter().map(|prefix| (*prefix, *next_hop)))
+                announced.extend(more.iter().map(|route| (route.prefix, *next_hop)))
             }
-            PathAttribute::MpUnreach(unreach) => withdrawn.extend(&unreach.withdrawn),
+            PathAttribute::MpUnreach(unreach) => withdrawn.extend(unreach.withdrawn.iter().map(|route| route.prefix)),
             _ => {}
         }
     }

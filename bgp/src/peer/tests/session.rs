@@ -128,7 +128,8 @@ fn received_routes_are_counted_and_not_kept() {
     let mut bench = Bench::established();
     bench.receive(Role::Active, [update(), update()].concat());
     let mut withdrawal = Vec::new();
-    crate::wire::encode_withdrawal(Family::Ipv6Unicast, &[host("2001:db8::9")], &mut withdrawal);
+    let negotiated = bench.peer.negotiated().unwrap();
+    crate::wire::encode_withdrawal(Family::Ipv6Unicast, &[host("2001:db8::9").into()], negotiated, &mut withdrawal);
     bench.receive(Role::Active, withdrawal);
     let counters = bench.peer.counters();
     assert_eq!(counters.received.update, 3);

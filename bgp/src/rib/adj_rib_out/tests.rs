@@ -30,9 +30,9 @@ fn negotiated(remote_asn: u32, families: &[Family]) -> Negotiated {
         families: families.iter().copied().collect(),
         route_refresh: true,
         hold_time: HoldTime::from_secs(9).unwrap(),
-        local_asn: asn(65001),
         remote_asn: asn(remote_asn),
         internal: remote_asn == 65001,
+        ..Negotiated::before_open(asn(65001))
     }
 }
 
@@ -167,7 +167,7 @@ fn rfc4271_section_9_2_an_unchanged_route_is_not_sent_again() {
     assert_eq!(pair.set(&["2001:db8::1", "10.0.0.1"]), vec![], "an equal set, built anew");
     let only_new = pair.set(&["10.0.0.1", "10.0.0.2", "2001:db8::1"]);
     assert_eq!(only_new.len(), 1);
-    assert_eq!(only_new[0].announced, [prefix("10.0.0.2")]);
+    assert_eq!(only_new[0].announced, [prefix("10.0.0.2").into()]);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn rfc4271_section_9_2_a_changed_route_replaces_the_old_one() {
     pair.sender.set(&Arc::new(LocRib::from_iter([(prefix("10.0.0.1"), changed), (prefix("10.0.0.2"), Arc::new(Route::originated()))])));
     let updates = pair.flush();
     assert_eq!(updates.len(), 1);
-    assert_eq!((&updates[0].withdrawn, &updates[0].announced), (&vec![], &vec![prefix("10.0.0.1")]));
+    assert_eq!((&updates[0].withdrawn, &updates[0].announced), (&vec![], &vec![prefix("10.0.0.1").into()]));
     assert_eq!(pair.receiver.routes[&prefix("10.0.0.1")].0[0], PathAttribute::Origin(Origin::Incomplete));
 }
 
@@ -298,7 +298,7 @@ fn rfc2918_section_4_refresh_sends_the_whole_family_again_and_nothing_else() {
     pair.sender.refresh(Family::Ipv4Unicast);
     let updates = pair.flush();
     assert_eq!(updates.len(), 1);
-    assert_eq!(updates[0].announced, [prefix("10.0.0.1"), prefix("10.0.0.2")]);
+    assert_eq!(updates[0].announced, [prefix("10.0.0.1").into(), prefix("10.0.0.2").into()]);
     assert_eq!(pair.flush(), vec![]);
 }
 
@@ -309,8 +309,8 @@ fn rfc2918_section_4_a_refresh_survives_changes_that_come_before_it_is_answered(
     pair.sender.refresh(Family::Ipv4Unicast);
     let updates = pair.set(&["10.0.0.2", "10.0.0.3"]);
     assert_eq!(updates.len(), 2);
-    assert_eq!(updates[0].withdrawn, [prefix("10.0.0.1")]);
-    assert_eq!(updates[1].announced, [prefix("10.0.0.2"), prefix("10.0.0.3")]);
+    assert_eq!(updates[0].withdrawn, [prefix("10.0.0.1").into()]);
+    assert_eq!(updates[1].announced, [prefix("10.0.0.2").into(), prefix("10.0.0.3").into()]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::wire::tests::{answer, asn, decode, external, hex, internal, prefix, sequence, two_octet, update_octets, with_marker};
+use crate::wire::tests::{answer, asn, decode, external, hex, internal, route, sequence, two_octet, update_octets, with_marker};
 use crate::wire::{AsPath, Error, Message, Origin};
 
 const MANDATORY: &str = "40010100 400206 0201 0000FDEA 400304 0A000002";
@@ -64,7 +64,7 @@ fn rfc7606_7_samples() {
         assert_eq!(update.errors[0].octets, hex(attribute));
         assert_eq!((update.errors[0].type_code, update.errors[0].flags), (type_code, hex(attribute)[0]));
         // The routes are there to be withdrawn or kept, the attribute is not there to be passed on.
-        assert_eq!(update.announced, [prefix("10.1.0.0/24")]);
+        assert_eq!(update.announced, [route("10.1.0.0/24")]);
         assert!(update.attributes.iter().all(|attribute| attribute.type_code() != type_code));
         assert!(!update.malformed.is_empty());
     }
@@ -116,7 +116,7 @@ fn b57_a_link_local_next_hop_alone() {
     let update = update(&format!("{attribute}{MP_ORIGIN_AS_PATH}"), "");
     let PathAttribute::MpReach(reach) = &update.attributes[0] else { panic!("{update:?}") };
     assert_eq!(reach.next_hop, NextHop::V6 { global: "fe80::cafe".parse().unwrap(), link_local: None });
-    assert_eq!(reach.announced, [prefix("2001:db8:1::1/128")]);
+    assert_eq!(reach.announced, [route("2001:db8:1::1/128")]);
     assert_eq!(update.handling(), None);
 }
 
@@ -150,18 +150,18 @@ fn b50_rfc4271_6_3_prefixes() {
     assert_eq!(answer(&update_octets(&hex("21 0A00000100"), &[], &[]), &external()), (3, 10, vec![]));
     assert_eq!(answer(&update_octets(&hex("18 0A00"), &[], &[]), &external()), (3, 10, vec![]));
     let update = update(MANDATORY, "18 0A0000 00 19 0A0001FF 20 0A000201");
-    assert_eq!(update.announced, [prefix("10.0.0.0/24"), prefix("0.0.0.0/0"), prefix("10.0.1.128/25"), prefix("10.0.2.1/32")]);
+    assert_eq!(update.announced, [route("10.0.0.0/24"), route("0.0.0.0/0"), route("10.0.1.128/25"), route("10.0.2.1/32")]);
 }
 
 #[test]
 fn b50_rfc4271_6_3_multicast_prefixes_are_ignored() {
     let update = update(MANDATORY, "20 E0000001 18 0A0100 04 E0");
-    assert_eq!(update.announced, [prefix("10.1.0.0/24")]);
-    assert_eq!(update.ignored, [prefix("224.0.0.1/32"), prefix("224.0.0.0/4")]);
+    assert_eq!(update.announced, [route("10.1.0.0/24")]);
+    assert_eq!(update.ignored, [route("224.0.0.1/32"), route("224.0.0.0/4")]);
     assert_eq!((update.handling(), update.is_end_of_rib()), (None, None));
     let attributes = format!("800E17 0002 01 10 20010DB8000000000000000000000001 00 08FF {MP_ORIGIN_AS_PATH}");
     let update = update_from(&external(), &attributes, "").unwrap();
-    assert_eq!(update.ignored, [prefix("ff00::/8")]);
+    assert_eq!(update.ignored, [route("ff00::/8")]);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn rfc7606_4_an_attribute_past_the_end_of_the_list() {
     for truncated in ["C00808 00000001", "C008", "C0", "D00800", "D0080008 00000001"] {
         let update = update(&format!("{MANDATORY}{truncated}"), NLRI);
         assert_eq!(update.handling(), Some(ErrorHandling::TreatAsWithdraw), "{truncated}");
-        assert_eq!(update.announced, [prefix("10.1.0.0/24")]);
+        assert_eq!(update.announced, [route("10.1.0.0/24")]);
         assert_eq!(update.errors[0].octets, hex(truncated));
     }
 }
@@ -248,7 +248,7 @@ fn rfc7606_5_3_the_next_hop_of_ipv6_is_no_host() {
     let update = update(&format!("800E16 0002 01 10 00000000000000000000000000000000 00 00 {MP_ORIGIN_AS_PATH}"), "");
     assert_eq!(update.handling(), Some(ErrorHandling::TreatAsWithdraw));
     let PathAttribute::MpReach(reach) = &update.attributes[0] else { panic!("{update:?}") };
-    assert_eq!(reach.announced, [prefix("::/0")]);
+    assert_eq!(reach.announced, [route("::/0")]);
 }
 
 /// AS_PATH and AGGREGATOR of an UPDATE from a peer with two-octet numbers.
@@ -259,7 +259,7 @@ fn from_two_octet_peer(attributes: &str) -> (Vec<u32>, Option<u32>, Option<Error
         _ => None,
     });
     let aggregator = update.attributes.iter().find_map(|attribute| match attribute {
-        PathAttribute::Aggregator { asn, .. } => Some(asn.number()),
+        PathAttribute::Aggregator(aggregator) => Some(aggregator.value.asn.number()),
         _ => None,
     });
     (path.unwrap_or_default(), aggregator, update.handling())
@@ -302,12 +302,12 @@ fn rfc6793_4_1_as4_attributes_of_a_four_octet_peer_are_discarded() {
 
 #[test]
 fn rfc6793_4_2_2_as4_attributes_are_sent_to_a_two_octet_peer() {
-    let aggregator = |number| PathAttribute::Aggregator { asn: asn(number), address: Ipv4Addr::new(10, 0, 0, 1) };
+    let aggregator = |number| PathAttribute::Aggregator(Aggregator { asn: asn(number), address: Ipv4Addr::new(10, 0, 0, 1) }.into());
     let encoded = |path: &[u32], number| {
         let path = PathAttribute::AsPath(sequence(path.iter().copied().map(asn)));
         let unknown = PathAttribute::Unknown { flags: Flags::OPTIONAL, type_code: 99, value: Bytes::new() };
         let mut out = Vec::new();
-        put_attributes(&[unknown, aggregator(number), path, PathAttribute::Communities(vec![1])], &two_octet(external()), &mut out);
+        put_attributes(&[unknown, aggregator(number), path, PathAttribute::Communities(vec![1].into())], &two_octet(external()), &mut out);
         out
     };
     let as_trans =
@@ -334,10 +334,10 @@ fn b31_rfc7606_5_1_the_order_of_attributes() {
 
 #[test]
 fn b32_rfc4271_4_1_an_update_over_the_limit_is_not_sent() {
-    let withdrawn = |count| Update { withdrawn: vec![prefix("10.0.0.1/32"); count], ..Update::default() };
+    let withdrawn = |count| Update { withdrawn: vec![route("10.0.0.1/32"); count], ..Update::default() };
     assert_eq!(Message::Update(withdrawn(814)).encode(&external()).unwrap().len(), 4093);
     let too_long = Message::Update(withdrawn(815)).encode(&external());
-    assert_eq!(too_long, Err(EncodeError::TooLong { length: 4098 }));
+    assert_eq!(too_long, Err(EncodeError::TooLong { length: 4098, limit: 4096 }));
     assert!(Message::Update(withdrawn(20_000)).encode(&external()).is_err());
 }
 
