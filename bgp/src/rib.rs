@@ -10,14 +10,20 @@
 //! Supported standards: RFC 4271 §5, §9.1.3, §9.2; RFC 1997, 4360, 8092 (communities); RFC 4724 §2 (End-of-RIB); RFC 2545, RFC 4760 (IPv6 unicast);
 //! RFC 2918 §4 (answer to a refresh); RFC 8326 (graceful shutdown).
 
+mod adj_rib_in;
 mod adj_rib_out;
+mod best_path;
 mod export;
 mod loc_rib;
 #[cfg(test)]
 pub(crate) mod receiver;
+mod reflector;
 mod route;
 
+pub use adj_rib_in::{AdjRibIn, Held, Import, Ineligible, Session};
 pub use adj_rib_out::{AdjRibOut, Batch};
-pub use export::{Export, LocalAddresses, NextHopPolicy, Withheld};
-pub use loc_rib::{Changes, LocRib, Path, PathKey};
-pub use route::{NextHops, Route, link_bandwidth, well_known};
+pub use best_path::best_path;
+pub use export::{Export, LocalAddresses, NextHopPolicy, Target, Withheld};
+pub use loc_rib::{Changes, LocRib, Path};
+pub use reflector::{Learnt, Reflector};
+pub use route::{Learned, NextHops, PeerId, Route, Source, UnknownAttribute};

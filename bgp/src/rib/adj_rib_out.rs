@@ -10,12 +10,13 @@ mod pending;
 mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::export::Exporter;
-use super::{Changes, Export, LocRib, LocalAddresses, Path, PathKey, Route, Withheld};
+use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withheld};
 use crate::prefix::{Family, Prefix};
-use crate::wire::{EncodeError, MAX_MESSAGE_LENGTH, Message, Negotiated, Update, encode_announcement, encode_withdrawal};
+use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
 
 use pending::Pending;
 use withdrawals::Withdrawals;
@@ -26,11 +27,13 @@ pub struct AdjRibOut {
     exporter: Exporter,
     /// Whether a whole set was given.
     complete: bool,
-    entries: BTreeMap<PathKey, Entry>,
+    entries: BTreeMap<Nlri, Entry>,
     pending: Pending,
     withdrawals: Withdrawals,
     withheld: BTreeMap<Prefix, Withheld>,
     end_of_rib_owed: BTreeSet<Family>,
+    /// Refreshes under way with a peer that wants them marked.
+    refreshes: BTreeMap<Family, Refresh>,
     /// Where on the connection the last UPDATE ends.
     written: u64,
     acknowledged: u64,
@@ -50,6 +53,12 @@ impl Entry {
         self.told.is_some() && self.wanted.is_none()
     }
 
+    /// Whether the peer holds a route that starts here, and is to hold it no longer.
+    fn is_leaving(&self) -> bool {
+        let starts_here = |route: &Option<Arc<Route>>| route.as_ref().is_some_and(|route| route.learned.is_none());
+        starts_here(&self.told) && !starts_here(&self.wanted)
+    }
+
     fn is_to_be_announced(&self) -> bool {
         self.wanted.is_some() && (self.again || self.told != self.wanted)
     }
@@ -59,9 +68,20 @@ impl Entry {
     }
 
     /// Whether the peer holds it, and is to hold it.
-    const fn is_advertised(&self) -> bool {
-        self.told.is_some() && self.wanted.is_some()
+    fn is_advertised(&self) -> bool {
+        self.told.is_some() && self.wanted.is_some() && !self.is_leaving()
     }
+}
+
+/// How far a refresh with marks has come (RFC 7313 §4.1).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Refresh {
+    /// Asked for before End-of-RIB: it comes after that.
+    Deferred,
+    /// Its beginning is to be marked.
+    Begin,
+    /// Its end is to be marked once all is told.
+    End,
 }
 
 /// Some UPDATEs.
@@ -69,23 +89,26 @@ impl Entry {
 pub struct Batch {
     /// Whole messages.
     pub octets: Vec<u8>,
-    /// How many.
+    /// How many of them are UPDATEs.
     pub updates: u64,
+    /// How many mark the beginning or the end of a refresh (RFC 7313 §3.2); there is no other message.
+    pub marks: u64,
 }
 
 impl AdjRibOut {
     /// That of a session which has just become Established: the peer holds nothing. Nothing is to be told either, not even that there is nothing,
     /// before the first [`set`](Self::set).
     #[must_use]
-    pub fn new(export: Export, negotiated: Negotiated, local: LocalAddresses) -> Self {
+    pub fn new(export: Export, target: Target, negotiated: Negotiated, local: LocalAddresses) -> Self {
         Self {
             end_of_rib_owed: negotiated.families.clone(),
-            exporter: Exporter::new(export, negotiated, local),
+            exporter: Exporter::new(export, target, negotiated, local),
             complete: false,
             entries: BTreeMap::new(),
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
             withheld: BTreeMap::new(),
+            refreshes: BTreeMap::new(),
             written: 0,
             acknowledged: 0,
         }
@@ -139,8 +162,8 @@ impl AdjRibOut {
         for (key, entry) in &mut self.entries {
             if let Some(route) = &entry.told {
                 let changed = compared
-                    .entry((key.family(), Arc::as_ptr(route)))
-                    .or_insert_with(|| old.outgoing(route, key.family()) != self.exporter.outgoing(route, key.family()));
+                    .entry((key.prefix.family(), Arc::as_ptr(route)))
+                    .or_insert_with(|| old.outgoing(route, key.prefix.family()) != self.exporter.outgoing(route, key.prefix.family()));
                 entry.again |= *changed;
             }
         }
@@ -151,7 +174,15 @@ impl AdjRibOut {
 
     /// The peer asked for all routes of this family (RFC 2918 §4). Ignored where the family was not negotiated.
     pub fn refresh(&mut self, family: Family) {
-        for (key, entry) in self.entries.iter_mut().filter(|(key, _)| key.family() == family) {
+        let negotiated = self.exporter.negotiated();
+        if negotiated.enhanced_route_refresh && negotiated.families.contains(&family) {
+            if self.end_of_rib_owed.contains(&family) {
+                self.refreshes.insert(family, Refresh::Deferred);
+                return;
+            }
+            self.refreshes.insert(family, Refresh::Begin);
+        }
+        for (key, entry) in self.entries.iter_mut().filter(|(key, _)| key.prefix.family() == family) {
             entry.again = entry.told.is_some();
             if entry.is_pending() {
                 self.pending.push(*key);
@@ -163,12 +194,17 @@ impl AdjRibOut {
     /// End-of-RIB of a family follows its first whole set (RFC 4724 §2). Empty where nothing is pending or `limit` is below a message's greatest length.
     pub fn next(&mut self, position: u64, limit: usize) -> Batch {
         let mut batch = Batch::default();
-        if limit < MAX_MESSAGE_LENGTH {
+        let longest = self.exporter.negotiated().max_send_length;
+        if limit < longest {
             return batch;
         }
         self.pending.group(&self.entries);
-        while batch.octets.len() + MAX_MESSAGE_LENGTH <= limit && self.next_update(position, &mut batch.octets) {
-            batch.updates += 1;
+        while batch.octets.len() + longest <= limit {
+            match self.next_message(position, &mut batch.octets) {
+                Some(Written::Update) => batch.updates += 1,
+                Some(Written::Mark) => batch.marks += 1,
+                None => break,
+            }
             self.written = position_after(position, &batch.octets);
         }
         batch
@@ -185,9 +221,10 @@ impl AdjRibOut {
         self.entries.iter().filter(|(_, entry)| entry.is_advertised()).map(|(key, _)| key.prefix)
     }
 
-    /// The destinations that are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may still hold them.
+    /// The destinations that are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may still hold them. One for
+    /// which a route of another peer takes the place of ours is among them.
     pub fn withdrawing(&self) -> impl Iterator<Item = Prefix> {
-        let leaving = self.entries.iter().filter(|(_, entry)| entry.is_to_be_withdrawn()).map(|(key, _)| key.prefix);
+        let leaving = self.entries.iter().filter(|(_, entry)| entry.is_to_be_withdrawn() || entry.is_leaving()).map(|(key, _)| key.prefix);
         leaving.chain(self.withdrawals.prefixes())
     }
 
@@ -197,11 +234,17 @@ impl AdjRibOut {
         &self.withheld
     }
 
+    /// Whether all of the first whole set is written.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.complete && self.end_of_rib_owed.is_empty()
+    }
+
     /// Whether the peer's host has everything: a set was given, nothing is pending, and every UPDATE is acknowledged.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         let pending = |key| self.entries.get(key).is_some_and(Entry::is_pending);
-        self.complete && self.end_of_rib_owed.is_empty() && self.written <= self.acknowledged && !self.pending.keys().any(pending)
+        self.is_told() && self.refreshes.is_empty() && self.written <= self.acknowledged && !self.pending.keys().any(pending)
     }
 
     /// The paths to one destination are these now.
@@ -209,7 +252,7 @@ impl AdjRibOut {
         self.withheld.remove(&prefix);
         self.pending.invalidate();
         let mut touched = Vec::new();
-        for (key, entry) in self.entries.range_mut(PathKey::all_of(prefix)) {
+        for (key, entry) in self.entries.range_mut(all_of(prefix)) {
             entry.wanted = None;
             touched.push(*key);
         }
@@ -231,25 +274,46 @@ impl AdjRibOut {
         }
     }
 
-    /// Appends the next UPDATE; false where none is pending.
-    fn next_update(&mut self, position: u64, out: &mut Vec<u8>) -> bool {
+    /// Appends the next message; `None` where none is pending.
+    fn next_message(&mut self, position: u64, out: &mut Vec<u8>) -> Option<Written> {
         for family in Family::ALL {
             if self.withdraw(family, position, out) {
-                return true;
+                return Some(Written::Update);
             }
         }
         for family in Family::ALL {
+            if self.mark(family, Refresh::Begin, out) {
+                return Some(Written::Mark);
+            }
             if self.announce(family, position, out) || self.end_of_rib(family, out) {
-                return true;
+                return Some(Written::Update);
+            }
+            if self.mark(family, Refresh::End, out) {
+                return Some(Written::Mark);
             }
         }
-        false
+        None
+    }
+
+    /// Appends the mark of a refresh that has come to it.
+    fn mark(&mut self, family: Family, mark: Refresh, out: &mut Vec<u8>) -> bool {
+        if self.refreshes.get(&family) != Some(&mark) {
+            return false;
+        }
+        if mark == Refresh::Begin {
+            self.refreshes.insert(family, Refresh::End);
+            out.extend_from_slice(&RouteRefresh::beginning(family).encode());
+        } else {
+            self.refreshes.remove(&family);
+            out.extend_from_slice(&RouteRefresh::end(family).encode());
+        }
+        true
     }
 
     /// Appends an UPDATE that withdraws as many of the pending destinations as fit.
     fn withdraw(&mut self, family: Family, position: u64, out: &mut Vec<u8>) -> bool {
         let Some(run) = self.pending.withdrawals(family) else { return false };
-        let count = encode_withdrawal(family, run.prefixes(), out);
+        let count = encode_withdrawal(family, run.rest(), self.exporter.negotiated(), out);
         let withdrawn = run.take(count);
         for key in withdrawn {
             self.entries.remove(key);
@@ -266,15 +330,23 @@ impl AdjRibOut {
                 continue;
             }
             let written = self.exporter.outgoing(&group.route, family).and_then(|(attributes, next_hop)| {
-                encode_announcement(&attributes, next_hop, family, group.run.prefixes(), self.exporter.negotiated(), out)
+                encode_announcement(&attributes, next_hop, family, group.run.rest(), self.exporter.negotiated(), out)
                     .map_err(|error| withheld(error, family))
             });
             match written {
                 Ok(count) => {
+                    let mut replaced = Vec::new();
                     for key in group.run.take(count) {
                         let told = Some(Arc::clone(&group.route));
-                        self.entries.insert(*key, Entry { wanted: told.clone(), told, again: false });
-                        self.withdrawals.announced(key);
+                        let before = self.entries.insert(*key, Entry { wanted: told.clone(), told, again: false });
+                        if group.route.learned.is_none() {
+                            self.withdrawals.announced(key);
+                        } else if before.is_some_and(|before| before.is_leaving()) {
+                            replaced.push(*key);
+                        }
+                    }
+                    if !replaced.is_empty() {
+                        self.withdrawals.written(position_after(position, out), replaced);
                     }
                     return true;
                 }
@@ -309,11 +381,20 @@ impl AdjRibOut {
         if !self.complete || !self.end_of_rib_owed.remove(&family) {
             return false;
         }
-        Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()).is_ok_and(|octets| {
-            out.extend_from_slice(&octets);
-            true
-        })
+        let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };
+        out.extend_from_slice(&octets);
+        if self.refreshes.remove(&family).is_some() {
+            self.refresh(family);
+            self.pending.group(&self.entries);
+        }
+        true
     }
+}
+
+/// What was appended.
+enum Written {
+    Update,
+    Mark,
 }
 
 /// Why a route cannot be told, in the words of policy.
@@ -322,6 +403,11 @@ const fn withheld(error: EncodeError, family: Family) -> Withheld {
         EncodeError::TooLong { .. } => Withheld::TooLong,
         EncodeError::NextHop { .. } => Withheld::NoNextHop(family),
     }
+}
+
+/// All paths to a destination.
+const fn all_of(prefix: Prefix) -> RangeInclusive<Nlri> {
+    Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }
 }
 
 /// Where `out` ends, when it begins at `position`.

@@ -4,11 +4,10 @@
 //! Input: routes that start here, or the changes that reflection makes. Output: for each destination its paths, the best first.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::Route;
-use crate::prefix::{Family, Prefix};
+use crate::prefix::Prefix;
 
 /// One of the ways to a destination.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -26,27 +25,6 @@ impl Path {
 
 /// The paths to each of some destinations, the best first; none where the destination is gone.
 pub type Changes = BTreeMap<Prefix, Arc<[Path]>>;
-
-/// A path to a destination as one peer knows it.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct PathKey {
-    /// The destination.
-    pub prefix: Prefix,
-    /// The Path Identifier, where the session carries them (RFC 7911 §3).
-    pub id: Option<u32>,
-}
-
-impl PathKey {
-    /// The family in which it is told.
-    #[must_use]
-    pub const fn family(&self) -> Family {
-        self.prefix.family()
-    }
-
-    pub(super) const fn all_of(prefix: Prefix) -> RangeInclusive<Self> {
-        Self { prefix, id: None }..=Self { prefix, id: Some(u32::MAX) }
-    }
-}
 
 /// The routes of this speaker by destination.
 ///
@@ -82,6 +60,12 @@ impl LocRib {
                 self.destinations.insert(*prefix, Arc::clone(paths));
             }
         }
+    }
+
+    /// Whether there is a path to the destination.
+    #[must_use]
+    pub fn contains(&self, prefix: &Prefix) -> bool {
+        self.destinations.contains_key(prefix)
     }
 
     /// How many destinations there are.

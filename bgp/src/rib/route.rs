@@ -2,10 +2,13 @@
 //! One route: what is known of the way to a destination, before the policy of any session is applied to it.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
-use crate::identity::Asn;
-use crate::wire::{AsPath, Origin};
+use bytes::Bytes;
+
+use crate::identity::{Asn, BgpIdentifier};
+use crate::wire::{Aggregator, AsPath, NextHop, Origin, community};
 
 /// What is known of the way to a destination (RFC 4271 §3.1). Two that are equal are announced together.
 ///
@@ -28,8 +31,10 @@ pub struct Route {
     pub communities: BTreeSet<u32>,
     /// LARGE_COMMUNITY (RFC 8092).
     pub large_communities: BTreeSet<[u32; 3]>,
-    /// Extended Communities (RFC 4360); one of them may be a [`link_bandwidth`].
+    /// Extended Communities (RFC 4360); one of them may be a [link bandwidth](community::link_bandwidth).
     pub extended_communities: BTreeSet<u64>,
+    /// What a peer told besides; `None` for a route that starts here.
+    pub learned: Option<Learned>,
 }
 
 /// A next hop for each family.
@@ -55,46 +60,85 @@ impl Route {
             communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
             extended_communities: BTreeSet::new(),
+            learned: None,
         }
+    }
+
+    /// Whether it has outlived the restart time of a speaker on the way: it is the last resort (RFC 9494 §4.3).
+    #[must_use]
+    pub fn is_long_lived_stale(&self) -> bool {
+        self.communities.contains(&community::LLGR_STALE)
     }
 }
 
-/// Communities that every speaker knows.
-pub mod well_known {
-    /// GRACEFUL_SHUTDOWN (RFC 8326 §2).
-    pub const GRACEFUL_SHUTDOWN: u32 = 0xFFFF_0000;
-    /// LLGR_STALE (RFC 9494 §3.2).
-    pub const LLGR_STALE: u32 = 0xFFFF_0006;
-    /// NO_LLGR (RFC 9494 §3.3).
-    pub const NO_LLGR: u32 = 0xFFFF_0007;
-    /// NO_EXPORT (RFC 1997).
-    pub const NO_EXPORT: u32 = 0xFFFF_FF01;
-    /// NO_ADVERTISE (RFC 1997).
-    pub const NO_ADVERTISE: u32 = 0xFFFF_FF02;
-    /// NO_EXPORT_SUBCONFED (RFC 1997).
-    pub const NO_EXPORT_SUBCONFED: u32 = 0xFFFF_FF03;
+/// A number by which the driver knows a peer: no two peers have the same.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct PeerId(pub u32);
+
+/// The peer that told a route, as far as choosing and reflecting it depends on that.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Source {
+    /// Which one.
+    pub peer: PeerId,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its BGP Identifier.
+    pub identifier: BgpIdentifier,
+    /// It is in our AS.
+    pub internal: bool,
+    /// We are its route reflector (RFC 4456 §4).
+    pub client: bool,
 }
 
-/// Type and sub-type of the Link Bandwidth Extended Community (draft-ietf-idr-link-bandwidth §2).
-const LINK_BANDWIDTH: u64 = 0x4004 << 48;
-
-/// The Link Bandwidth Extended Community: what an AS can carry to the destination, in octets per second. An AS number over two octets is AS_TRANS.
-///
-/// ```text
-///  0                   1                   2                   3
-///  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
-/// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-/// |     0x40      |     0x04      |           AS Number           |
-/// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-/// |               Bandwidth (IEEE floating point)                 |
-/// +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-/// ```
-#[must_use]
-pub fn link_bandwidth(asn: Asn, octets_per_second: f32) -> u64 {
-    LINK_BANDWIDTH | u64::from(asn.two_octet()) << 32 | u64::from(octets_per_second.to_bits())
+/// What a route has that a peer told.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Learned {
+    /// Who told it.
+    pub source: Arc<Source>,
+    /// Where packets go (RFC 4271 §5.1.3).
+    pub next_hop: NextHop,
+    /// ATOMIC_AGGREGATE (RFC 4271 §5.1.6).
+    pub atomic_aggregate: bool,
+    /// AGGREGATOR (RFC 4271 §5.1.7).
+    pub aggregator: Option<Aggregator>,
+    /// ORIGINATOR_ID (RFC 4456 §8).
+    pub originator_id: Option<Ipv4Addr>,
+    /// CLUSTER_LIST (RFC 4456 §8).
+    pub cluster_list: Vec<Ipv4Addr>,
+    /// IPv6 Address Specific Extended Communities (RFC 5701).
+    pub ipv6_extended_communities: BTreeSet<[u8; 20]>,
+    /// ONLY_TO_CUSTOMER (RFC 9234 §5).
+    pub only_to_customer: Option<Asn>,
+    /// Optional transitive attributes that this speaker does not know.
+    pub unknown: Vec<UnknownAttribute>,
+    /// Types of the attributes above that a speaker on the way did not know.
+    pub partial: BTreeSet<u8>,
 }
 
-/// Whether an extended community is a [`link_bandwidth`].
-pub(super) const fn is_link_bandwidth(community: u64) -> bool {
-    community & (0xFFFF << 48) == LINK_BANDWIDTH
+/// An optional transitive attribute of another type than this speaker knows; it is passed on with Partial set (RFC 4271 §9).
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct UnknownAttribute {
+    /// Attribute Type Code.
+    pub type_code: u8,
+    /// Attribute Value.
+    pub value: Bytes,
+}
+
+impl Learned {
+    /// One without any optional attribute.
+    #[must_use]
+    pub const fn new(source: Arc<Source>, next_hop: NextHop) -> Self {
+        Self {
+            source,
+            next_hop,
+            atomic_aggregate: false,
+            aggregator: None,
+            originator_id: None,
+            cluster_list: Vec::new(),
+            ipv6_extended_communities: BTreeSet::new(),
+            only_to_customer: None,
+            unknown: Vec::new(),
+            partial: BTreeSet::new(),
+        }
+    }
 }

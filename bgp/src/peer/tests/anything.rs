@@ -61,7 +61,14 @@ impl Sockets {
             Event::Received { role, .. } | Event::Closed { role } | Event::Writable { role } | Event::Acknowledged { role, .. } => {
                 self.up.contains(role)
             }
-            Event::Start | Event::Stop(_) | Event::Tick | Event::Routes(_) | Event::Changes(_) | Event::Export(_) => true,
+            Event::Start
+            | Event::Stop(_)
+            | Event::Tick
+            | Event::Routes(_)
+            | Event::Changes(_)
+            | Event::Export(_)
+            | Event::Import(_)
+            | Event::Refresh(_) => true,
         }
     }
 
@@ -81,7 +88,9 @@ impl Sockets {
             | Event::Acknowledged { .. }
             | Event::Routes(_)
             | Event::Changes(_)
-            | Event::Export(_) => {}
+            | Event::Export(_)
+            | Event::Import(_)
+            | Event::Refresh(_) => {}
         }
     }
 
@@ -107,7 +116,7 @@ impl Sockets {
                 assert!(self.up.remove(role) || dialling);
                 self.updates = 0;
             }
-            Action::Transition { .. } | Action::Down(_) => {}
+            Action::Transition { .. } | Action::Down(_) | Action::Learned(_) => {}
         }
     }
 }

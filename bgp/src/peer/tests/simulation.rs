@@ -209,7 +209,7 @@ impl World {
             }
             Action::Close { role } => self.release(host, role, Happening::Fin),
             Action::Abort { role } => self.release(host, role, Happening::Reset),
-            Action::Transition { .. } | Action::Down(_) => {}
+            Action::Transition { .. } | Action::Down(_) | Action::Learned(_) => {}
         }
     }
 
@@ -334,7 +334,7 @@ impl World {
 
     /// What a host learns from octets, told from the octets alone.
     fn read(&mut self, wire: usize, host: usize, bytes: &[u8]) {
-        let [remote, local] = [other(host), host].map(|host| our_open(&self.hosts[host].config));
+        let [remote, local] = [other(host), host].map(|host| self.hosts[host].config.open());
         let end = &mut self.wires[wire].ends[host];
         let negotiated = if end.opened { Negotiated::new(&local, &remote) } else { Negotiated::before_open(local.asn) };
         end.deframer.push(bytes);

@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::Entry;
-use crate::prefix::{Family, Prefix};
-use crate::rib::{PathKey, Route};
+use crate::prefix::Family;
+use crate::rib::Route;
+use crate::wire::Nlri;
 
 /// What is to be told.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// Entries that changed since the grouping, in any order, some of them more than once or for nothing.
-    changed: Vec<PathKey>,
+    changed: Vec<Nlri>,
     /// Whether the grouping may be out of date.
     stale: bool,
     withdraw: BTreeMap<Family, Run>,
@@ -24,7 +25,7 @@ pub(super) struct Pending {
 
 impl Pending {
     /// This entry has changed, and may be pending now.
-    pub(super) fn push(&mut self, key: PathKey) {
+    pub(super) fn push(&mut self, key: Nlri) {
         self.changed.push(key);
         self.stale = true;
     }
@@ -35,14 +36,14 @@ impl Pending {
     }
 
     /// The keys of which some may be pending.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &PathKey> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Nlri> {
         let withdraw = self.withdraw.values().flat_map(Run::rest);
         let announce = self.announce.values().flatten().flat_map(|group| group.run.rest());
         self.changed.iter().chain(withdraw).chain(announce)
     }
 
     /// Groups anew where something has changed since.
-    pub(super) fn group(&mut self, entries: &BTreeMap<PathKey, Entry>) {
+    pub(super) fn group(&mut self, entries: &BTreeMap<Nlri, Entry>) {
         if !self.stale {
             return;
         }
@@ -53,7 +54,7 @@ impl Pending {
         let mut groups = Groups::default();
         for key in keys {
             match entries.get(&key) {
-                Some(entry) if entry.is_to_be_withdrawn() => self.withdraw.entry(key.family()).or_default().push(key),
+                Some(entry) if entry.is_to_be_withdrawn() => self.withdraw.entry(key.prefix.family()).or_default().push(key),
                 Some(Entry { wanted: Some(route), .. }) if entries.get(&key).is_some_and(Entry::is_to_be_announced) => {
                     groups.add(key, route);
                 }
@@ -79,8 +80,8 @@ impl Pending {
     }
 
     /// To be withdrawn before all else.
-    pub(super) fn withdraw(&mut self, key: PathKey) {
-        self.withdraw.entry(key.family()).or_default().push(key);
+    pub(super) fn withdraw(&mut self, key: Nlri) {
+        self.withdraw.entry(key.prefix.family()).or_default().push(key);
     }
 }
 
@@ -94,24 +95,17 @@ pub(super) struct Group {
 /// Destinations that are taken from the front.
 #[derive(Debug, Default)]
 pub(super) struct Run {
-    keys: Vec<PathKey>,
-    prefixes: Vec<Prefix>,
+    keys: Vec<Nlri>,
     taken: usize,
 }
 
 impl Run {
-    fn push(&mut self, key: PathKey) {
+    fn push(&mut self, key: Nlri) {
         self.keys.push(key);
-        self.prefixes.push(key.prefix);
     }
 
-    pub(super) fn rest(&self) -> &[PathKey] {
+    pub(super) fn rest(&self) -> &[Nlri] {
         self.keys.get(self.taken..).unwrap_or_default()
-    }
-
-    /// The destinations of the rest.
-    pub(super) fn prefixes(&self) -> &[Prefix] {
-        self.prefixes.get(self.taken..).unwrap_or_default()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -119,7 +113,7 @@ impl Run {
     }
 
     /// The next `count`, which are then no longer in the rest.
-    pub(super) fn take(&mut self, count: usize) -> &[PathKey] {
+    pub(super) fn take(&mut self, count: usize) -> &[Nlri] {
         let from = self.taken;
         self.taken = from.saturating_add(count).min(self.keys.len());
         self.keys.get(from..self.taken).unwrap_or_default()
@@ -135,8 +129,8 @@ struct Groups {
 }
 
 impl Groups {
-    fn add(&mut self, key: PathKey, route: &Arc<Route>) {
-        let family = key.family();
+    fn add(&mut self, key: Nlri, route: &Arc<Route>) {
+        let family = key.prefix.family();
         let groups = self.groups.entry(family).or_default();
         let at = *self.by_pointer.entry((family, Arc::as_ptr(route))).or_insert_with(|| {
             *self.by_value.entry((family, Arc::clone(route))).or_insert_with(|| {

@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::identity::{Asn, HoldTime};
-use crate::rib::NextHopPolicy;
+use crate::identity::{Asn, BgpIdentifier, HoldTime};
 use crate::rib::receiver::Receiver;
-use crate::wire::{AsPath, AsPathSegment, NextHop, Origin, PathAttribute};
+use crate::rib::{NextHopPolicy, PeerId};
+use crate::wire::{AsPath, AsPathSegment, MAX_MESSAGE_LENGTH, NextHop, Origin, PathAttribute};
 
 const NO_LIMIT: usize = usize::MAX;
 const LOCAL: LocalAddresses = LocalAddresses {
@@ -19,6 +19,8 @@ const LOCAL: LocalAddresses = LocalAddresses {
     ipv6: Some(std::net::Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 2)),
     link_local: Some(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2)),
 };
+
+const TARGET: Target = Target { peer: PeerId(9), client: false, cluster_id: BgpIdentifier::new(5).unwrap() };
 
 fn asn(number: u32) -> Asn {
     Asn::new(number).unwrap()
@@ -65,7 +67,7 @@ struct Pair {
 
 impl Pair {
     fn new(export: Export, negotiated: Negotiated, local: LocalAddresses) -> Self {
-        Self { receiver: Receiver::new(&negotiated), sender: AdjRibOut::new(export, negotiated, local), position: 0 }
+        Self { receiver: Receiver::new(&negotiated), sender: AdjRibOut::new(export, TARGET, negotiated, local), position: 0 }
     }
 
     fn internal() -> Self {

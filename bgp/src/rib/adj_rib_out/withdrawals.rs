@@ -4,26 +4,26 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::prefix::Prefix;
-use crate::rib::PathKey;
+use crate::wire::Nlri;
 
 /// Which paths the peer may hold though it was told that they are gone.
 #[derive(Debug, Default)]
 pub(super) struct Withdrawals {
     /// What each UPDATE withdrew, with its end on the connection, in the order written.
-    updates: VecDeque<(u64, Vec<PathKey>)>,
+    updates: VecDeque<(u64, Vec<Nlri>)>,
     /// The end of the last UPDATE that withdrew the path, unless it was announced again after that.
-    last: BTreeMap<PathKey, u64>,
+    last: BTreeMap<Nlri, u64>,
 }
 
 impl Withdrawals {
     /// An UPDATE that ends at `end` withdraws these.
-    pub(super) fn written(&mut self, end: u64, keys: Vec<PathKey>) {
+    pub(super) fn written(&mut self, end: u64, keys: Vec<Nlri>) {
         self.last.extend(keys.iter().map(|key| (*key, end)));
         self.updates.push_back((end, keys));
     }
 
     /// The path is announced again.
-    pub(super) fn announced(&mut self, key: &PathKey) {
+    pub(super) fn announced(&mut self, key: &Nlri) {
         self.last.remove(key);
     }
 

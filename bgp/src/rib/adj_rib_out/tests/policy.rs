@@ -2,7 +2,8 @@
 //! What policy makes of a route on its way out, and what a change of policy sends.
 
 use super::*;
-use crate::rib::{NextHops, link_bandwidth, well_known};
+use crate::rib::NextHops;
+use crate::wire::community::{self, link_bandwidth};
 
 fn route(change: impl FnOnce(&mut Route)) -> Arc<Route> {
     let mut route = Route::originated();
@@ -51,7 +52,7 @@ fn rfc4271_section_5_1_2_prepending_adds_up_and_is_for_external_peers() {
 #[test]
 fn rfc1997_communities_of_peer_and_route_are_joined_also_no_export_of_our_own_routes() {
     let export = Export {
-        communities: BTreeSet::from([0xFDE9_0001, well_known::NO_EXPORT]),
+        communities: BTreeSet::from([0xFDE9_0001, community::NO_EXPORT]),
         large_communities: BTreeSet::from([[65001, 1, 1]]),
         extended_communities: BTreeSet::from([0x0002_FDE9_0000_0001]),
         ..export()
@@ -66,22 +67,22 @@ fn rfc1997_communities_of_peer_and_route_are_joined_also_no_export_of_our_own_ro
         }),
     );
     let expected = [
-        PathAttribute::Communities(vec![0xFDE9_0000, 0xFDE9_0001, well_known::NO_EXPORT]),
-        PathAttribute::ExtendedCommunities(vec![0x0002_FDE9_0000_0000, 0x0002_FDE9_0000_0001]),
-        PathAttribute::LargeCommunities(vec![[65001, 0, 0], [65001, 1, 1]]),
+        PathAttribute::Communities(vec![0xFDE9_0000, 0xFDE9_0001, community::NO_EXPORT].into()),
+        PathAttribute::ExtendedCommunities(vec![0x0002_FDE9_0000_0000, 0x0002_FDE9_0000_0001].into()),
+        PathAttribute::LargeCommunities(vec![[65001, 0, 0], [65001, 1, 1]].into()),
     ];
     assert_eq!(attributes[2..], expected);
 }
 
 #[test]
 fn a_route_has_one_link_bandwidth() {
-    let [slow, fast] = [1.25e8, 1.25e9].map(|bandwidth| link_bandwidth(asn(65001), bandwidth));
+    let [slow, fast] = [1.25e8, 1.25e9].map(|bandwidth| link_bandwidth(65001, bandwidth));
     assert_eq!(fast, 0x4004_FDE9_4E95_02F9);
     let export = Export { extended_communities: BTreeSet::from([slow]), ..export() };
     let own = told(export.clone(), external(), route(|route| route.extended_communities = BTreeSet::from([fast])));
-    assert_eq!(own.last(), Some(&PathAttribute::ExtendedCommunities(vec![fast])));
+    assert_eq!(own.last(), Some(&PathAttribute::ExtendedCommunities(vec![fast].into())));
     let of_peer = told(export, external(), route(|_| ()));
-    assert_eq!(of_peer.last(), Some(&PathAttribute::ExtendedCommunities(vec![slow])));
+    assert_eq!(of_peer.last(), Some(&PathAttribute::ExtendedCommunities(vec![slow].into())));
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn rfc8326_section_4_graceful_shutdown_announces_all_again_as_the_last_resort() 
         pair.sender.set_export(Export { graceful_shutdown: true, ..export() }, &rib);
         assert_eq!(pair.flush().len(), 2);
         for (attributes, _) in pair.receiver.routes.values() {
-            assert!(attributes.contains(&PathAttribute::Communities(vec![well_known::GRACEFUL_SHUTDOWN])));
+            assert!(attributes.contains(&PathAttribute::Communities(vec![community::GRACEFUL_SHUTDOWN].into())));
             let preference = attributes.iter().find_map(|attribute| match attribute {
                 PathAttribute::LocalPref(preference) => Some(*preference),
                 _ => None,
@@ -166,5 +167,5 @@ fn one_change_costs_one_update_however_many_routes_there_are() {
     pair.sender.apply(&Changes::from([(prefix("10.0.0.1"), [path].into()), (prefix("11.0.0.7"), [].into())]));
     let updates = pair.flush();
     assert_eq!(updates.len(), 2);
-    assert_eq!((&updates[0].withdrawn, &updates[1].announced), (&vec![prefix("11.0.0.7")], &vec![prefix("10.0.0.1")]));
+    assert_eq!((&updates[0].withdrawn, &updates[1].announced), (&vec![prefix("11.0.0.7").into()], &vec![prefix("10.0.0.1").into()]));
 }
