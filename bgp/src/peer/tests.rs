@@ -4,6 +4,7 @@
 mod anything;
 mod collision;
 mod open;
+mod reflection;
 mod restart;
 mod session;
 mod simulation;
