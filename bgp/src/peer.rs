@@ -5,10 +5,11 @@
 //! which they are to be carried out, and the [deadline](Peer::deadline) of the next [`Event::Tick`]. A tick that comes early does nothing.
 //!
 //! Invariants: at most one connection of each [`Role`]; at most one of them is past OpenSent; UPDATEs leave only in Established, and no more of them
-//! than the driver has asked for. The loss of a session clears everything that belonged to it.
+//! than the driver has asked for. The loss of a session clears everything that belonged to it, but for what graceful restart keeps.
 //!
-//! Supported standards: RFC 4271 §6.8, §8, §10; RFC 4486 (Cease); RFC 6286 (identifiers); RFC 6608 (FSM errors); RFC 2918 (route refresh, answered);
-//! RFC 8203, RFC 9003 (shutdown communication). Of the options of RFC 4271 §8.1.1: IdleHoldTimer and DampPeerOscillations; neither DelayOpen nor
+//! Supported standards: RFC 4271 §6.8, §8, §10; RFC 4486 (Cease, maximum of prefixes among them); RFC 6286 (identifiers); RFC 6608 (FSM errors); RFC
+//! 2918, RFC 7313 (route refresh); RFC 4724, RFC 8538, RFC 9494 (graceful restart, restarting and helping); RFC 8203, RFC 9003 (shutdown communication);
+//! RFC 9234 (roles); RFC 9687 (send hold timer). Of the options of RFC 4271 §8.1.1: IdleHoldTimer and DampPeerOscillations; neither DelayOpen nor
 //! CollisionDetectEstablishedState.
 #![warn(clippy::wildcard_enum_match_arm)]
 
@@ -185,7 +186,7 @@ pub enum Action {
     },
     /// A session was lost or an attempt failed, and why: once for each.
     Down(DownReason),
-    /// Of these routes the peer has told something else than before; for [`Reflector::learn`](crate::rib::Reflector::learn).
+    /// Of these routes the peer has told something else than before, in this order; comes last, and once. For [`Reflector::learn`](crate::rib::Reflector::learn).
     Learned(Vec<Learnt>),
 }
 
@@ -242,6 +243,8 @@ pub struct Peer {
 struct Turn {
     now: Instant,
     actions: Vec<Action>,
+    /// What the peer has told, reported together.
+    learnt: Vec<Learnt>,
 }
 
 impl Turn {
@@ -274,7 +277,7 @@ impl Peer {
 
     /// Takes one event, and says what to do about it.
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Action> {
-        let mut turn = Turn { now, actions: Vec::new() };
+        let mut turn = Turn { now, actions: Vec::new(), learnt: Vec::new() };
         match event {
             Event::Start => self.start(&mut turn),
             Event::Stop(stop) => self.stop(&stop, &mut turn),
@@ -292,6 +295,9 @@ impl Peer {
             Event::Export(export) => self.set_export(export, &mut turn),
         }
         self.settle(&mut turn);
+        if !turn.learnt.is_empty() {
+            turn.actions.push(Action::Learned(turn.learnt));
+        }
         turn.actions
     }
 

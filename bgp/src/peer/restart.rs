@@ -2,14 +2,14 @@
 //! What outlives a session: our routes at the peer while it may keep them as stale ones (RFC 4724 §4.2 seen from the other side), and the peer's routes
 //! here.
 //!
-//! Input: the end and the beginning of sessions, UPDATEs and refreshes of the peer, and time. Output: [`Action::Learned`], and what the peer may hold.
+//! Input: the end and the beginning of sessions, UPDATEs and refreshes of the peer, and time. Output: [`Action::Learned`](super::Action::Learned), and what the peer may hold.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Phase};
-use super::{Action, DownReason, Peer, Role, Turn};
+use super::{DownReason, Peer, Role, Turn};
 use crate::prefix::{Family, Prefix};
 use crate::rib::{AdjRibIn, Import, Learnt, Session, Source};
 use crate::wire::{Negotiated, Notification, RouteRefresh, Update};
@@ -221,9 +221,7 @@ impl Peer {
 
 /// Reports what has changed of the peer's routes.
 pub(super) fn learned(learnt: Vec<Learnt>, turn: &mut Turn) {
-    if !learnt.is_empty() {
-        turn.push(Action::Learned(learnt));
-    }
+    turn.learnt.extend(learnt);
 }
 
 /// Whether we keep the peer's routes after this (RFC 4724 §4.2, RFC 8538 §4).

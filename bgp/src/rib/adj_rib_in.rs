@@ -30,6 +30,7 @@ pub struct AdjRibIn {
     identifier: BgpIdentifier,
     cluster_id: BgpIdentifier,
     routes: BTreeMap<Nlri, Held>,
+    counts: BTreeMap<Family, u32>,
     restarts: BTreeMap<Family, Restart>,
 }
 
@@ -77,7 +78,7 @@ impl AdjRibIn {
     /// One that holds nothing.
     #[must_use]
     pub const fn new(import: Import, identifier: BgpIdentifier, cluster_id: BgpIdentifier) -> Self {
-        Self { import, identifier, cluster_id, routes: BTreeMap::new(), restarts: BTreeMap::new() }
+        Self { import, identifier, cluster_id, routes: BTreeMap::new(), counts: BTreeMap::new(), restarts: BTreeMap::new() }
     }
 
     /// What is held, in the order of destinations.
@@ -94,10 +95,13 @@ impl AdjRibIn {
     /// The family that has more routes than it may, with the limit (RFC 4486 §4). Routes that are not used count as well.
     #[must_use]
     pub fn exceeded(&self) -> Option<(Family, u32)> {
-        self.import.max_prefixes.iter().map(|(family, limit)| (*family, *limit)).find(|(family, limit)| {
-            let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
-            self.routes.len() > limit && self.routes.keys().filter(|nlri| nlri.prefix.family() == *family).count() > limit
-        })
+        self.import.max_prefixes.iter().map(|(family, limit)| (*family, *limit)).find(|(family, limit)| self.count(*family) > *limit)
+    }
+
+    /// How many routes of a family are held.
+    #[must_use]
+    pub fn count(&self, family: Family) -> u32 {
+        self.counts.get(&family).copied().unwrap_or(0)
     }
 
     /// Other limits. Routes are judged by them when they are told again.
@@ -240,14 +244,20 @@ impl AdjRibIn {
 
     fn announce(&mut self, nlri: Nlri, held: Held, learnt: &mut Vec<Learnt>) {
         let route = held.ineligible.is_none().then(|| Arc::clone(&held.route));
-        let before = self.routes.insert(nlri, held).filter(|before| before.ineligible.is_none());
+        let before = self.routes.insert(nlri, held);
+        if before.is_none() {
+            *self.counts.entry(nlri.prefix.family()).or_default() += 1;
+        }
+        let before = before.filter(|before| before.ineligible.is_none());
         if before.as_ref().map(|before| &before.route) != route.as_ref() {
             learnt.push((nlri, route));
         }
     }
 
     fn withdraw(&mut self, nlri: Nlri, learnt: &mut Vec<Learnt>) {
-        if self.routes.remove(&nlri).is_some_and(|held| held.ineligible.is_none()) {
+        let Some(held) = self.routes.remove(&nlri) else { return };
+        self.dropped(nlri.prefix.family(), 1);
+        if held.ineligible.is_none() {
             learnt.push((nlri, None));
         }
     }
@@ -265,8 +275,15 @@ impl AdjRibIn {
     }
 
     fn drop_if(&mut self, family: Family, gone: impl Fn(&Held) -> bool) -> Vec<Learnt> {
-        let dropped = self.routes.extract_if(.., |nlri, held| nlri.prefix.family() == family && gone(held));
-        dropped.filter(|(_, held)| held.ineligible.is_none()).map(|(nlri, _)| (nlri, None)).collect()
+        let dropped: Vec<_> = self.routes.extract_if(.., |nlri, held| nlri.prefix.family() == family && gone(held)).collect();
+        self.dropped(family, u32::try_from(dropped.len()).unwrap_or(u32::MAX));
+        dropped.into_iter().filter(|(_, held)| held.ineligible.is_none()).map(|(nlri, _)| (nlri, None)).collect()
+    }
+
+    fn dropped(&mut self, family: Family, count: u32) {
+        if let Some(counted) = self.counts.get_mut(&family) {
+            *counted = counted.saturating_sub(count);
+        }
     }
 
     /// The families whose routes outlive their session now.

@@ -56,7 +56,7 @@ fn configuration(local: Ipv4Addr, remote: Ipv4Addr, id: usize, seed: u64) -> Pee
     PeerConfig {
         client: at_reflector,
         import: Some(Import::default()),
-        graceful_restart: (seed % 2 == 0).then(|| RestartConfig { restart_time: 10, ..RestartConfig::default() }),
+        graceful_restart: seed.is_multiple_of(2).then(|| RestartConfig { restart_time: 10, ..RestartConfig::default() }),
         add_path,
         hold_time: seconds(9),
         connect_retry: Duration::from_secs(5),

@@ -28,18 +28,12 @@ fn established(restart: RestartConfig, open: &Open) -> Bench {
 
 /// The capability of the OPEN in a reply.
 fn capability(actions: &[Action]) -> GracefulRestart {
-    let open = actions.iter().find_map(|action| match action {
-        Action::Send { bytes, .. } if bytes[18] == 1 => Some(bytes.clone()),
-        _ => None,
-    });
+    let open = actions.iter().find_map(|action| if let Action::Send { bytes, .. } = action { Some(bytes.clone()) } else { None });
     let mut deframer = crate::wire::Deframer::default();
     deframer.push(&open.unwrap());
     let Ok(Some(Message::Open(open))) = deframer.next(&Negotiated::before_open(asn(65001))) else { panic!("no OPEN") };
-    let restart = open.capabilities.into_iter().find_map(|capability| match capability {
-        Capability::GracefulRestart(restart) => Some(restart),
-        _ => None,
-    });
-    restart.unwrap()
+    let mut capabilities = open.capabilities.into_iter();
+    capabilities.find_map(|capability| if let Capability::GracefulRestart(restart) = capability { Some(restart) } else { None }).unwrap()
 }
 
 fn learned(actions: &[Action]) -> Vec<&Learnt> {
@@ -242,7 +236,9 @@ fn rfc7313_section_4_the_answer_to_a_refresh_is_marked_and_comes_after_end_of_ri
             Message::Update(Update { announced, .. }) if !announced.is_empty() => "route",
             Message::RouteRefresh(mark) if mark.begun().is_some() => "begin",
             Message::RouteRefresh(mark) if mark.ended().is_some() => "end",
-            other => panic!("{other:?}"),
+            other @ (Message::Open(_) | Message::Update(_) | Message::Notification(_) | Message::Keepalive | Message::RouteRefresh(_)) => {
+                panic!("{other:?}")
+            }
         });
         types.collect::<Vec<_>>()
     };

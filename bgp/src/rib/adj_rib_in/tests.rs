@@ -83,6 +83,8 @@ impl Bench {
             .map(|(nlri, held)| (nlri, Arc::clone(&held.route)))
             .collect();
         assert_eq!(self.used, eligible);
+        let of_ipv4 = self.adj_rib_in.routes().filter(|(nlri, _)| nlri.prefix.family() == Family::Ipv4Unicast).count();
+        assert_eq!(self.adj_rib_in.count(Family::Ipv4Unicast), u32::try_from(of_ipv4).unwrap());
     }
 
     fn receive(&mut self, update: &Update) {
