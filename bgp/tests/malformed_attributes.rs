@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! RFC 7606: `malformed_attributes.txt`, line by line, from an external and from an internal peer. The same file is what an interoperation test sends.
+#![expect(clippy::unwrap_used, reason = "a test ends there")]
 
 use std::fmt::Write as _;
 
