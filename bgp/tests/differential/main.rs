@@ -7,11 +7,8 @@
 //! which both leave to their caller.
 #![expect(clippy::unwrap_used, reason = "a test ends there")]
 
-#[path = "differential/generate.rs"]
 mod generate;
-#[path = "differential/with_bgpkit.rs"]
 mod with_bgpkit;
-#[path = "differential/with_netgauze.rs"]
 mod with_netgauze;
 
 use std::collections::BTreeSet;
