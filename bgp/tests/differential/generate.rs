@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bgp::wire::{
-    AddPathMode, Aggregator, AsPath, AsPathSegment, Capability, GracefulRestart, LongLivedFamily, Message, MpReach, MpUnreach, Negotiated,
-    NextHop, Nlri, Notification, Open, Origin, PathAttribute, RouteRefresh, Transitive, Update,
+    AddPathMode, Aggregator, AsPath, AsPathSegment, Capability, Flags, GracefulRestart, LongLivedFamily, Message, MpReach, MpUnreach,
+    Negotiated, NextHop, Nlri, Notification, Open, Origin, PathAttribute, RouteRefresh, Transitive, Update,
 };
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use proptest::collection::vec;
@@ -121,6 +121,14 @@ fn any_attributes() -> impl Strategy<Value = Vec<PathAttribute>> {
     // Route targets of the three kinds, and a bandwidth.
     let extended = (prop::sample::select(vec![0x0002_u64, 0x0102, 0x0202, 0x4004]), any::<u32>(), any::<u16>())
         .prop_map(|(kind, high, low)| kind << 48 | u64::from(high) << 16 | u64::from(low));
+    let ipv6_target = any::<[u8; 18]>().prop_map(|value| {
+        let mut community = [0; 20];
+        community[1] = 2;
+        community[2..].copy_from_slice(&value);
+        community
+    });
+    let unknown = (prop::sample::select(vec![0x80, 0xC0, 0xE0]), vec(any::<u8>(), 0..300))
+        .prop_map(|(flags, value)| PathAttribute::Unknown { flags: Flags(flags), type_code: 200, value: value.into() });
     let first = (
         prop::sample::select(vec![Origin::Igp, Origin::Egp, Origin::Incomplete]).prop_map(PathAttribute::Origin),
         any_path().prop_map(PathAttribute::AsPath),
@@ -135,12 +143,15 @@ fn any_attributes() -> impl Strategy<Value = Vec<PathAttribute>> {
         of(vec(any::<Ipv4Addr>(), 1..5).prop_map(PathAttribute::ClusterList)),
         of(any_partial(vec(extended, 1..8)).prop_map(PathAttribute::ExtendedCommunities)),
         of(any_partial(vec(any::<[u32; 3]>(), 1..8)).prop_map(PathAttribute::LargeCommunities)),
+        of(any_partial(vec(ipv6_target, 1..4)).prop_map(PathAttribute::Ipv6ExtendedCommunities)),
         of(any_asn().prop_map(|asn| PathAttribute::OnlyToCustomer(asn.into()))),
+        of(unknown),
     );
     (first, second).prop_map(|((origin, path, med, preference, atomic, aggregator, communities), second)| {
-        let (originator, clusters, extended, large, only_to_customer) = second;
-        let optional = [med, preference, atomic, aggregator, communities, originator, clusters, extended, large, only_to_customer];
-        [origin, path].into_iter().chain(optional.into_iter().flatten()).collect()
+        let (originator, clusters, extended, large, ipv6, only_to_customer, unknown) = second;
+        let first = [med, preference, atomic, aggregator, communities, originator, clusters];
+        let optional = first.into_iter().chain([extended, ipv6, large, only_to_customer, unknown]);
+        [origin, path].into_iter().chain(optional.flatten()).collect()
     })
 }
 

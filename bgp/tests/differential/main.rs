@@ -70,8 +70,13 @@ fn attribute_fact(attribute: &PathAttribute) -> String {
         PathAttribute::ClusterList(clusters) => format!("clusters {clusters:?}"),
         PathAttribute::LargeCommunities(communities) => format!("large communities {:?}", communities.value),
         PathAttribute::OnlyToCustomer(asn) => format!("only to customer {}", asn.value),
+        PathAttribute::Unknown { type_code, value, .. } => unknown_fact(*type_code, value),
         other => format!("type {}", other.type_code()),
     }
+}
+
+fn unknown_fact(type_code: u8, value: &[u8]) -> String {
+    format!("type {type_code} {value:02X?}")
 }
 
 fn path_fact(segments: impl Iterator<Item = (bool, Vec<u32>)>) -> String {

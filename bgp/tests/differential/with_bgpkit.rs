@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::generate::{any_open, any_other_message, any_update, config, session};
-use crate::{Facts, decode, facts, path_fact};
+use crate::{Facts, decode, facts, path_fact, unknown_fact};
 
 fn read(mut octets: Bytes, add_path: bool) -> BgpMessage {
     parse_bgp_message(&mut octets, add_path, &AsnLength::Bits32).unwrap()
@@ -72,6 +72,8 @@ fn their_attribute(value: &AttributeValue) -> String {
         }
         AttributeValue::OnlyToCustomer(asn) => format!("only to customer {}", asn.to_u32()),
         AttributeValue::ExtendedCommunities(_) => "type 16".to_owned(),
+        AttributeValue::Ipv6AddressSpecificExtendedCommunities(_) => "type 25".to_owned(),
+        AttributeValue::Unknown(raw) => unknown_fact(raw.code, &raw.bytes),
         other => format!("{other:?}"),
     }
 }

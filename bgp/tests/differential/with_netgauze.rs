@@ -13,7 +13,7 @@ use netgauze_parse_utils::traits::ParseFromWithOneInput as _;
 use proptest::prelude::*;
 
 use crate::generate::{any_open, any_other_message, any_update, config, session};
-use crate::{Facts, decode, facts, path_fact};
+use crate::{Facts, decode, facts, path_fact, unknown_fact};
 
 fn read(octets: &[u8], add_path: bool) -> BgpMessage {
     let mut context = BgpParsingContext::default();
@@ -79,6 +79,8 @@ fn their_attribute(value: &PathAttributeValue) -> String {
         }
         PathAttributeValue::OnlyToCustomer(only) => format!("only to customer {}", only.asn()),
         PathAttributeValue::ExtendedCommunities(_) => "type 16".to_owned(),
+        PathAttributeValue::ExtendedCommunitiesIpv6(_) => "type 25".to_owned(),
+        PathAttributeValue::UnknownAttribute(unknown) => unknown_fact(unknown.code(), unknown.value()),
         other => format!("{other:?}"),
     }
 }
