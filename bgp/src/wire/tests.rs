@@ -194,6 +194,28 @@ fn rfc2918_4_a_refresh_of_another_family_and_rfc7313_marks_are_no_request() {
     }
 }
 
+#[test]
+fn rfc7313_4_the_marks_of_a_refresh() {
+    let family = Family::Ipv6Unicast;
+    let (beginning, end) = (RouteRefresh::beginning(family), RouteRefresh::end(family));
+    assert_eq!((beginning.requested(), beginning.begun(), beginning.ended()), (None, Some(family), None));
+    assert_eq!((end.requested(), end.begun(), end.ended()), (None, None, Some(family)));
+    assert_same(&with_marker("0017 05 0002 01 01"), &Message::RouteRefresh(beginning), &external());
+    assert_same(&with_marker("0017 05 0002 02 01"), &Message::RouteRefresh(end), &external());
+}
+
+#[test]
+fn rfc7313_5_a_mark_of_another_length() {
+    let enhanced = Negotiated { enhanced_route_refresh: true, ..external() };
+    for octets in ["0018 05 0001 01 01 00", "0019 05 0001 02 01 0000"] {
+        let octets = with_marker(octets);
+        assert_eq!(answer(&octets, &enhanced), (7, 1, octets.clone()));
+        assert!(decode(&octets, &external()).is_ok());
+    }
+    // A request with route filters behind it (RFC 5291) is not a mark.
+    assert!(decode(&with_marker("0018 05 0001 00 01 00"), &enhanced).is_ok());
+}
+
 /// Which session a message is of, and in which ways it differs from [`external`].
 #[derive(Clone, Copy, Debug)]
 struct Session {
@@ -439,7 +461,7 @@ proptest! {
         let negotiated = session.negotiated();
         for message in messages {
             let octets = message.encode(&negotiated).unwrap();
-            prop_assert!(octets.len() <= MAX_MESSAGE_LENGTH);
+            prop_assert!(octets.len() <= negotiated.max_send_length);
             prop_assert_eq!(decode(&octets, &negotiated).unwrap(), Some(message));
         }
     }

@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
 use crate::Prefix;
-use crate::wire::tests::{asn, decode_all, external, hex, internal, route, sequence, with_marker};
+use crate::wire::tests::{
+    asn, decode_all, external, hex, internal, route, sequence, with_add_path, with_extended_messages, with_marker, with_next_hops,
+};
 use crate::wire::{AsPath, MAX_MESSAGE_LENGTH, Message, Origin, Update};
 
 const NEXT_HOP: NextHop = NextHop::V4(Ipv4Addr::new(10, 0, 1, 254));
@@ -201,4 +203,49 @@ fn b56_rfc2545_3_the_link_local_address_goes_with_the_global_one() {
     let octets = announced(&originated(), next_hop, Family::Ipv6Unicast, &hosts_v6(1));
     assert_eq!(octets[27..64], hex("0002 01 20 20010DB8000000000000000000000001 FE800000000000000000000000000001 00"));
     assert_eq!(mp_reach(&updates(&octets)[0]).next_hop, next_hop);
+}
+
+#[test]
+fn b38_rfc8654_4_extended_messages_are_filled() {
+    let routes = hosts(20_000);
+    let mut out = Vec::new();
+    let count = encode_announcement(&originated(), NEXT_HOP, Family::Ipv4Unicast, &routes, &with_extended_messages(external()), &mut out);
+    // 43 octets of UPDATE and attributes.
+    assert_eq!((count, lengths(&out)), (Ok((65_535 - 43) / 5), vec![43 + (65_535 - 43) / 5 * 5]));
+    out.clear();
+    let count = encode_withdrawal(Family::Ipv6Unicast, &hosts_v6(20_000), &with_extended_messages(external()), &mut out);
+    assert_eq!((count, lengths(&out)), ((65_535 - 30) / 17, vec![30 + (65_535 - 30) / 17 * 17]));
+}
+
+#[test]
+fn b72_rfc7911_3_paths_of_one_destination_go_with_their_identifiers() {
+    let negotiated = with_add_path(external());
+    let paths: Vec<_> = (1..=2000).map(|path_id| Nlri { path_id, ..route("193.0.2.1/32") }).collect();
+    let (mut out, mut rest) = (Vec::new(), &paths[..]);
+    while !rest.is_empty() {
+        rest = &rest[encode_announcement(&originated(), NEXT_HOP, Family::Ipv4Unicast, rest, &negotiated, &mut out).unwrap()..];
+    }
+    // 43 octets of UPDATE and attributes, 9 of each path.
+    assert_eq!(lengths(&out), [43 + 9 * 450, 43 + 9 * 450, 43 + 9 * 450, 43 + 9 * 450, 43 + 9 * 200]);
+    let told: Vec<_> = decode_all(&out, &negotiated).into_iter().flat_map(|message| announced_by(&message)).collect();
+    assert_eq!(told, paths);
+    out.clear();
+    assert_eq!(encode_withdrawal(Family::Ipv4Unicast, &paths[..1], &negotiated, &mut out), 1);
+    assert_eq!(out[19..], hex("0009 00000001 20 C1000201 0000"));
+}
+
+fn announced_by(message: &Message) -> Vec<Nlri> {
+    match message {
+        Message::Update(update) => update.announced.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn b59_rfc8950_4_ipv4_routes_with_an_ipv6_next_hop_are_packed() {
+    let mut out = Vec::new();
+    let told = encode_announcement(&originated(), NEXT_HOP_V6, Family::Ipv4Unicast, &hosts(2), &with_next_hops(external()), &mut out);
+    assert_eq!(told, Ok(2));
+    let reach = "900E001F 0001 01 10 20010DB8000000000000000000000001 00 20 0A000000 20 0A000001";
+    assert_eq!(out, with_marker(&format!("0047 02 0000 0030 {reach} 40010100 40020602010000FDE9")));
 }
