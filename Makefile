@@ -20,7 +20,8 @@ test: packages        ## all tests; needs root
 	labs/run --check
 
 test-fast:            ## what needs neither root nor a peer
-	cargo test --workspace --locked --lib --bins --test plan --test convergence --test config --test cli
+	cargo test --workspace --locked --lib --bins --test plan --test convergence --test config --test cli \
+	    --test malformed_attributes --test differential --test fuzz_corpus
 
 golden:               ## writes the goldens again and shows what changed
 	UPDATE_GOLDENS=1 cargo test --locked --test plan

@@ -87,6 +87,8 @@ pub struct ZeroIdentifier;
 pub struct HoldTime(u16);
 
 impl HoldTime {
+    /// 90 seconds, as RFC 4271 §10 suggests.
+    pub const DEFAULT: Self = Self(90);
     /// No hold timer and no keepalives.
     pub const ZERO: Self = Self(0);
 

@@ -5,55 +5,39 @@
 //! which they are to be carried out, and the [deadline](Peer::deadline) of the next [`Event::Tick`]. A tick that comes early does nothing.
 //!
 //! Invariants: at most one connection of each [`Role`]; at most one of them is past OpenSent; UPDATEs leave only in Established, and no more of them
-//! than the driver has asked for. The loss of a session clears everything that belonged to it.
+//! than the driver has asked for. The loss of a session clears everything that belonged to it, but for what graceful restart keeps.
 //!
-//! Supported standards: RFC 4271 §6.8, §8, §10; RFC 4486 (Cease); RFC 6286 (identifiers); RFC 6608 (FSM errors); RFC 2918 (route refresh, answered);
-//! RFC 8203, RFC 9003 (shutdown communication). Of the options of RFC 4271 §8.1.1: IdleHoldTimer and DampPeerOscillations; neither DelayOpen nor
+//! Supported standards: RFC 4271 §6.8, §8, §10; RFC 4486 (Cease, maximum of prefixes among them); RFC 6286 (identifiers); RFC 6608 (FSM errors); RFC
+//! 2918, RFC 7313 (route refresh); RFC 4724, RFC 8538, RFC 9494 (graceful restart, restarting and helping); RFC 8203, RFC 9003 (shutdown communication);
+//! RFC 9234 (roles); RFC 9687 (send hold timer). Of the options of RFC 4271 §8.1.1: IdleHoldTimer and DampPeerOscillations; neither DelayOpen nor
 //! CollisionDetectEstablishedState.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod config;
 mod connection;
 mod dial;
+mod restart;
 mod session;
 mod status;
 mod timing;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::identity::{Asn, BgpIdentifier, HoldTime};
 use crate::prefix::Family;
-use crate::rib::{AdjRibOut, LocRib};
-use crate::wire::{Capability, Cease, Negotiated, Notification, Open};
+use crate::rib::{AdjRibIn, AdjRibOut, Changes, Learnt, LocRib};
+use crate::wire::{Cease, Negotiated, Notification, Open};
 
-pub use crate::rib::{Export, LocalAddresses, NextHopPolicy};
+pub use crate::rib::{Export, Import, LocalAddresses, NextHopPolicy, PeerId};
+pub use config::{PeerConfig, RestartConfig, RoleConfig};
 pub use status::{Counters, DownReason, MessageCounts, PrefixCounts, State};
 
 use connection::{Connection, Connections};
 use dial::Dial;
+use restart::Retained;
 use timing::{Damping, Jitter};
-
-/// What an operator decides about one neighbour.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PeerConfig {
-    /// Our AS on this session.
-    pub local_asn: Asn,
-    /// The AS that the peer must be in (RFC 4271 §6.2).
-    pub remote_asn: Asn,
-    /// Our BGP Identifier.
-    pub identifier: BgpIdentifier,
-    /// Our wish; the smaller of both sides' counts.
-    pub hold_time: HoldTime,
-    /// ConnectRetryTime: from one attempt to connect to the next, before jitter. Below one second it counts as one second.
-    pub connect_retry: Duration,
-    /// The families to offer.
-    pub families: BTreeSet<Family>,
-    /// With what routes are announced.
-    pub export: Export,
-}
 
 /// Who dialled a connection; also its name towards the driver.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -89,6 +73,9 @@ pub enum Stop {
     Deconfigured,
     /// The neighbour's settings are others now, and another `Peer` will have them: down until the next Start.
     ConfigurationChange,
+    /// This process ends and another one will take over: a peer that has agreed on graceful restart is not told, and keeps our routes (RFC 4724 §4);
+    /// another one is told that this is an administrative shutdown. Down until the next Start.
+    Keep,
 }
 
 impl Stop {
@@ -97,11 +84,16 @@ impl Stop {
             Self::AdministrativeShutdown { communication: Some(text) } => {
                 Notification::cease(Cease::AdministrativeShutdown).with_communication(text)
             }
-            Self::AdministrativeShutdown { communication: None } => Notification::cease(Cease::AdministrativeShutdown),
+            Self::AdministrativeShutdown { communication: None } | Self::Keep => Notification::cease(Cease::AdministrativeShutdown),
             Self::AdministrativeReset => Notification::cease(Cease::AdministrativeReset),
             Self::Deconfigured => Notification::cease(Cease::PeerDeconfigured),
             Self::ConfigurationChange => Notification::cease(Cease::OtherConfigurationChange),
         }
+    }
+
+    /// Whether the peer is to drop our routes even where it keeps them after a NOTIFICATION (RFC 8538 §3.1).
+    const fn is_final(&self) -> bool {
+        matches!(self, Self::AdministrativeShutdown { .. } | Self::Deconfigured | Self::Keep)
     }
 }
 
@@ -152,6 +144,15 @@ pub enum Event {
     },
     /// The whole set of routes that the peer is to hold from now on; it outlives sessions.
     Routes(Arc<LocRib>),
+    /// Some destinations have other paths than in that set. Ignored before the first one.
+    Changes(Arc<Changes>),
+    /// The policy of the peer from now on; the session stays, and only what changes is told again.
+    Export(Export),
+    /// The limits for what the peer may tell from now on; the session stays, and the peer is asked for all its routes. Ignored where nothing is
+    /// imported.
+    Import(Import),
+    /// Ask the peer for all its routes of a family (RFC 2918). Ignored where it does not understand that.
+    Refresh(Family),
 }
 
 /// What the driver is to do.
@@ -185,6 +186,8 @@ pub enum Action {
     },
     /// A session was lost or an attempt failed, and why: once for each.
     Down(DownReason),
+    /// Of these routes the peer has told something else than before, in this order; comes last, and once. For [`Reflector::learn`](crate::rib::Reflector::learn).
+    Learned(Vec<Learnt>),
 }
 
 /// One neighbour (RFC 4271 §8.2.2).
@@ -225,6 +228,11 @@ pub struct Peer {
     dial: Dial,
     connections: Connections,
     routes: Option<Arc<LocRib>>,
+    adj_rib_in: Option<AdjRibIn>,
+    /// Our routes of a former session, as far as the peer may keep them.
+    retained: Option<Retained>,
+    /// Until then our OPEN says that we have restarted.
+    restart_until: Option<Instant>,
     counters: Counters,
     last_error: Option<DownReason>,
     established_since: Option<Instant>,
@@ -235,6 +243,8 @@ pub struct Peer {
 struct Turn {
     now: Instant,
     actions: Vec<Action>,
+    /// What the peer has told, reported together.
+    learnt: Vec<Learnt>,
 }
 
 impl Turn {
@@ -248,12 +258,15 @@ impl Peer {
     #[must_use]
     pub fn new(config: PeerConfig, seed: u64) -> Self {
         Self {
-            open: our_open(&config),
+            open: config.open(),
             jitter: Jitter::new(seed),
             damping: Damping::new(config.connect_retry),
             dial: Dial::Stopped,
             connections: Connections::default(),
             routes: None,
+            adj_rib_in: config.import.clone().map(|import| AdjRibIn::new(import, config.identifier, config.cluster_id())),
+            retained: None,
+            restart_until: None,
             counters: Counters::default(),
             last_error: None,
             established_since: None,
@@ -264,7 +277,7 @@ impl Peer {
 
     /// Takes one event, and says what to do about it.
     pub fn handle(&mut self, now: Instant, event: Event) -> Vec<Action> {
-        let mut turn = Turn { now, actions: Vec::new() };
+        let mut turn = Turn { now, actions: Vec::new(), learnt: Vec::new() };
         match event {
             Event::Start => self.start(&mut turn),
             Event::Stop(stop) => self.stop(&stop, &mut turn),
@@ -275,9 +288,16 @@ impl Peer {
             Event::Closed { role } => self.closed(role, &mut turn),
             Event::Writable { role } => self.writable(role, &mut turn),
             Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
+            Event::Import(import) => self.set_import(import, &mut turn),
+            Event::Refresh(family) => self.request_refresh(family, &mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
+            Event::Changes(changes) => self.change_routes(&changes, &mut turn),
+            Event::Export(export) => self.set_export(export, &mut turn),
         }
         self.settle(&mut turn);
+        if !turn.learnt.is_empty() {
+            turn.actions.push(Action::Learned(turn.learnt));
+        }
         turn.actions
     }
 
@@ -285,7 +305,7 @@ impl Peer {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let timers = Role::BOTH.iter().filter_map(|role| self.connections.get(*role)?.deadline());
-        timers.chain(self.dial.deadline()).min()
+        timers.chain(self.dial.deadline()).chain(self.restart_deadline()).min()
     }
 
     /// Whether a connection that the peer dials now is taken. While there is one of [`Role::Passive`] already, the driver asks before it accepts: where
@@ -308,6 +328,18 @@ impl Peer {
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         Role::BOTH.iter().find_map(|role| self.connections.get(*role)?.negotiated())
+    }
+
+    /// The OPEN that the peer has sent on the connection that is furthest: its identifier, its hold time, its capabilities.
+    #[must_use]
+    pub fn remote_open(&self) -> Option<&Open> {
+        Role::BOTH.iter().find_map(|role| self.connections.get(*role)?.remote_open.as_ref())
+    }
+
+    /// The OPEN that a connection begins with.
+    #[must_use]
+    pub const fn local_open(&self) -> &Open {
+        &self.open
     }
 
     /// What was counted since the peer was made; never falls.
@@ -349,13 +381,6 @@ impl Peer {
         self.last_error = Some(reason.clone());
         turn.push(Action::Down(reason));
     }
-}
-
-/// The OPEN of this configuration: all that this speaker can do.
-fn our_open(config: &PeerConfig) -> Open {
-    let mut capabilities: Vec<_> = config.families.iter().map(|family| Capability::Multiprotocol(*family)).collect();
-    capabilities.extend([Capability::RouteRefresh, Capability::FourOctetAs]);
-    Open { asn: config.local_asn, hold_time: config.hold_time, identifier: config.identifier, capabilities }
 }
 
 #[cfg(test)]

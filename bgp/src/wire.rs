@@ -9,17 +9,20 @@
 //! Encoding cannot fail but for an UPDATE. Routes are sent by [`encode_announcement`] and [`encode_withdrawal`], which fill messages to the limit.
 //!
 //! Supported standards: RFC 4271 §4 and §6 (messages and their errors), RFC 1997, 4360, 5701 and 8092 (communities), RFC 2545 and 4760 (IPv6 and
-//! multiprotocol), RFC 2918 (route refresh; the marks of RFC 7313 are read and ignored), RFC 4456 (attributes of reflection), RFC 4486, 6608, 8538
-//! and 9384 (subcodes), RFC 4724 §2 (End-of-RIB), RFC 5065 (segments of a confederation), RFC 5492 and 9072 (capabilities), RFC 6286 and 7607
-//! (identifier 0, AS 0), RFC 6793 (four-octet AS numbers, also beside speakers without), RFC 7606 (error handling), RFC 9003 (shutdown communication).
+//! multiprotocol), RFC 2918 and 7313 (route refresh), RFC 4456 (attributes of reflection), RFC 4486, 6608, 8538, 9384 and 9687 (codes and subcodes),
+//! RFC 4724 and 9494 (capabilities of graceful restart, End-of-RIB), RFC 5065 (segments of a confederation), RFC 5492 and 9072 (capabilities), RFC 6286
+//! and 7607 (identifier 0, AS 0), RFC 6793 (four-octet AS numbers, also beside speakers without), RFC 7606 (error handling), RFC 7911 (path
+//! identifiers), RFC 8654 (extended messages), RFC 8950 (IPv6 next hops of IPv4), RFC 9003 (shutdown communication), RFC 9234 (roles, only to customer).
 #![warn(clippy::indexing_slicing)]
 
 mod as_path;
 mod attribute;
 mod capability;
+pub mod community;
 mod error;
 mod header;
 mod multiprotocol;
+mod negotiated;
 mod nlri;
 mod notification;
 mod octets;
@@ -32,11 +35,13 @@ use bytes::Bytes;
 use header::MessageType;
 
 pub use as_path::{AsPath, AsPathSegment};
-pub use attribute::{Flags, Origin, PathAttribute};
-pub use capability::{Capability, Negotiated};
+pub use attribute::{Aggregator, Flags, Origin, PathAttribute, Transitive};
+pub use capability::{AddPathMode, BgpRole, Capability, GracefulRestart, LongLivedFamily};
 pub use error::{AttributeError, EncodeError, Error, ErrorHandling};
-pub use header::{Deframer, HEADER_LENGTH, MAX_MESSAGE_LENGTH};
+pub use header::{Deframer, HEADER_LENGTH, MAX_EXTENDED_MESSAGE_LENGTH, MAX_MESSAGE_LENGTH};
 pub use multiprotocol::{MpReach, MpUnreach, NextHop};
+pub use negotiated::Negotiated;
+pub use nlri::Nlri;
 pub use notification::{Cease, Notification};
 pub use open::Open;
 pub use pack::{encode_announcement, encode_withdrawal};
@@ -93,7 +98,14 @@ impl Message {
             MessageType::Update => Self::Update(Update::decode(message, negotiated)?),
             MessageType::Notification => Self::Notification(Notification::decode(body).ok_or_else(cut)?),
             MessageType::Keepalive => Self::Keepalive,
-            MessageType::RouteRefresh => Self::RouteRefresh(RouteRefresh::decode(body).ok_or_else(cut)?),
+            MessageType::RouteRefresh => {
+                let refresh = RouteRefresh::decode(body).ok_or_else(cut)?;
+                if negotiated.enhanced_route_refresh && refresh.is_misfit(body.len()) {
+                    let notification = Notification::invalid_route_refresh_length(message);
+                    return Err(Error::new(notification, "a mark of a route refresh has not its length"));
+                }
+                Self::RouteRefresh(refresh)
+            }
         })
     }
 }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One TCP connection of a peer: how far it has come, its timers, and how much has been sent on it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{LocalAddresses, Role, State};
 use crate::identity::Asn;
-use crate::rib::AdjRibOut;
-use crate::wire::{Deframer, Error, Message, Negotiated};
+use crate::rib::{AdjRibOut, Source};
+use crate::wire::{Deframer, Error, MAX_MESSAGE_LENGTH, Message, Negotiated, Open};
 
 use super::timing::OPEN_HOLD_TIME;
 
-/// Octets of UPDATEs that may be sent before the driver has written them.
-pub(super) const CREDIT: usize = 64 * 1024;
+/// Octets of UPDATEs that may be sent before the driver has written them, while no message is longer than 4096 octets.
+const CREDIT: usize = 64 * 1024;
 
 /// The connections of a peer, at most one of each role.
 #[derive(Debug, Default)]
@@ -67,10 +68,15 @@ pub(super) struct Connection {
     pub(super) phase: Phase,
     pub(super) hold_timer: Option<Instant>,
     pub(super) keepalive_timer: Option<Instant>,
+    /// Runs while something that was sent is not written (RFC 9687 §4).
+    pub(super) send_hold_timer: Option<Instant>,
     /// All octets sent on it.
     pub(super) sent: u64,
     /// Octets of UPDATEs that may still be sent before it is writable again.
     pub(super) credit: usize,
+    pub(super) remote_open: Option<Open>,
+    /// Whose routes come on it.
+    pub(super) source: Option<Arc<Source>>,
     negotiated: Negotiated,
     deframer: Deframer,
 }
@@ -82,8 +88,11 @@ impl Connection {
             phase: Phase::OpenSent,
             hold_timer: now.checked_add(OPEN_HOLD_TIME),
             keepalive_timer: None,
+            send_hold_timer: None,
             sent: 0,
             credit: CREDIT,
+            remote_open: None,
+            source: None,
             negotiated: Negotiated::before_open(local_asn),
             deframer: Deframer::default(),
         }
@@ -113,7 +122,7 @@ impl Connection {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.hold_timer.into_iter().chain(self.keepalive_timer).min()
+        self.hold_timer.into_iter().chain(self.keepalive_timer).chain(self.send_hold_timer).min()
     }
 
     /// The peer's OPEN is good.
@@ -121,6 +130,12 @@ impl Connection {
         self.negotiated = negotiated;
         self.phase = Phase::OpenConfirm;
         self.restart_hold_timer(now);
+    }
+
+    /// All that was sent is written.
+    pub(super) const fn written(&mut self) {
+        self.credit = CREDIT - MAX_MESSAGE_LENGTH + self.negotiated.max_send_length;
+        self.send_hold_timer = None;
     }
 
     /// A message came that shows the peer to be alive (RFC 4271 §6.5).

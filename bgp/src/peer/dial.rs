@@ -51,6 +51,7 @@ impl Dial {
 impl Peer {
     pub(super) fn start(&mut self, turn: &mut Turn) {
         if self.dial == Dial::Stopped {
+            self.begin_restart(turn);
             self.dial(turn);
         }
     }
@@ -58,24 +59,37 @@ impl Peer {
     /// Ends whatever there is. Does not count as a failure.
     pub(super) fn stop(&mut self, stop: &Stop, turn: &mut Turn) {
         let notification = stop.notification();
-        let mut told = false;
+        let mut reason = None;
         for role in Role::BOTH {
-            if self.connections.take(role).is_some() {
+            let keep = *stop == Stop::Keep && self.keeps_routes(role);
+            let notification = if stop.is_final() { self.with_emphasis(role, &notification) } else { notification.clone() };
+            let Some(connection) = self.connections.take(role) else { continue };
+            let ended = if keep {
+                turn.push(Action::Close { role });
+                DownReason::Kept
+            } else {
                 self.notify(role, &notification, turn);
-                told = true;
-            }
+                DownReason::Sent { notification, reason: "as the operator decided".into() }
+            };
+            self.session_lost(&connection, &ended, turn);
+            reason = Some(ended);
+        }
+        if stop.is_final() {
+            self.clear_adj_rib_in(turn);
         }
         self.established_since = None;
         self.abort_dial(turn);
         self.damping.clear();
         self.dial = match stop {
             Stop::AdministrativeReset if self.dial != Dial::Stopped => Dial::Resting(self.after(self.damping.brief(), turn)),
-            Stop::AdministrativeReset | Stop::AdministrativeShutdown { .. } | Stop::Deconfigured | Stop::ConfigurationChange => {
-                Dial::Stopped
-            }
+            Stop::AdministrativeReset
+            | Stop::AdministrativeShutdown { .. }
+            | Stop::Deconfigured
+            | Stop::ConfigurationChange
+            | Stop::Keep => Dial::Stopped,
         };
-        if told {
-            self.down(DownReason::Sent { notification, reason: "as the operator decided".into() }, turn);
+        if let Some(reason) = reason {
+            self.down(reason, turn);
         }
     }
 
@@ -83,6 +97,7 @@ impl Peer {
         for role in Role::BOTH {
             self.tick_connection(role, turn);
         }
+        self.tick_restart(turn);
         if self.dial.deadline().is_some_and(|at| at <= turn.now) {
             if self.abort_dial(turn) && self.connections.is_empty() {
                 self.down(DownReason::ConnectTimedOut, turn);
@@ -124,6 +139,14 @@ impl Peer {
     pub(super) fn rest(&mut self, period: Duration, turn: &mut Turn) {
         self.abort_dial(turn);
         self.dial = Dial::Resting(self.after(period, turn));
+    }
+
+    /// A rest is over before its time.
+    pub(super) fn end_rest(&mut self, turn: &mut Turn) {
+        if matches!(self.dial, Dial::Resting(_)) {
+            self.damping.clear();
+            self.dial(turn);
+        }
     }
 
     /// Active: the next dial comes after ConnectRetryTime.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::connection::{CREDIT, Connection, Phase};
+use super::connection::{Connection, Phase};
 use super::dial::Dial;
 use super::timing::{Ending, keepalive_interval};
 use super::{Action, DownReason, Peer, Role, State, Turn};
 use crate::prefix::Family;
-use crate::rib::{AdjRibOut, LocRib};
+use crate::rib::{AdjRibOut, Changes, Export, LocRib};
 use crate::wire::{Cease, KEEPALIVE, Message, Negotiated, Notification, Open};
 
 impl Peer {
@@ -42,7 +42,7 @@ impl Peer {
 
     pub(super) fn writable(&mut self, role: Role, turn: &mut Turn) {
         if let Some(connection) = self.connections.get_mut(role) {
-            connection.credit = CREDIT;
+            connection.written();
             self.send_updates(role, turn);
         }
     }
@@ -50,10 +50,14 @@ impl Peer {
     pub(super) fn acknowledged(&mut self, role: Role, octets: u64) {
         if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
             adj_rib_out.acknowledged(octets);
+            self.check_restart(role);
         }
     }
 
     pub(super) fn set_routes(&mut self, rib: Arc<LocRib>, turn: &mut Turn) {
+        if self.routes.as_ref().is_some_and(|routes| Arc::ptr_eq(routes, &rib)) {
+            return;
+        }
         for role in Role::BOTH {
             if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
                 adj_rib_out.set(&rib);
@@ -63,13 +67,44 @@ impl Peer {
         self.routes = Some(rib);
     }
 
+    /// Some destinations have other paths now.
+    pub(super) fn change_routes(&mut self, changes: &Changes, turn: &mut Turn) {
+        let Some(rib) = &mut self.routes else { return };
+        Arc::make_mut(rib).apply(changes);
+        for role in Role::BOTH {
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.apply(changes);
+                self.send_updates(role, turn);
+            }
+        }
+    }
+
+    /// The policy of this peer is another one: what changes by it is sent again, in the same session.
+    pub(super) fn set_export(&mut self, export: Export, turn: &mut Turn) {
+        if self.config.export == export {
+            return;
+        }
+        self.config.export = export.clone();
+        let routes = self.routes.clone().unwrap_or_default();
+        for role in Role::BOTH {
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.set_export(export.clone(), &routes);
+                self.send_updates(role, turn);
+            }
+        }
+    }
+
     /// The timers of one connection.
     pub(super) fn tick_connection(&mut self, role: Role, turn: &mut Turn) {
         let Some(connection) = self.connections.get(role) else { return };
         let due = |timer: Option<_>| timer.is_some_and(|at| at <= turn.now);
         let (hold, keepalive) = (due(connection.hold_timer), due(connection.keepalive_timer));
+        let send_hold = due(connection.send_hold_timer);
         if hold {
             self.fail(role, Notification::hold_timer_expired(), "nothing was heard within the hold time".into(), turn);
+        } else if send_hold {
+            turn.push(Action::Abort { role });
+            self.ended(role, DownReason::SendHoldTimerExpired, turn);
         } else if keepalive {
             self.send_keepalive(role, turn);
         }
@@ -79,6 +114,10 @@ impl Peer {
     pub(super) fn send(&mut self, role: Role, bytes: Bytes, turn: &mut Turn) {
         if let Some(connection) = self.connections.get_mut(role) {
             connection.sent += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            if let (State::Established, None, Some(negotiated)) = (connection.state(), connection.send_hold_timer, connection.negotiated())
+            {
+                connection.send_hold_timer = turn.now.checked_add(self.config.send_hold_time(negotiated.hold_time));
+            }
         }
         turn.push(Action::Send { role, bytes });
     }
@@ -110,8 +149,12 @@ impl Peer {
             Message::Update(update) if state == State::Established => {
                 self.restart_hold_timer(role, turn);
                 self.counters.count_update(&update);
+                self.import(role, &update, turn);
             }
-            Message::RouteRefresh(request) if state == State::Established => self.refresh(role, request.requested(), turn),
+            Message::RouteRefresh(request) if state == State::Established => {
+                self.refresh(role, request.requested(), turn);
+                self.refresh_mark(request, turn);
+            }
             Message::Notification(notification) => {
                 turn.push(Action::Close { role });
                 self.ended(role, DownReason::Received(notification), turn);
@@ -148,7 +191,10 @@ impl Peer {
         }
         self.dial_done(turn);
         let negotiated = Negotiated::new(&self.open, open);
+        let source = self.source(open);
         if let Some(connection) = self.connections.get_mut(role) {
+            connection.remote_open = Some(open.clone());
+            connection.source = Some(source);
             connection.confirm(negotiated, turn.now);
         }
         self.send_keepalive(role, turn);
@@ -164,7 +210,21 @@ impl Peer {
             let reason = format!("the internal peer has our own BGP Identifier {}", open.identifier);
             return Err((Notification::bad_bgp_identifier(), reason.into()));
         }
+        self.check_role(open)?;
         Ok(())
+    }
+
+    /// RFC 9234 §4.2: on external sessions; several different roles are as wrong as one that does not match.
+    fn check_role(&self, open: &Open) -> Result<(), (Notification, Cow<'static, str>)> {
+        let Some(role) = self.config.role.filter(|_| self.config.is_external()) else { return Ok(()) };
+        let roles = open.roles();
+        let reason = match (roles.first(), roles.len()) {
+            (None, _) if role.strict => "the peer does not say what it is to us",
+            (Some(_), 2..) => "the peer says that it is several things to us",
+            (Some(remote), _) if !role.local.matches(*remote) => "the peer is not to us what we are configured for",
+            _ => return Ok(()),
+        };
+        Err((Notification::role_mismatch(), reason.into()))
     }
 
     /// Which connection the peer's OPEN on `role` makes redundant (RFC 4271 §6.8): the one dialled by the speaker with the lower BGP Identifier, or AS
@@ -189,18 +249,17 @@ impl Peer {
     /// The peer has accepted our OPEN: routes can flow.
     fn established(&mut self, role: Role, turn: &mut Turn) {
         self.resolve(role.other(), turn);
-        if let Some(connection) = self.connections.get_mut(role)
-            && let Some(negotiated) = connection.negotiated()
-        {
-            let mut adj_rib_out = AdjRibOut::new(self.config.export.clone(), negotiated.clone(), connection.local);
-            if let Some(rib) = &self.routes {
-                adj_rib_out.set(rib);
-            }
-            connection.phase = Phase::Established(Box::new(adj_rib_out));
+        let Some(connection) = self.connections.get_mut(role) else { return };
+        let Some(negotiated) = connection.negotiated().cloned() else { return };
+        let mut adj_rib_out = AdjRibOut::new(self.config.export.clone(), self.config.target(), negotiated.clone(), connection.local);
+        if let Some(rib) = &self.routes {
+            adj_rib_out.set(rib);
         }
+        connection.phase = Phase::Established(Box::new(adj_rib_out));
         self.established_since = Some(turn.now);
         self.counters.established += 1;
         self.settle(turn);
+        self.session_returned(&negotiated, turn);
         self.send_updates(role, turn);
     }
 
@@ -243,12 +302,14 @@ impl Peer {
         }
         connection.credit = connection.credit.saturating_sub(batch.octets.len());
         self.counters.sent.update += batch.updates;
+        self.counters.sent.route_refresh += batch.marks;
         self.send(role, batch.octets.into(), turn);
         self.restart_keepalive_timer(role, turn);
+        self.check_restart(role);
     }
 
     /// Ends a connection for a reason of ours.
-    fn fail(&mut self, role: Role, notification: Notification, reason: Cow<'static, str>, turn: &mut Turn) {
+    pub(super) fn fail(&mut self, role: Role, notification: Notification, reason: Cow<'static, str>, turn: &mut Turn) {
         self.notify(role, &notification, turn);
         self.ended(role, DownReason::Sent { notification, reason }, turn);
     }
@@ -256,6 +317,7 @@ impl Peer {
     /// The connection is gone: what becomes of the session and of the other connection.
     fn ended(&mut self, role: Role, reason: DownReason, turn: &mut Turn) {
         let Some(connection) = self.connections.take(role) else { return };
+        self.session_lost(&connection, &reason, turn);
         let lasted = match connection.phase {
             Phase::Established(_) => self.established_since.take().map(|since| turn.now.saturating_duration_since(since)),
             Phase::OpenSent | Phase::OpenConfirm => None,

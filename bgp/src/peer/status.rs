@@ -59,6 +59,12 @@ pub enum DownReason {
         /// What was wrong, in words.
         reason: Cow<'static, str>,
     },
+    /// The peer took nothing of what we sent for the send hold time (RFC 9687 §4).
+    #[error("the peer read nothing within the send hold time (code 8)")]
+    SendHoldTimerExpired,
+    /// We closed the connection without a word, so that the peer keeps our routes while we restart (RFC 4724 §4).
+    #[error("closed without a NOTIFICATION, so that the peer keeps our routes")]
+    Kept,
     /// The peer ended it.
     #[error("received NOTIFICATION {0}")]
     Received(Notification),
@@ -68,7 +74,7 @@ impl DownReason {
     /// Whether the next attempt is likely to end in the same way.
     pub(super) const fn ending(&self) -> Ending {
         match self {
-            Self::ConnectFailed | Self::ConnectTimedOut | Self::ConnectionClosed => Ending::Other,
+            Self::ConnectFailed | Self::ConnectTimedOut | Self::ConnectionClosed | Self::SendHoldTimerExpired | Self::Kept => Ending::Other,
             Self::Sent { notification, .. } | Self::Received(notification) => match (notification.code, notification.subcode) {
                 // Hold Timer Expired, and Send Hold Timer Expired (RFC 9687).
                 (4 | 8, _) => Ending::Other,

@@ -4,6 +4,8 @@
 mod anything;
 mod collision;
 mod open;
+mod reflection;
+mod restart;
 mod session;
 mod simulation;
 mod table;
@@ -12,7 +14,11 @@ mod timers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use super::*;
+use crate::identity::{Asn, BgpIdentifier, HoldTime};
 use crate::prefix::Prefix;
 use crate::wire::{KEEPALIVE, NextHop, Origin, PathAttribute, RouteRefresh, encode_announcement};
 
@@ -35,37 +41,29 @@ fn seconds(seconds: u16) -> HoldTime {
 
 /// Us: 10.0.0.5 in AS 65001, with a peer in the same AS.
 fn config() -> PeerConfig {
+    let peer = IpAddr::V4(Ipv4Addr::new(10, 211, 1, 9));
     PeerConfig {
-        local_asn: asn(65001),
-        remote_asn: asn(65001),
-        identifier: BgpIdentifier::new(0x0a00_0005).unwrap(),
         hold_time: seconds(9),
         connect_retry: Duration::from_secs(5),
-        families: Family::ALL.into(),
-        export: Export {
-            local_preference: 100,
-            med: None,
-            next_hop_ipv4: NextHopPolicy::SelfAddress,
-            next_hop_ipv6: NextHopPolicy::SelfAddress,
-        },
+        ..PeerConfig::new(PeerId(9), peer, asn(65001), asn(65001), BgpIdentifier::new(0x0a00_0005).unwrap())
     }
 }
 
 /// The OPEN of that peer, whose identifier is higher than ours.
 fn peer_open() -> Open {
-    Open { identifier: BgpIdentifier::new(0x0a00_0009).unwrap(), ..our_open(&config()) }
+    Open { identifier: BgpIdentifier::new(0x0a00_0009).unwrap(), ..config().open() }
 }
 
 fn update() -> Vec<u8> {
     let mut octets = Vec::new();
     let attributes =
         [PathAttribute::Origin(Origin::Igp), PathAttribute::AsPath(crate::wire::AsPath::default()), PathAttribute::LocalPref(100)];
-    let negotiated = Negotiated::new(&our_open(&config()), &peer_open());
+    let negotiated = Negotiated::new(&config().open(), &peer_open());
     encode_announcement(
         &attributes,
         NextHop::V4(Ipv4Addr::new(10, 0, 0, 9)),
         Family::Ipv4Unicast,
-        &[host("10.9.0.0")],
+        &[host("10.9.0.0").into()],
         &negotiated,
         &mut octets,
     )
@@ -181,6 +179,7 @@ fn notified(actions: &[Action]) -> Option<(u8, u8)> {
         | Action::Close { .. }
         | Action::Abort { .. }
         | Action::Transition { .. }
+        | Action::Learned(_)
         | Action::Down(_) => None,
     })
 }

@@ -1,41 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one peer was told (RFC 4271 §3.2, Adj-RIBs-Out), and what is still to be told.
 //!
-//! Input: whole sets of routes, requests for a refresh, how many octets may be written, and how many TCP has acknowledged. Output: UPDATEs in octets.
-//! What is pending is not a queue of changes but the difference between the set that is wanted and what was told, so changes that cancel each other
-//! out before they are written cost nothing. Work and memory are in proportion to the routes, whatever the peer reads.
+//! Input: whole sets of routes, changes of them, the policy of the peer, requests for a refresh, how many octets may be written, and how many TCP has
+//! acknowledged. Output: UPDATEs in octets. What is pending is not a queue of changes but the difference between what is wanted and what was told,
+//! so changes that cancel each other out before they are written cost nothing. Work and memory are in proportion to the routes, whatever the peer
+//! reads; a change costs in proportion to itself.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod pending;
+mod withdrawals;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::export::Exporter;
-use super::{Export, LocRib, LocalAddresses, Route, Withheld};
+use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withheld};
 use crate::prefix::{Family, Prefix};
-use crate::wire::{EncodeError, MAX_MESSAGE_LENGTH, Message, Negotiated, Update, encode_announcement, encode_withdrawal};
+use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
+
+use pending::Pending;
+use withdrawals::Withdrawals;
 
 /// The routes of one session from us to the peer. It ends with the session.
 #[derive(Debug)]
 pub struct AdjRibOut {
     exporter: Exporter,
-    wanted: Option<Arc<LocRib>>,
-    told: BTreeMap<Prefix, Told>,
+    /// Whether a whole set was given.
+    complete: bool,
+    entries: BTreeMap<Nlri, Entry>,
     pending: Pending,
     withdrawals: Withdrawals,
-    refused: BTreeMap<Prefix, Withheld>,
+    withheld: BTreeMap<Prefix, Withheld>,
     end_of_rib_owed: BTreeSet<Family>,
+    /// Refreshes under way with a peer that wants them marked.
+    refreshes: BTreeMap<Family, Refresh>,
     /// Where on the connection the last UPDATE ends.
     written: u64,
     acknowledged: u64,
 }
 
-/// What the peer holds of one destination, as far as UPDATEs were written.
-#[derive(Debug)]
-struct Told {
-    route: Arc<Route>,
-    /// To be withdrawn.
-    leaving: bool,
+/// One path: what the peer holds of it, as far as UPDATEs were written, and what it is to hold. There is none that is neither.
+#[derive(Debug, Default)]
+struct Entry {
+    told: Option<Arc<Route>>,
+    wanted: Option<Arc<Route>>,
     /// To be announced again, though nothing changed.
     again: bool,
+}
+
+impl Entry {
+    const fn is_to_be_withdrawn(&self) -> bool {
+        self.told.is_some() && self.wanted.is_none()
+    }
+
+    /// Whether the peer holds a route that starts here, and is to hold it no longer.
+    fn is_leaving(&self) -> bool {
+        let starts_here = |route: &Option<Arc<Route>>| route.as_ref().is_some_and(|route| route.learned.is_none());
+        starts_here(&self.told) && !starts_here(&self.wanted)
+    }
+
+    fn is_to_be_announced(&self) -> bool {
+        self.wanted.is_some() && (self.again || self.told != self.wanted)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.is_to_be_withdrawn() || self.is_to_be_announced()
+    }
+
+    /// Whether the peer holds it, and is to hold it.
+    fn is_advertised(&self) -> bool {
+        self.told.is_some() && self.wanted.is_some() && !self.is_leaving()
+    }
+}
+
+/// How far a refresh with marks has come (RFC 7313 §4.1).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Refresh {
+    /// Asked for before End-of-RIB: it comes after that.
+    Deferred,
+    /// Its beginning is to be marked.
+    Begin,
+    /// Its end is to be marked once all is told.
+    End,
 }
 
 /// Some UPDATEs.
@@ -43,50 +89,122 @@ struct Told {
 pub struct Batch {
     /// Whole messages.
     pub octets: Vec<u8>,
-    /// How many.
+    /// How many of them are UPDATEs.
     pub updates: u64,
+    /// How many mark the beginning or the end of a refresh (RFC 7313 §3.2); there is no other message.
+    pub marks: u64,
 }
 
 impl AdjRibOut {
     /// That of a session which has just become Established: the peer holds nothing. Nothing is to be told either, not even that there is nothing,
     /// before the first [`set`](Self::set).
     #[must_use]
-    pub fn new(export: Export, negotiated: Negotiated, local: LocalAddresses) -> Self {
+    pub fn new(export: Export, target: Target, negotiated: Negotiated, local: LocalAddresses) -> Self {
         Self {
             end_of_rib_owed: negotiated.families.clone(),
-            exporter: Exporter::new(export, negotiated, local),
-            wanted: None,
-            told: BTreeMap::new(),
+            exporter: Exporter::new(export, target, negotiated, local),
+            complete: false,
+            entries: BTreeMap::new(),
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
-            refused: BTreeMap::new(),
+            withheld: BTreeMap::new(),
+            refreshes: BTreeMap::new(),
             written: 0,
             acknowledged: 0,
         }
     }
 
-    /// From now on the peer is to hold exactly these routes. The same `Arc` again costs nothing, any other set one pass.
-    pub fn set(&mut self, rib: &Arc<LocRib>) {
-        if self.wanted.as_ref().is_none_or(|wanted| !Arc::ptr_eq(wanted, rib)) {
-            self.wanted = Some(Arc::clone(rib));
-            self.compare();
+    /// From now on the peer is to hold exactly what policy leaves of these routes: one pass over two sorted sets.
+    pub fn set(&mut self, rib: &LocRib) {
+        self.complete = true;
+        self.pending.invalidate();
+        let mut withheld = BTreeMap::new();
+        let mut new = Vec::new();
+        let selected = rib.destinations().flat_map(|(prefix, paths)| self.exporter.select(prefix, paths));
+        let mut selected = selected
+            .filter_map(|(key, selected)| match selected {
+                Ok(route) => Some((key, route)),
+                Err(reason) => {
+                    withheld.insert(key.prefix, reason);
+                    None
+                }
+            })
+            .peekable();
+        for (&key, entry) in &mut self.entries {
+            while let Some((other, route)) = selected.next_if(|(other, _)| *other < key) {
+                new.push((other, Arc::clone(route)));
+            }
+            entry.wanted = selected.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
+            if entry.is_pending() {
+                self.pending.push(key);
+            }
+        }
+        new.extend(selected.map(|(key, route)| (key, Arc::clone(route))));
+        self.withheld = withheld;
+        self.entries.retain(|_, entry| entry.told.is_some() || entry.wanted.is_some());
+        for (key, route) in new {
+            self.pending.push(key);
+            self.entries.insert(key, Entry { wanted: Some(route), ..Entry::default() });
+        }
+    }
+
+    /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
+    pub fn apply(&mut self, changes: &Changes) {
+        for (&prefix, paths) in changes {
+            self.replace(prefix, paths);
+        }
+    }
+
+    /// The policy is another one: what changes by it is told again, of these same routes.
+    pub fn set_export(&mut self, export: Export, rib: &LocRib) {
+        let old = self.exporter.replace(export);
+        let mut compared: BTreeMap<(Family, *const Route), bool> = BTreeMap::new();
+        for (key, entry) in &mut self.entries {
+            if let Some(route) = &entry.told {
+                let changed = compared
+                    .entry((key.prefix.family(), Arc::as_ptr(route)))
+                    .or_insert_with(|| old.outgoing(route, key.prefix.family()) != self.exporter.outgoing(route, key.prefix.family()));
+                entry.again |= *changed;
+            }
+        }
+        if self.complete {
+            self.set(rib);
         }
     }
 
     /// The peer asked for all routes of this family (RFC 2918 §4). Ignored where the family was not negotiated.
     pub fn refresh(&mut self, family: Family) {
-        for (_, told) in self.told.iter_mut().filter(|(prefix, _)| prefix.family() == family) {
-            told.again = true;
+        let negotiated = self.exporter.negotiated();
+        if negotiated.enhanced_route_refresh && negotiated.families.contains(&family) {
+            if self.end_of_rib_owed.contains(&family) {
+                self.refreshes.insert(family, Refresh::Deferred);
+                return;
+            }
+            self.refreshes.insert(family, Refresh::Begin);
         }
-        self.compare();
+        for (key, entry) in self.entries.iter_mut().filter(|(key, _)| key.prefix.family() == family) {
+            entry.again = entry.told.is_some();
+            if entry.is_pending() {
+                self.pending.push(*key);
+            }
+        }
     }
 
     /// The next UPDATEs, at most `limit` octets of them, to be written where `position` octets of the connection precede them. Withdrawals come first;
     /// End-of-RIB of a family follows its first whole set (RFC 4724 §2). Empty where nothing is pending or `limit` is below a message's greatest length.
     pub fn next(&mut self, position: u64, limit: usize) -> Batch {
         let mut batch = Batch::default();
-        while batch.octets.len() + MAX_MESSAGE_LENGTH <= limit && self.next_update(position, &mut batch.octets) {
-            batch.updates += 1;
+        let longest = self.exporter.negotiated().max_send_length;
+        if limit < longest {
+            return batch;
+        }
+        self.pending.group(&self.entries);
+        while batch.octets.len() + longest <= limit {
+            match self.next_message(position, &mut batch.octets) {
+                Some(Written::Update) => batch.updates += 1,
+                Some(Written::Mark) => batch.marks += 1,
+                None => break,
+            }
             self.written = position_after(position, &batch.octets);
         }
         batch
@@ -100,77 +218,105 @@ impl AdjRibOut {
 
     /// The destinations that the peer was told and that are not being withdrawn.
     pub fn advertised(&self) -> impl Iterator<Item = Prefix> {
-        self.told.iter().filter(|(_, told)| !told.leaving).map(|(prefix, _)| *prefix)
+        self.entries.iter().filter(|(_, entry)| entry.is_advertised()).map(|(key, _)| key.prefix)
     }
 
-    /// The destinations that are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may still hold them.
+    /// The destinations that are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may still hold them. One for
+    /// which a route of another peer takes the place of ours is among them.
     pub fn withdrawing(&self) -> impl Iterator<Item = Prefix> {
-        let leaving = self.told.iter().filter(|(_, told)| told.leaving).map(|(prefix, _)| *prefix);
-        leaving.chain(self.withdrawals.last.keys().copied())
+        let leaving = self.entries.iter().filter(|(_, entry)| entry.is_to_be_withdrawn() || entry.is_leaving()).map(|(key, _)| key.prefix);
+        leaving.chain(self.withdrawals.prefixes())
     }
 
     /// The destinations of the wanted set that are not announced, and why.
     #[must_use]
-    pub fn withheld(&self) -> BTreeMap<Prefix, Withheld> {
-        let reason = |prefix: Prefix| self.exporter.next_hop(prefix.family()).err().or_else(|| self.refused.get(&prefix).copied());
-        let wanted = self.wanted.iter().flat_map(|rib| rib.routes());
-        wanted.filter_map(|(prefix, _)| Some((prefix, reason(prefix)?))).collect()
+    pub const fn withheld(&self) -> &BTreeMap<Prefix, Withheld> {
+        &self.withheld
+    }
+
+    /// Whether all of the first whole set is written.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.complete && self.end_of_rib_owed.is_empty()
     }
 
     /// Whether the peer's host has everything: a set was given, nothing is pending, and every UPDATE is acknowledged.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        self.wanted.is_some() && self.pending.is_empty() && self.end_of_rib_owed.is_empty() && self.written <= self.acknowledged
+        let pending = |key| self.entries.get(key).is_some_and(Entry::is_pending);
+        self.is_told() && self.refreshes.is_empty() && self.written <= self.acknowledged && !self.pending.keys().any(pending)
     }
 
-    /// Makes `pending` the difference between what is wanted and what was told: one pass over two sorted sets.
-    fn compare(&mut self) {
-        let Some(rib) = &self.wanted else { return };
-        self.pending = Pending::default();
-        self.refused.clear();
-        let mut announce = Announcements::default();
-        let sendable = Family::ALL.map(|family| (family, self.exporter.next_hop(family).is_ok()));
-        let mut wanted = rib.routes().filter(|(prefix, _)| sendable.contains(&(prefix.family(), true))).peekable();
-        for (&prefix, told) in &mut self.told {
-            while let Some((new, route)) = wanted.next_if(|(other, _)| *other < prefix) {
-                announce.add(new, route);
-            }
-            let same = wanted.next_if(|(other, _)| *other == prefix);
-            told.leaving = same.is_none();
-            match same {
-                Some((_, route)) if told.again || *told.route != **route => announce.add(prefix, route),
-                Some(_) => {}
-                None => self.pending.withdraw.entry(prefix.family()).or_default().push(prefix),
+    /// The paths to one destination are these now.
+    fn replace(&mut self, prefix: Prefix, paths: &[Path]) {
+        self.withheld.remove(&prefix);
+        self.pending.invalidate();
+        let mut touched = Vec::new();
+        for (key, entry) in self.entries.range_mut(all_of(prefix)) {
+            entry.wanted = None;
+            touched.push(*key);
+        }
+        for (key, selected) in self.exporter.select(prefix, paths) {
+            match selected {
+                Ok(route) => {
+                    self.entries.entry(key).or_default().wanted = Some(Arc::clone(route));
+                    touched.push(key);
+                }
+                Err(reason) => drop(self.withheld.insert(prefix, reason)),
             }
         }
-        for (new, route) in wanted {
-            announce.add(new, route);
+        for key in touched {
+            match self.entries.get(&key) {
+                Some(Entry { told: None, wanted: None, .. }) => drop(self.entries.remove(&key)),
+                Some(entry) if entry.is_pending() => self.pending.push(key),
+                _ => {}
+            }
         }
-        self.pending.announce = announce.groups;
     }
 
-    /// Appends the next UPDATE; false where none is pending.
-    fn next_update(&mut self, position: u64, out: &mut Vec<u8>) -> bool {
+    /// Appends the next message; `None` where none is pending.
+    fn next_message(&mut self, position: u64, out: &mut Vec<u8>) -> Option<Written> {
         for family in Family::ALL {
             if self.withdraw(family, position, out) {
-                return true;
+                return Some(Written::Update);
             }
         }
         for family in Family::ALL {
+            if self.mark(family, Refresh::Begin, out) {
+                return Some(Written::Mark);
+            }
             if self.announce(family, position, out) || self.end_of_rib(family, out) {
-                return true;
+                return Some(Written::Update);
+            }
+            if self.mark(family, Refresh::End, out) {
+                return Some(Written::Mark);
             }
         }
-        false
+        None
+    }
+
+    /// Appends the mark of a refresh that has come to it.
+    fn mark(&mut self, family: Family, mark: Refresh, out: &mut Vec<u8>) -> bool {
+        if self.refreshes.get(&family) != Some(&mark) {
+            return false;
+        }
+        if mark == Refresh::Begin {
+            self.refreshes.insert(family, Refresh::End);
+            out.extend_from_slice(&RouteRefresh::beginning(family).encode());
+        } else {
+            self.refreshes.remove(&family);
+            out.extend_from_slice(&RouteRefresh::end(family).encode());
+        }
+        true
     }
 
     /// Appends an UPDATE that withdraws as many of the pending destinations as fit.
     fn withdraw(&mut self, family: Family, position: u64, out: &mut Vec<u8>) -> bool {
-        let Some(run) = self.pending.withdraw.get_mut(&family).filter(|run| !run.is_empty()) else { return false };
-        let count = encode_withdrawal(family, run.rest(), out);
+        let Some(run) = self.pending.withdrawals(family) else { return false };
+        let count = encode_withdrawal(family, run.rest(), self.exporter.negotiated(), out);
         let withdrawn = run.take(count);
-        for prefix in withdrawn {
-            self.told.remove(prefix);
+        for key in withdrawn {
+            self.entries.remove(key);
         }
         self.withdrawals.written(position_after(position, out), withdrawn.to_vec());
         true
@@ -178,21 +324,34 @@ impl AdjRibOut {
 
     /// Appends an UPDATE that announces as many of the pending destinations of one route as fit.
     fn announce(&mut self, family: Family, position: u64, out: &mut Vec<u8>) -> bool {
-        let Ok(next_hop) = self.exporter.next_hop(family) else { return false };
-        while let Some(group) = self.pending.announce.get_mut(&family).and_then(VecDeque::front_mut) {
-            let attributes = self.exporter.attributes(&group.route);
-            match encode_announcement(&attributes, next_hop, family, group.run.rest(), self.exporter.negotiated(), out) {
-                Ok(count) if count > 0 => {
-                    for &prefix in group.run.take(count) {
-                        self.told.insert(prefix, Told { route: Arc::clone(&group.route), leaving: false, again: false });
-                        self.withdrawals.last.remove(&prefix);
+        while let Some(group) = self.pending.first_group(family) {
+            if group.run.is_empty() {
+                self.pending.pop_group(family);
+                continue;
+            }
+            let written = self.exporter.outgoing(&group.route, family).and_then(|(attributes, next_hop)| {
+                encode_announcement(&attributes, next_hop, family, group.run.rest(), self.exporter.negotiated(), out)
+                    .map_err(|error| withheld(error, family))
+            });
+            match written {
+                Ok(count) => {
+                    let mut replaced = Vec::new();
+                    for key in group.run.take(count) {
+                        let told = Some(Arc::clone(&group.route));
+                        let before = self.entries.insert(*key, Entry { wanted: told.clone(), told, again: false });
+                        if group.route.learned.is_none() {
+                            self.withdrawals.announced(key);
+                        } else if before.is_some_and(|before| before.is_leaving()) {
+                            replaced.push(*key);
+                        }
+                    }
+                    if !replaced.is_empty() {
+                        self.withdrawals.written(position_after(position, out), replaced);
                     }
                     return true;
                 }
-                // The group is done.
-                Ok(_) => drop(self.pending.announce.get_mut(&family).and_then(VecDeque::pop_front)),
-                Err(error) => {
-                    self.refuse(family, error);
+                Err(reason) => {
+                    self.refuse(family, reason);
                     if self.withdraw(family, position, out) {
                         return true;
                     }
@@ -203,130 +362,57 @@ impl AdjRibOut {
     }
 
     /// The first pending group cannot be told: what the peer holds of its destinations is out of date, and is withdrawn.
-    fn refuse(&mut self, family: Family, error: EncodeError) {
-        let reason = match error {
-            EncodeError::TooLong { .. } => Withheld::TooLong,
-            EncodeError::NextHop { .. } => Withheld::NoNextHop(family),
-        };
-        let group = self.pending.announce.get_mut(&family).and_then(VecDeque::pop_front);
-        for &prefix in group.iter().flat_map(|group| group.run.rest()) {
-            self.refused.insert(prefix, reason);
-            if let Some(told) = self.told.get_mut(&prefix) {
-                told.leaving = true;
-                self.pending.withdraw.entry(family).or_default().push(prefix);
+    fn refuse(&mut self, family: Family, reason: Withheld) {
+        let group = self.pending.pop_group(family);
+        for &key in group.iter().flat_map(|group| group.run.rest()) {
+            self.withheld.insert(key.prefix, reason);
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            entry.wanted = None;
+            if entry.told.is_some() {
+                self.pending.withdraw(key);
+            } else {
+                self.entries.remove(&key);
             }
         }
     }
 
     /// Appends the End-of-RIB of a family that has nothing pending, once a session (RFC 4724 §2).
     fn end_of_rib(&mut self, family: Family, out: &mut Vec<u8>) -> bool {
-        if self.wanted.is_none() || !self.end_of_rib_owed.remove(&family) {
+        if !self.complete || !self.end_of_rib_owed.remove(&family) {
             return false;
         }
-        Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()).is_ok_and(|octets| {
-            out.extend_from_slice(&octets);
-            true
-        })
+        let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };
+        out.extend_from_slice(&octets);
+        if self.refreshes.remove(&family).is_some() {
+            self.refresh(family);
+            self.pending.group(&self.entries);
+        }
+        true
     }
+}
+
+/// What was appended.
+enum Written {
+    Update,
+    Mark,
+}
+
+/// Why a route cannot be told, in the words of policy.
+const fn withheld(error: EncodeError, family: Family) -> Withheld {
+    match error {
+        EncodeError::TooLong { .. } => Withheld::TooLong,
+        EncodeError::NextHop { .. } => Withheld::NoNextHop(family),
+    }
+}
+
+/// All paths to a destination.
+const fn all_of(prefix: Prefix) -> RangeInclusive<Nlri> {
+    Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }
 }
 
 /// Where `out` ends, when it begins at `position`.
 fn position_after(position: u64, out: &[u8]) -> u64 {
     position.saturating_add(u64::try_from(out.len()).unwrap_or(u64::MAX))
-}
-
-/// What is to be told.
-#[derive(Debug, Default)]
-struct Pending {
-    withdraw: BTreeMap<Family, Run>,
-    announce: BTreeMap<Family, VecDeque<Group>>,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.withdraw.values().all(Run::is_empty) && self.announce.values().flatten().all(|group| group.run.is_empty())
-    }
-}
-
-/// Destinations of one family with the same route.
-#[derive(Debug)]
-struct Group {
-    route: Arc<Route>,
-    run: Run,
-}
-
-/// Destinations that are taken from the front.
-#[derive(Debug, Default)]
-struct Run {
-    prefixes: Vec<Prefix>,
-    taken: usize,
-}
-
-impl Run {
-    fn push(&mut self, prefix: Prefix) {
-        self.prefixes.push(prefix);
-    }
-
-    fn rest(&self) -> &[Prefix] {
-        self.prefixes.get(self.taken..).unwrap_or_default()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.rest().is_empty()
-    }
-
-    /// The next `count`, which are then no longer in the rest.
-    fn take(&mut self, count: usize) -> &[Prefix] {
-        let from = self.taken;
-        self.taken = from.saturating_add(count).min(self.prefixes.len());
-        self.prefixes.get(from..self.taken).unwrap_or_default()
-    }
-}
-
-/// Collects destinations into groups. Routes are one where their `Arc` is.
-#[derive(Debug, Default)]
-struct Announcements {
-    groups: BTreeMap<Family, VecDeque<Group>>,
-    index: BTreeMap<(Family, *const Route), usize>,
-}
-
-impl Announcements {
-    fn add(&mut self, prefix: Prefix, route: &Arc<Route>) {
-        let groups = self.groups.entry(prefix.family()).or_default();
-        let at = *self.index.entry((prefix.family(), Arc::as_ptr(route))).or_insert_with(|| {
-            groups.push_back(Group { route: Arc::clone(route), run: Run::default() });
-            groups.len() - 1
-        });
-        if let Some(group) = groups.get_mut(at) {
-            group.run.push(prefix);
-        }
-    }
-}
-
-/// The withdrawals that were written and that TCP has not acknowledged.
-#[derive(Debug, Default)]
-struct Withdrawals {
-    /// What each UPDATE withdrew, with its end on the connection, in the order written.
-    updates: VecDeque<(u64, Vec<Prefix>)>,
-    /// The end of the last UPDATE that withdrew the destination, unless it was announced again after that.
-    last: BTreeMap<Prefix, u64>,
-}
-
-impl Withdrawals {
-    fn written(&mut self, end: u64, prefixes: Vec<Prefix>) {
-        self.last.extend(prefixes.iter().map(|prefix| (*prefix, end)));
-        self.updates.push_back((end, prefixes));
-    }
-
-    fn acknowledged(&mut self, octets: u64) {
-        while let Some((end, prefixes)) = self.updates.pop_front_if(|(end, _)| *end <= octets) {
-            for prefix in prefixes {
-                if self.last.get(&prefix) == Some(&end) {
-                    self.last.remove(&prefix);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

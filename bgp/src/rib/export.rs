@@ -1,30 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a route on its way to one peer: the attributes and the next hop that it is announced with, or why it is not.
+//! What becomes of a route on its way to one peer: whether it is announced, and with which attributes and next hop.
 //!
-//! Input: the policy of the peer, what the session negotiated, and the local addresses of its connection. Output: path attributes without next hop,
-//! and a next hop for each family. Invariant: a next hop is an address that packets can be sent to.
+//! Input: the policy of the peer, what the session negotiated, and the local addresses of its connection. Output: the paths that the peer is to hold,
+//! and for each its path attributes and next hop. Invariant: a next hop is an address that packets can be sent to.
 
+mod attributes;
+
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
-use super::Route;
-use crate::identity::Asn;
-use crate::prefix::Family;
-use crate::wire::{AsPath, AsPathSegment, Negotiated, NextHop, PathAttribute};
+use super::{Learned, Path, PeerId, Route};
+use crate::identity::BgpIdentifier;
+use crate::prefix::{Family, Prefix};
+use crate::wire::{BgpRole, Negotiated, NextHop, Nlri, PathAttribute, community};
 
-/// AS numbers that one segment of an AS_PATH can hold (RFC 4271 §4.3 b).
-const SEGMENT_LIMIT: usize = 255;
-
-/// With what routes are announced to a peer.
+/// With what routes are announced to a peer. Where a [`Route`] says something itself, that counts; communities and prepending add up.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Export {
     /// LOCAL_PREF, for internal peers (RFC 4271 §5.1.5).
     pub local_preference: u32,
     /// MULTI_EXIT_DISC (RFC 4271 §5.1.4).
     pub med: Option<u32>,
+    /// How often our AS is put in front once more, towards an external peer.
+    pub prepend: u8,
+    /// COMMUNITIES (RFC 1997).
+    pub communities: BTreeSet<u32>,
+    /// LARGE_COMMUNITY (RFC 8092).
+    pub large_communities: BTreeSet<[u32; 3]>,
+    /// Extended Communities (RFC 4360). A link bandwidth counts where the route has none.
+    pub extended_communities: BTreeSet<u64>,
     /// The next hop of IPv4 routes.
     pub next_hop_ipv4: NextHopPolicy,
     /// The next hop of IPv6 routes.
     pub next_hop_ipv6: NextHopPolicy,
+    /// Our routes are about to go: others are to be preferred (RFC 8326 §4).
+    pub graceful_shutdown: bool,
+}
+
+impl Default for Export {
+    /// LOCAL_PREF 100, and ourselves as the next hop.
+    fn default() -> Self {
+        Self {
+            local_preference: 100,
+            med: None,
+            prepend: 0,
+            communities: BTreeSet::new(),
+            large_communities: BTreeSet::new(),
+            extended_communities: BTreeSet::new(),
+            next_hop_ipv4: NextHopPolicy::SelfAddress,
+            next_hop_ipv6: NextHopPolicy::SelfAddress,
+            graceful_shutdown: false,
+        }
+    }
 }
 
 /// Where the next hop of announced routes comes from (RFC 4271 §5.1.3).
@@ -34,6 +62,8 @@ pub enum NextHopPolicy {
     SelfAddress,
     /// This address.
     Address(IpAddr),
+    /// Of a route that a peer told, the next hop that it came with, also towards an external peer (RFC 4271 §5.1.3, the third party); else ourselves.
+    Unchanged,
 }
 
 /// Our addresses on the interface of one connection.
@@ -61,100 +91,158 @@ pub enum Withheld {
     TooLong,
 }
 
+/// The peer as the target of routes that other peers told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Target {
+    /// Which one: it is not told what it told.
+    pub peer: PeerId,
+    /// We are its route reflector (RFC 4456 §4).
+    pub client: bool,
+    /// Our cluster (RFC 4456 §7).
+    pub cluster_id: BgpIdentifier,
+}
+
 /// The policy of one session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Exporter {
     export: Export,
+    target: Target,
     negotiated: Negotiated,
     local: LocalAddresses,
 }
 
 impl Exporter {
-    pub(super) const fn new(export: Export, negotiated: Negotiated, local: LocalAddresses) -> Self {
-        Self { export, negotiated, local }
+    pub(super) const fn new(export: Export, target: Target, negotiated: Negotiated, local: LocalAddresses) -> Self {
+        Self { export, target, negotiated, local }
     }
 
     pub(super) const fn negotiated(&self) -> &Negotiated {
         &self.negotiated
     }
 
-    /// The next hop of all routes of a family (RFC 4271 §5.1.3, RFC 2545 §3), or why none of them is announced.
-    pub(super) fn next_hop(&self, family: Family) -> Result<NextHop, Withheld> {
+    /// Changes the policy; returns what it was.
+    pub(super) fn replace(&mut self, export: Export) -> Self {
+        let new = Self { export, ..self.clone() };
+        std::mem::replace(self, new)
+    }
+
+    /// Which of the paths to a destination, the best first, the peer is to hold: the best one, or all where the session has Path Identifiers (RFC 7911
+    /// §2). Also why it does not get one that starts here.
+    pub(super) fn select<'a>(
+        &'a self,
+        prefix: Prefix,
+        paths: &'a [Path],
+    ) -> impl Iterator<Item = (Nlri, Result<&'a Arc<Route>, Withheld>)> + use<'a> {
+        let family = prefix.family();
+        let all = self.negotiated.add_path_send.contains(&family);
+        paths.iter().take(if all { usize::MAX } else { 1 }).filter_map(move |path| {
+            let key = Nlri { prefix, path_id: if all { path.id } else { 0 } };
+            let next_hop = self.next_hop(&path.route, family);
+            match (&path.route.learned, next_hop) {
+                (Some(learned), Ok(_)) if self.permits(&path.route, learned) => Some((key, Ok(&path.route))),
+                (Some(_), _) => None,
+                (None, Ok(_)) => Some((key, Ok(&path.route))),
+                (None, Err(reason)) => Some((key, Err(reason))),
+            }
+        })
+    }
+
+    /// What a route is announced with in a family: the attributes (RFC 4271 §5.1) without those that carry next hop and destinations, and the next
+    /// hop.
+    pub(super) fn outgoing(&self, route: &Route, family: Family) -> Result<(Vec<PathAttribute>, NextHop), Withheld> {
+        Ok((self.attributes(route), self.next_hop(route, family)?))
+    }
+
+    /// Whether this peer may be told what another one told.
+    fn permits(&self, route: &Route, learned: &Learned) -> bool {
+        let internal = self.negotiated.internal;
+        let has = |community| route.communities.contains(&community);
+        // RFC 4456 §6: what a non-client told goes to clients only; between other internal peers nothing is passed on.
+        let reflected = !internal || !learned.source.internal || learned.source.client || self.target.client;
+        // RFC 1997.
+        let kept_inside = has(community::NO_EXPORT) || has(community::NO_EXPORT_SUBCONFED);
+        // RFC 9494 §4.3: not to a peer that does not know what it is.
+        let unknown_stale = route.is_long_lived_stale() && self.negotiated.long_lived.is_empty();
+        // RFC 9234 §5, the rule of egress 2.
+        let upwards = matches!(self.role(), Some(BgpRole::Customer | BgpRole::Peer | BgpRole::RouteServerClient));
+        learned.source.peer != self.target.peer
+            && reflected
+            && !has(community::NO_ADVERTISE)
+            && (internal || !kept_inside)
+            && !unknown_stale
+            && !(upwards && learned.only_to_customer.is_some())
+    }
+
+    /// What we are to an external peer.
+    fn role(&self) -> Option<BgpRole> {
+        self.negotiated.local_role.filter(|_| !self.negotiated.internal)
+    }
+
+    /// The next hop of a route (RFC 4271 §5.1.3, RFC 2545 §3).
+    fn next_hop(&self, route: &Route, family: Family) -> Result<NextHop, Withheld> {
         if !self.negotiated.families.contains(&family) {
             return Err(Withheld::FamilyNotNegotiated(family));
         }
-        let next_hop = match family {
-            Family::Ipv4Unicast => self.ipv4().filter(is_usable_ipv4).map(NextHop::V4),
-            Family::Ipv6Unicast => self.ipv6().filter(is_usable_ipv6).map(|global| NextHop::V6 { global, link_local: None }),
+        let policy = match family {
+            Family::Ipv4Unicast => self.export.next_hop_ipv4,
+            Family::Ipv6Unicast => self.export.next_hop_ipv6,
+        };
+        let next_hop = match &route.learned {
+            Some(learned) if self.negotiated.internal || policy == NextHopPolicy::Unchanged => self.third_party(learned.next_hop, family),
+            _ => self.own(route, policy, family),
         };
         next_hop.ok_or(Withheld::NoNextHop(family))
     }
 
-    /// The attributes of a route towards this peer (RFC 4271 §5.1), without those that carry next hop and destinations.
-    pub(super) fn attributes(&self, route: &Route) -> Vec<PathAttribute> {
-        let mut attributes = vec![PathAttribute::Origin(route.origin)];
-        attributes.push(PathAttribute::AsPath(if self.negotiated.internal {
-            route.as_path.clone()
-        } else {
-            prepended(&route.as_path, self.negotiated.local_asn)
-        }));
-        attributes.extend(self.export.med.map(PathAttribute::MultiExitDisc));
-        if self.negotiated.internal {
-            attributes.push(PathAttribute::LocalPref(self.export.local_preference));
+    /// The next hop of a route for which packets come to us, or where policy sends them.
+    fn own(&self, route: &Route, policy: NextHopPolicy, family: Family) -> Option<NextHop> {
+        match (family, policy) {
+            (Family::Ipv4Unicast, NextHopPolicy::SelfAddress | NextHopPolicy::Unchanged) => {
+                let extended = self.negotiated.extended_next_hop.contains(&family);
+                let ipv4 = route.next_hop.ipv4.or(self.local.ipv4).filter(is_usable_ipv4).map(NextHop::V4);
+                // RFC 8950: where there is no IPv4 address on the link.
+                ipv4.or_else(|| self.own_ipv6(self.local.ipv6).filter(|_| extended))
+            }
+            (Family::Ipv4Unicast, NextHopPolicy::Address(IpAddr::V4(address))) => {
+                Some(route.next_hop.ipv4.unwrap_or(address)).filter(is_usable_ipv4).map(NextHop::V4)
+            }
+            (Family::Ipv4Unicast, NextHopPolicy::Address(IpAddr::V6(_))) => route.next_hop.ipv4.filter(is_usable_ipv4).map(NextHop::V4),
+            (Family::Ipv6Unicast, NextHopPolicy::SelfAddress | NextHopPolicy::Unchanged) => match route.next_hop.ipv6 {
+                Some(address) => usable_ipv6(address),
+                None => self.own_ipv6(self.local.ipv6),
+            },
+            (Family::Ipv6Unicast, NextHopPolicy::Address(IpAddr::V6(address))) => usable_ipv6(route.next_hop.ipv6.unwrap_or(address)),
+            (Family::Ipv6Unicast, NextHopPolicy::Address(IpAddr::V4(_))) => route.next_hop.ipv6.and_then(usable_ipv6),
         }
-        attributes
     }
 
-    const fn ipv4(&self) -> Option<Ipv4Addr> {
-        match self.export.next_hop_ipv4 {
-            NextHopPolicy::SelfAddress => self.local.ipv4,
-            NextHopPolicy::Address(IpAddr::V4(address)) => Some(address),
-            NextHopPolicy::Address(IpAddr::V6(_)) => None,
-        }
+    /// Our address on the link. Where there is no global one, the link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability).
+    fn own_ipv6(&self, global: Option<Ipv6Addr>) -> Option<NextHop> {
+        let link_local = || self.local.link_local.filter(|_| self.negotiated.link_local_next_hop);
+        let alone = || link_local().map(|global| NextHop::V6 { global, link_local: None });
+        global.and_then(usable_ipv6).or_else(alone)
     }
 
-    const fn ipv6(&self) -> Option<Ipv6Addr> {
-        match self.export.next_hop_ipv6 {
-            NextHopPolicy::SelfAddress => self.local.ipv6,
-            NextHopPolicy::Address(IpAddr::V6(address)) => Some(address),
-            NextHopPolicy::Address(IpAddr::V4(_)) => None,
+    /// The next hop that another peer told, which is not on this link: without its link-local address (RFC 2545 §3).
+    fn third_party(&self, next_hop: NextHop, family: Family) -> Option<NextHop> {
+        match (family, next_hop) {
+            (Family::Ipv4Unicast, NextHop::V4(address)) => Some(address).filter(is_usable_ipv4).map(NextHop::V4),
+            (Family::Ipv4Unicast, NextHop::V6 { global, .. }) if self.negotiated.extended_next_hop.contains(&family) => usable_ipv6(global),
+            (Family::Ipv6Unicast, NextHop::V6 { global, .. }) => usable_ipv6(global),
+            (Family::Ipv4Unicast, NextHop::V6 { .. }) | (Family::Ipv6Unicast, NextHop::V4(_)) => None,
         }
     }
 }
 
-/// The path as it leaves our AS (RFC 4271 §5.1.2).
-fn prepended(path: &AsPath, asn: Asn) -> AsPath {
-    let mut segments = path.0.clone();
-    match segments.first_mut() {
-        Some(AsPathSegment::Sequence(numbers)) if numbers.len() < SEGMENT_LIMIT => numbers.insert(0, asn),
-        _ => segments.insert(0, AsPathSegment::Sequence(vec![asn])),
-    }
-    AsPath(segments)
+fn usable_ipv6(address: Ipv6Addr) -> Option<NextHop> {
+    Some(address).filter(is_usable_ipv6).map(|global| NextHop::V6 { global, link_local: None })
 }
 
-const fn is_usable_ipv4(address: &Ipv4Addr) -> bool {
-    !(address.is_unspecified() || address.is_multicast() || address.is_broadcast())
+pub(super) const fn is_usable_ipv4(address: &Ipv4Addr) -> bool {
+    !(address.is_unspecified() || address.is_multicast() || address.octets()[0] >= 240)
 }
 
 /// An IPv4 address in disguise is none, and neither is one that is valid on a single link only.
-const fn is_usable_ipv6(address: &Ipv6Addr) -> bool {
+pub(super) const fn is_usable_ipv6(address: &Ipv6Addr) -> bool {
     !(address.is_unspecified() || address.is_multicast() || address.is_unicast_link_local() || address.to_ipv4_mapped().is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rfc4271_section_5_1_2_a_full_segment_is_not_prepended_to() {
-        let own = Asn::new(65001).unwrap();
-        let of = |count| AsPath(vec![AsPathSegment::Sequence(vec![Asn::new(7).unwrap(); count])]);
-        assert_eq!(prepended(&AsPath::default(), own), AsPath(vec![AsPathSegment::Sequence(vec![own])]));
-        assert_eq!(prepended(&of(254), own).0.len(), 1);
-        let long = prepended(&of(255), own);
-        assert_eq!(long.0.first(), Some(&AsPathSegment::Sequence(vec![own])));
-        assert_eq!(long.0.len(), 2);
-        let set = AsPath(vec![AsPathSegment::Set(vec![own])]);
-        assert_eq!(prepended(&set, own).0.len(), 2);
-    }
 }

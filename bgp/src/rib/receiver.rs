@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::prefix::{Family, Prefix};
-use crate::wire::{Deframer, Message, MpReach, Negotiated, NextHop, PathAttribute, Update};
+use crate::wire::{Deframer, Message, MpReach, Negotiated, NextHop, PathAttribute, RouteRefresh, Update};
 
 /// A speaker that takes UPDATEs.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Receiver {
     negotiated: Negotiated,
     /// What it holds: attributes in ascending order of type, without those of the next hop and destinations.
     pub(crate) routes: BTreeMap<Prefix, (Vec<PathAttribute>, NextHop)>,
+    /// What a refresh has not told again yet.
+    stale: BTreeSet<Prefix>,
     /// Every UPDATE, in order.
     pub(crate) updates: Vec<Update>,
 }
@@ -22,17 +24,36 @@ impl Receiver {
     pub(crate) fn new(negotiated: &Negotiated) -> Self {
         let mut negotiated = negotiated.clone();
         std::mem::swap(&mut negotiated.local_asn, &mut negotiated.remote_asn);
-        Self { deframer: Deframer::default(), negotiated, routes: BTreeMap::new(), updates: Vec::new() }
+        std::mem::swap(&mut negotiated.add_path_send, &mut negotiated.add_path_receive);
+        negotiated.max_receive_length = negotiated.max_send_length;
+        Self { deframer: Deframer::default(), negotiated, routes: BTreeMap::new(), stale: BTreeSet::new(), updates: Vec::new() }
     }
 
     /// Takes octets: UPDATEs, of which none may be malformed.
     pub(crate) fn receive(&mut self, octets: &[u8]) {
         self.deframer.push(octets);
         while let Some(message) = self.deframer.next(&self.negotiated).unwrap() {
-            let Message::Update(update) = message else { panic!("not an UPDATE: {message:?}") };
+            let update = match message {
+                Message::Update(update) => update,
+                Message::RouteRefresh(mark) => {
+                    self.mark(&mark);
+                    continue;
+                }
+                other => panic!("neither an UPDATE nor a mark: {other:?}"),
+            };
             assert_eq!((&update.errors, &update.ignored), (&vec![], &vec![]));
             self.apply(&update);
             self.updates.push(update);
+        }
+    }
+
+    /// RFC 7313 §4.2: what is not told between the marks is gone.
+    fn mark(&mut self, mark: &RouteRefresh) {
+        if let Some(family) = mark.begun() {
+            self.stale.extend(self.routes.keys().filter(|prefix| prefix.family() == family));
+        } else {
+            let family = mark.ended().unwrap();
+            self.routes.retain(|prefix, _| prefix.family() != family || !self.stale.remove(prefix));
         }
     }
 
@@ -53,6 +74,7 @@ impl Receiver {
         }
         for (prefix, next_hop) in announced {
             let attributes = update.attributes.iter().filter(|attribute| !carries_routes(attribute)).cloned().collect();
+            self.stale.remove(&prefix);
             self.routes.insert(prefix, (attributes, next_hop));
         }
     }
@@ -61,14 +83,14 @@ impl Receiver {
 /// What an UPDATE announces and withdraws.
 pub(crate) fn changes(update: &Update) -> (Vec<(Prefix, NextHop)>, Vec<Prefix>) {
     let mut announced = Vec::new();
-    let mut withdrawn = update.withdrawn.clone();
+    let mut withdrawn: Vec<_> = update.withdrawn.iter().map(|route| route.prefix).collect();
     for attribute in &update.attributes {
         match attribute {
-            PathAttribute::NextHop(address) => announced.extend(update.announced.iter().map(|prefix| (*prefix, NextHop::V4(*address)))),
+            PathAttribute::NextHop(address) => announced.extend(update.announced.iter().map(|route| (route.prefix, NextHop::V4(*address)))),
             PathAttribute::MpReach(MpReach { next_hop, announced: more, .. }) => {
-                announced.extend(more.iter().map(|prefix| (*prefix, *next_hop)))
+                announced.extend(more.iter().map(|route| (route.prefix, *next_hop)))
             }
-            PathAttribute::MpUnreach(unreach) => withdrawn.extend(&unreach.withdrawn),
+            PathAttribute::MpUnreach(unreach) => withdrawn.extend(unreach.withdrawn.iter().map(|route| route.prefix)),
             _ => {}
         }
     }

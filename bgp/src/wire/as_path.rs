@@ -87,7 +87,8 @@ impl AsPath {
     }
 
     /// How many ASes count: one for a set, none of a confederation (RFC 4271 §9.1.2.2 a, RFC 5065 §5.3).
-    pub(super) fn length(&self) -> usize {
+    #[must_use]
+    pub fn length(&self) -> usize {
         self.0
             .iter()
             .map(|segment| match segment {

@@ -74,6 +74,32 @@ pub enum Origin {
     Incomplete = 2,
 }
 
+/// The value of an attribute that is optional and transitive, and whether a speaker on the way did not know it: then Partial is sent on with it
+/// (RFC 4271 §5).
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Transitive<T> {
+    /// What the attribute says.
+    pub value: T,
+    /// The Partial bit.
+    pub partial: bool,
+}
+
+impl<T> From<T> for Transitive<T> {
+    /// As its originator sends it.
+    fn from(value: T) -> Self {
+        Self { value, partial: false }
+    }
+}
+
+/// Who made an aggregate of routes (RFC 4271 §5.1.7).
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Aggregator {
+    /// The AS that aggregated.
+    pub asn: Asn,
+    /// The speaker that aggregated.
+    pub address: Ipv4Addr,
+}
+
 /// One path attribute of an UPDATE.
 ///
 /// ```text
@@ -102,14 +128,9 @@ pub enum PathAttribute {
     /// ATOMIC_AGGREGATE (RFC 4271 §5.1.6).
     AtomicAggregate,
     /// AGGREGATOR (RFC 4271 §5.1.7), or AS4_AGGREGATOR where that one counts (RFC 6793 §4.2.3).
-    Aggregator {
-        /// The AS that aggregated.
-        asn: Asn,
-        /// The speaker that aggregated.
-        address: Ipv4Addr,
-    },
+    Aggregator(Transitive<Aggregator>),
     /// COMMUNITIES (RFC 1997).
-    Communities(Vec<u32>),
+    Communities(Transitive<Vec<u32>>),
     /// ORIGINATOR_ID, inside an AS only (RFC 4456 §8).
     OriginatorId(Ipv4Addr),
     /// CLUSTER_LIST, inside an AS only (RFC 4456 §8).
@@ -119,11 +140,13 @@ pub enum PathAttribute {
     /// MP_UNREACH_NLRI (RFC 4760 §4).
     MpUnreach(MpUnreach),
     /// Extended Communities (RFC 4360 §2).
-    ExtendedCommunities(Vec<u64>),
+    ExtendedCommunities(Transitive<Vec<u64>>),
     /// IPv6 Address Specific Extended Communities (RFC 5701 §2).
-    Ipv6ExtendedCommunities(Vec<[u8; 20]>),
+    Ipv6ExtendedCommunities(Transitive<Vec<[u8; 20]>>),
     /// LARGE_COMMUNITY (RFC 8092 §3).
-    LargeCommunities(Vec<[u32; 3]>),
+    LargeCommunities(Transitive<Vec<[u32; 3]>>),
+    /// ONLY_TO_CUSTOMER: the AS that sent the route down or sideways (RFC 9234 §5).
+    OnlyToCustomer(Transitive<Asn>),
     /// An optional attribute that this speaker does not know, or MP_REACH_NLRI or MP_UNREACH_NLRI of a family that is not negotiated.
     Unknown {
         /// Optional, Transitive and Partial as received.
@@ -153,6 +176,7 @@ impl PathAttribute {
     pub(super) const AS4_AGGREGATOR: u8 = 18;
     const IPV6_EXTENDED_COMMUNITIES: u8 = 25;
     const LARGE_COMMUNITY: u8 = 32;
+    const ONLY_TO_CUSTOMER: u8 = 35;
 
     /// Attribute Type Code.
     #[must_use]
@@ -164,7 +188,7 @@ impl PathAttribute {
             Self::MultiExitDisc(_) => Self::MULTI_EXIT_DISC,
             Self::LocalPref(_) => Self::LOCAL_PREF,
             Self::AtomicAggregate => Self::ATOMIC_AGGREGATE,
-            Self::Aggregator { .. } => Self::AGGREGATOR,
+            Self::Aggregator(_) => Self::AGGREGATOR,
             Self::Communities(_) => Self::COMMUNITIES,
             Self::OriginatorId(_) => Self::ORIGINATOR_ID,
             Self::ClusterList(_) => Self::CLUSTER_LIST,
@@ -173,6 +197,7 @@ impl PathAttribute {
             Self::ExtendedCommunities(_) => Self::EXTENDED_COMMUNITIES,
             Self::Ipv6ExtendedCommunities(_) => Self::IPV6_EXTENDED_COMMUNITIES,
             Self::LargeCommunities(_) => Self::LARGE_COMMUNITY,
+            Self::OnlyToCustomer(_) => Self::ONLY_TO_CUSTOMER,
             Self::Unknown { type_code, .. } => *type_code,
         }
     }
@@ -190,7 +215,8 @@ impl PathAttribute {
             | Self::AS4_PATH
             | Self::AS4_AGGREGATOR
             | Self::IPV6_EXTENDED_COMMUNITIES
-            | Self::LARGE_COMMUNITY => Flags::OPTIONAL_TRANSITIVE,
+            | Self::LARGE_COMMUNITY
+            | Self::ONLY_TO_CUSTOMER => Flags::OPTIONAL_TRANSITIVE,
             _ => return None,
         })
     }
@@ -230,6 +256,7 @@ impl PathAttribute {
         negotiated: &Negotiated,
     ) -> Result<(Self, Option<Malformed>), Malformed> {
         let unknown = || Self::Unknown { flags: flags.of_attribute(), type_code, value: Bytes::copy_from_slice(value) };
+        let partial = flags.contains(Flags::PARTIAL);
         let attribute = match type_code {
             Self::ORIGIN => Self::Origin(decode_origin(value)?),
             Self::AS_PATH => Self::AsPath(decode_as_path(value, negotiated)?),
@@ -240,11 +267,11 @@ impl PathAttribute {
             Self::ATOMIC_AGGREGATE => {
                 return Err(Malformed::attribute_discard(UpdateError::AttributeLength, "ATOMIC_AGGREGATE is not empty"));
             }
-            Self::AGGREGATOR => {
-                let (asn, address) = decode_aggregator(value, negotiated.four_octet_as)?;
-                Self::Aggregator { asn, address }
+            Self::AGGREGATOR => Self::Aggregator(Transitive { value: decode_aggregator(value, negotiated.four_octet_as)?, partial }),
+            Self::COMMUNITIES => {
+                let value = many(value, "COMMUNITIES has not a multiple of 4 octets", u32::from_be_bytes)?;
+                Self::Communities(Transitive { value, partial })
             }
-            Self::COMMUNITIES => Self::Communities(many(value, "COMMUNITIES has not a multiple of 4 octets", u32::from_be_bytes)?),
             Self::ORIGINATOR_ID => Self::OriginatorId(fixed::<4>(value, "ORIGINATOR_ID has not 4 octets")?.into()),
             Self::CLUSTER_LIST => {
                 Self::ClusterList(many(value, "CLUSTER_LIST has not a multiple of 4 octets", |four: [u8; 4]| four.into())?)
@@ -255,22 +282,40 @@ impl PathAttribute {
             }
             Self::MP_UNREACH_NLRI => MpUnreach::decode(value, negotiated)?.map_or_else(unknown, Self::MpUnreach),
             Self::EXTENDED_COMMUNITIES => {
-                Self::ExtendedCommunities(many(value, "Extended Communities has not a multiple of 8 octets", u64::from_be_bytes)?)
+                let value = many(value, "Extended Communities has not a multiple of 8 octets", u64::from_be_bytes)?;
+                Self::ExtendedCommunities(Transitive { value, partial })
             }
             Self::IPV6_EXTENDED_COMMUNITIES => {
                 let reason = "IPv6 Address Specific Extended Communities has not a multiple of 20 octets";
-                Self::Ipv6ExtendedCommunities(many(value, reason, |twenty| twenty)?)
+                Self::Ipv6ExtendedCommunities(Transitive { value: many(value, reason, |twenty| twenty)?, partial })
             }
             Self::LARGE_COMMUNITY => {
-                Self::LargeCommunities(many(value, "LARGE_COMMUNITY has not a multiple of 12 octets", large_community)?)
+                let value = many(value, "LARGE_COMMUNITY has not a multiple of 12 octets", large_community)?;
+                Self::LargeCommunities(Transitive { value, partial })
             }
+            Self::ONLY_TO_CUSTOMER => Self::OnlyToCustomer(Transitive { value: decode_only_to_customer(value)?, partial }),
             _ => unknown(),
         };
         Ok((attribute, None))
     }
 
-    /// Appends the attribute, with AS numbers of four octets or of two.
-    pub(super) fn encode(&self, four_octet: bool, out: &mut Vec<u8>) {
+    /// Whether the Partial bit goes with it.
+    const fn is_partial(&self) -> bool {
+        match self {
+            Self::Aggregator(attribute) => attribute.partial,
+            Self::Communities(attribute) => attribute.partial,
+            Self::ExtendedCommunities(attribute) => attribute.partial,
+            Self::Ipv6ExtendedCommunities(attribute) => attribute.partial,
+            Self::LargeCommunities(attribute) => attribute.partial,
+            Self::OnlyToCustomer(attribute) => attribute.partial,
+            _ => false,
+        }
+    }
+
+    /// Appends the attribute as this session has it.
+    pub(super) fn encode(&self, negotiated: &Negotiated, out: &mut Vec<u8>) {
+        let four_octet = negotiated.four_octet_as;
+        let add_path = |family| negotiated.add_path_send.contains(&family);
         let type_code = self.type_code();
         let flags = match self {
             Self::Unknown { flags, .. } => flags.of_attribute(),
@@ -278,13 +323,14 @@ impl PathAttribute {
             Self::MpReach(_) | Self::MpUnreach(_) => Flags::OPTIONAL.with(Flags::EXTENDED_LENGTH),
             _ => Self::specified_flags(type_code).unwrap_or(Flags::OPTIONAL),
         };
+        let flags = if self.is_partial() { flags.with(Flags::PARTIAL) } else { flags };
         put_attribute(out, flags, type_code, |out| match self {
             Self::Origin(origin) => out.put_u8(*origin as u8),
             Self::AsPath(path) => path.encode(four_octet, out),
             Self::NextHop(address) | Self::OriginatorId(address) => out.put_slice(&address.octets()),
             Self::MultiExitDisc(number) | Self::LocalPref(number) => out.put_u32(*number),
             Self::AtomicAggregate => {}
-            Self::Aggregator { asn, address } => {
+            Self::Aggregator(Transitive { value: Aggregator { asn, address }, .. }) => {
                 if four_octet {
                     out.put_u32(asn.number())
                 } else {
@@ -292,13 +338,14 @@ impl PathAttribute {
                 }
                 out.put_slice(&address.octets());
             }
-            Self::Communities(communities) => communities.iter().for_each(|community| out.put_u32(*community)),
+            Self::Communities(communities) => communities.value.iter().for_each(|community| out.put_u32(*community)),
             Self::ClusterList(clusters) => clusters.iter().for_each(|cluster| out.put_slice(&cluster.octets())),
-            Self::MpReach(reach) => MpReach::encode(reach.family, reach.next_hop, &reach.announced, out),
-            Self::MpUnreach(unreach) => MpUnreach::encode(unreach.family, &unreach.withdrawn, out),
-            Self::ExtendedCommunities(communities) => communities.iter().for_each(|community| out.put_u64(*community)),
-            Self::Ipv6ExtendedCommunities(communities) => communities.iter().for_each(|community| out.put_slice(community)),
-            Self::LargeCommunities(communities) => communities.iter().flatten().for_each(|number| out.put_u32(*number)),
+            Self::MpReach(reach) => MpReach::encode(reach.family, reach.next_hop, &reach.announced, add_path(reach.family), out),
+            Self::MpUnreach(unreach) => MpUnreach::encode(unreach.family, &unreach.withdrawn, add_path(unreach.family), out),
+            Self::ExtendedCommunities(communities) => communities.value.iter().for_each(|community| out.put_u64(*community)),
+            Self::Ipv6ExtendedCommunities(communities) => communities.value.iter().for_each(|community| out.put_slice(community)),
+            Self::LargeCommunities(communities) => communities.value.iter().flatten().for_each(|number| out.put_u32(*number)),
+            Self::OnlyToCustomer(asn) => out.put_u32(asn.value.number()),
             Self::Unknown { value, .. } => out.put_slice(value),
         });
     }
@@ -336,7 +383,7 @@ pub(super) fn decode_as4_path(value: &[u8]) -> Result<AsPath, Malformed> {
 }
 
 /// AGGREGATOR, or AS4_AGGREGATOR with `four_octet` (RFC 7606 §7.7, RFC 7607 §2, RFC 6793 §6).
-pub(super) fn decode_aggregator(value: &[u8], four_octet: bool) -> Result<(Asn, Ipv4Addr), Malformed> {
+pub(super) fn decode_aggregator(value: &[u8], four_octet: bool) -> Result<Aggregator, Malformed> {
     let malformed = |reason| Malformed::attribute_discard(UpdateError::OptionalAttribute, reason);
     let mut reader = Reader::new(value);
     let number = if four_octet { reader.u32() } else { reader.u16().map(u32::from) };
@@ -344,7 +391,7 @@ pub(super) fn decode_aggregator(value: &[u8], four_octet: bool) -> Result<(Asn, 
         return Err(malformed("the aggregator has not the length of an AS number and an address"));
     };
     let asn = Asn::new(number).ok_or_else(|| malformed("the aggregator is in AS 0"))?;
-    Ok((asn, address.into()))
+    Ok(Aggregator { asn, address: address.into() })
 }
 
 /// RFC 7606 §7.1.
@@ -374,6 +421,12 @@ fn decode_next_hop(value: &[u8]) -> Result<Ipv4Addr, Malformed> {
         return Ok(address);
     }
     Err(Malformed::treat_as_withdraw(UpdateError::InvalidNextHop, "NEXT_HOP is not a host's address"))
+}
+
+/// RFC 9234 §5: of another length, or of AS 0 (RFC 7607 §2), the routes count as withdrawn.
+fn decode_only_to_customer(value: &[u8]) -> Result<Asn, Malformed> {
+    let number = u32::from_be_bytes(fixed(value, "ONLY_TO_CUSTOMER has not 4 octets")?);
+    Asn::new(number).ok_or_else(|| Malformed::treat_as_withdraw(UpdateError::OptionalAttribute, "ONLY_TO_CUSTOMER is of AS 0"))
 }
 
 fn large_community(octets: [u8; 12]) -> [u32; 3] {

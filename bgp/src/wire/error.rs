@@ -82,11 +82,13 @@ impl Malformed {
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum EncodeError {
-    /// It is longer than the peer accepts (RFC 4271 §4.1).
-    #[error("the message would take {length} octets, more than {}", super::MAX_MESSAGE_LENGTH)]
+    /// It is longer than the peer accepts (RFC 4271 §4.1, RFC 8654 §4).
+    #[error("the message would take {length} octets, more than {limit}")]
     TooLong {
         /// The length that it would have.
         length: usize,
+        /// The greatest length that the peer accepts.
+        limit: usize,
     },
     /// The next hop is unspecified, or the session cannot carry one of its kind for the family.
     #[error("{next_hop} cannot be sent as next hop of {family}")]

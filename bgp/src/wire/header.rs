@@ -10,8 +10,10 @@ use super::{Error, Message, Negotiated, Notification};
 
 /// Octets of a message header.
 pub const HEADER_LENGTH: usize = 19;
-/// Octets that a message has at most (RFC 4271 §4.1).
+/// Octets that a message has at most (RFC 4271 §4.1), and an OPEN or KEEPALIVE always.
 pub const MAX_MESSAGE_LENGTH: usize = 4096;
+/// Octets that another message has at most where extended messages are agreed on (RFC 8654 §4).
+pub const MAX_EXTENDED_MESSAGE_LENGTH: usize = 65_535;
 
 const MARKER: [u8; 16] = [0xFF; 16];
 
@@ -32,7 +34,7 @@ impl Deframer {
     /// # Errors
     /// The message ends the session. The connection is to be closed; what follows on it is of no use.
     pub fn next(&mut self, negotiated: &Negotiated) -> Result<Option<Message>, Error> {
-        let Some(header) = Header::decode(&self.buffer)? else { return Ok(None) };
+        let Some(header) = Header::decode(&self.buffer, negotiated)? else { return Ok(None) };
         if self.buffer.len() < header.length {
             return Ok(None);
         }
@@ -64,10 +66,10 @@ impl MessageType {
         })
     }
 
-    /// Whether a message of this type can have this length (RFC 4271 §6.1, RFC 2918 §3).
+    /// Whether a message of this type can have this length (RFC 4271 §6.1, RFC 2918 §3, RFC 8654 §4).
     const fn admits(self, length: usize) -> bool {
         match self {
-            Self::Open => length >= 29,
+            Self::Open => length >= 29 && length <= MAX_MESSAGE_LENGTH,
             Self::Update | Self::RouteRefresh => length >= 23,
             Self::Notification => length >= 21,
             Self::Keepalive => length == HEADER_LENGTH,
@@ -100,7 +102,7 @@ struct Header {
 
 impl Header {
     /// The header at the start of `octets`, checked by RFC 4271 §6.1; `None` where it is not complete.
-    fn decode(octets: &[u8]) -> Result<Option<Self>, Error> {
+    fn decode(octets: &[u8], negotiated: &Negotiated) -> Result<Option<Self>, Error> {
         let mut reader = Reader::new(octets);
         let (Some(marker), Some(length), Some(number)) = (reader.array(), reader.u16(), reader.u8()) else { return Ok(None) };
         if marker != MARKER {
@@ -108,7 +110,7 @@ impl Header {
         }
         let bad_length = |reason| Error::new(Notification::bad_message_length(length), reason);
         let message_length = usize::from(length);
-        if !(HEADER_LENGTH..=MAX_MESSAGE_LENGTH).contains(&message_length) {
+        if !(HEADER_LENGTH..=negotiated.max_receive_length).contains(&message_length) {
             return Err(bad_length("no message has this length"));
         }
         let Some(message_type) = MessageType::from_number(number) else {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! MP_REACH_NLRI and MP_UNREACH_NLRI: routes of every family (RFC 4760, RFC 2545).
+//! MP_REACH_NLRI and MP_UNREACH_NLRI: routes of every family (RFC 4760), with the next hops of IPv6 (RFC 2545), of IPv4 over IPv6 (RFC 8950) and of
+//! a link without global addresses (draft-ietf-idr-linklocal-capability).
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,19 +9,19 @@ use bytes::BufMut;
 
 use super::Negotiated;
 use super::error::Malformed;
-use super::nlri::{NlriError, decode_prefixes, put_prefix};
+use super::nlri::{Nlri, NlriError, decode_nlri, put_nlri};
 use super::notification::UpdateError;
 use super::octets::Reader;
-use crate::{Family, Prefix};
+use crate::Family;
 
 /// Where packets to a route's destination go.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum NextHop {
     /// An IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address (RFC 2545 §3).
+    /// An IPv6 address (RFC 2545 §3), of IPv4 routes too where both sides agreed on that (RFC 8950 §4).
     V6 {
-        /// The global address.
+        /// The global address; on a link that has none the link-local one.
         global: Ipv6Addr,
         /// The address on the link, where this speaker, the peer and the next hop share one.
         link_local: Option<Ipv6Addr>,
@@ -51,7 +52,7 @@ pub struct MpReach {
     /// Network Address of Next Hop.
     pub next_hop: NextHop,
     /// Network Layer Reachability Information.
-    pub announced: Vec<Prefix>,
+    pub announced: Vec<Nlri>,
 }
 
 /// Routes withdrawn (RFC 4760 §4).
@@ -70,7 +71,7 @@ pub struct MpUnreach {
     /// Address family and subsequent address family.
     pub family: Family,
     /// Withdrawn Routes.
-    pub withdrawn: Vec<Prefix>,
+    pub withdrawn: Vec<Nlri>,
 }
 
 impl MpReach {
@@ -89,18 +90,24 @@ impl MpReach {
         };
         let Some(family) = negotiated.family(afi, safi) else { return Ok((None, None)) };
         let next_hop = reader.u8().and_then(|length| reader.take(length.into())).ok_or_else(|| reset("the next hop is cut"))?;
-        let (next_hop, wrong) = NextHop::decode(family, next_hop)?;
+        let (next_hop, wrong) = NextHop::decode(family, next_hop, negotiated)?;
         let _reserved = reader.u8().ok_or_else(|| reset("MP_REACH_NLRI ends after its next hop"))?;
-        let announced = decode_routes(reader.rest(), family)?;
+        let announced = decode_routes(reader.rest(), family, negotiated)?;
         Ok((Some(Self { family, next_hop, announced }), wrong))
     }
 
     /// Appends the attribute value.
-    pub(super) fn encode<'a>(family: Family, next_hop: NextHop, announced: impl IntoIterator<Item = &'a Prefix>, out: &mut Vec<u8>) {
+    pub(super) fn encode<'a>(
+        family: Family,
+        next_hop: NextHop,
+        announced: impl IntoIterator<Item = &'a Nlri>,
+        add_path: bool,
+        out: &mut Vec<u8>,
+    ) {
         put_family(out, family);
         next_hop.encode(out);
         out.put_u8(0);
-        announced.into_iter().for_each(|prefix| put_prefix(out, prefix));
+        announced.into_iter().for_each(|route| put_nlri(out, route, add_path));
     }
 }
 
@@ -115,33 +122,38 @@ impl MpUnreach {
             return Err(Malformed::session_reset(UpdateError::OptionalAttribute, "MP_UNREACH_NLRI is shorter than 3 octets"));
         };
         let Some(family) = negotiated.family(afi, safi) else { return Ok(None) };
-        let withdrawn = decode_routes(reader.rest(), family)?;
+        let withdrawn = decode_routes(reader.rest(), family, negotiated)?;
         Ok(Some(Self { family, withdrawn }))
     }
 
     /// Appends the attribute value.
-    pub(super) fn encode<'a>(family: Family, withdrawn: impl IntoIterator<Item = &'a Prefix>, out: &mut Vec<u8>) {
+    pub(super) fn encode<'a>(family: Family, withdrawn: impl IntoIterator<Item = &'a Nlri>, add_path: bool, out: &mut Vec<u8>) {
         put_family(out, family);
-        withdrawn.into_iter().for_each(|prefix| put_prefix(out, prefix));
+        withdrawn.into_iter().for_each(|route| put_nlri(out, route, add_path));
     }
 }
 
 impl NextHop {
-    /// Whether it can be sent as the next hop of `family`: an unspecified address never, and for IPv4 only an IPv4 one.
-    pub(super) const fn can_be_sent_for(self, family: Family) -> bool {
-        match (family, self) {
-            (Family::Ipv4Unicast, Self::V4(address)) => !address.is_unspecified(),
-            (Family::Ipv6Unicast, Self::V6 { global, .. }) => !global.is_unspecified(),
-            _ => false,
+    /// Whether it can be sent as the next hop of `family`: an unspecified address never, an IPv6 one of IPv4 routes only where that was agreed on
+    /// (RFC 8950 §4), and so a link-local one alone (draft-ietf-idr-linklocal-capability §3); in both places it always can.
+    pub(super) fn can_be_sent_for(self, family: Family, negotiated: &Negotiated) -> bool {
+        match self {
+            Self::V4(address) => family == Family::Ipv4Unicast && !address.is_unspecified(),
+            Self::V6 { global, link_local } => {
+                let lonely = global.is_unicast_link_local() && link_local.is_none();
+                let agreed = family == Family::Ipv6Unicast || negotiated.extended_next_hop.contains(&family);
+                agreed && !global.is_unspecified() && (!lonely || negotiated.link_local_next_hop)
+            }
         }
     }
 
     /// The address; a length that the family does not have ends the session, as the routes after it cannot be found (RFC 7606 §7.11).
-    fn decode(family: Family, octets: &[u8]) -> Result<(Self, Option<Malformed>), Malformed> {
+    fn decode(family: Family, octets: &[u8], negotiated: &Negotiated) -> Result<(Self, Option<Malformed>), Malformed> {
         let mut reader = Reader::new(octets);
+        let ipv6 = family == Family::Ipv6Unicast || negotiated.extended_next_hop.contains(&family);
         let next_hop = match (family, octets.len()) {
             (Family::Ipv4Unicast, 4) => reader.array::<4>().map(|address| Self::V4(address.into())),
-            (Family::Ipv6Unicast, 16 | 32) => reader.array::<16>().map(|address| {
+            (_, 16 | 32) if ipv6 => reader.array::<16>().map(|address| {
                 let link_local = reader.array::<16>().map(Ipv6Addr::from);
                 Self::V6 { global: address.into(), link_local }
             }),
@@ -216,8 +228,8 @@ fn put_family(out: &mut Vec<u8>, family: Family) {
 }
 
 /// The routes of an attribute; without them the session cannot go on (RFC 7606 §5.3 and §3 j).
-fn decode_routes(octets: &[u8], family: Family) -> Result<Vec<Prefix>, Malformed> {
-    decode_prefixes(octets, family).map_err(|error| match error {
+fn decode_routes(octets: &[u8], family: Family, negotiated: &Negotiated) -> Result<Vec<Nlri>, Malformed> {
+    decode_nlri(octets, family, negotiated.add_path_receive.contains(&family)).map_err(|error| match error {
         NlriError::Length => Malformed::session_reset(UpdateError::InvalidNetworkField, "a prefix is longer than an address"),
         NlriError::Cut => Malformed::session_reset(UpdateError::OptionalAttribute, "the last prefix of the attribute is cut"),
     })

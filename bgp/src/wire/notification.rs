@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NOTIFICATION: why a session ends (RFC 4271 §4.5 and §6, RFC 4486, RFC 6608, RFC 9003).
+//! NOTIFICATION: why a session ends (RFC 4271 §4.5 and §6, RFC 4486, RFC 6608, RFC 8538, RFC 9003, RFC 9234, RFC 9687).
 //!
 //! What is received is data of a stranger: nothing in it is refused, and nothing of it is shown unescaped.
 
@@ -11,6 +11,7 @@ use bytes::{BufMut, Bytes};
 use super::header::{MessageType, encode_message};
 use super::octets::Reader;
 use super::{HEADER_LENGTH, MAX_MESSAGE_LENGTH};
+use crate::Family;
 
 /// Why the sender ends the session (RFC 4271 §4.5).
 ///
@@ -129,6 +130,12 @@ impl Notification {
         Self::new(2, 6)
     }
 
+    /// OPEN Message Error: the roles of both sides do not match, or the peer has none and should (RFC 9234 §4.2).
+    #[must_use]
+    pub const fn role_mismatch() -> Self {
+        Self::new(2, 11)
+    }
+
     /// UPDATE Message Error; for most subcodes the data are the attribute (RFC 4271 §6.3).
     pub(super) fn update_error(subcode: UpdateError, data: Bytes) -> Self {
         Self { data, ..Self::new(3, subcode as u8) }
@@ -156,6 +163,52 @@ impl Notification {
     #[must_use]
     pub const fn unexpected_message_in_established() -> Self {
         Self::new(5, 3)
+    }
+
+    /// ROUTE-REFRESH Message Error, a mark has not its length; the data are the whole message (RFC 7313 §5).
+    pub(super) fn invalid_route_refresh_length(message: &[u8]) -> Self {
+        Self { data: Bytes::copy_from_slice(message), ..Self::new(7, 1) }
+    }
+
+    /// Send Hold Timer Expired. It is for the log: the peer does not read, so nobody sends it (RFC 9687 §4).
+    #[must_use]
+    pub const fn send_hold_timer_expired() -> Self {
+        Self::new(8, 0)
+    }
+
+    /// Cease: the peer announced more than `limit` prefixes of the family; these are the data (RFC 4486 §4).
+    #[must_use]
+    pub fn maximum_number_of_prefixes_reached(family: Family, limit: u32) -> Self {
+        let mut data = Vec::with_capacity(7);
+        data.put_u16(family.afi());
+        data.put_u8(family.safi());
+        data.put_u32(limit);
+        Self { data: data.into(), ..Self::cease(Cease::MaximumNumberOfPrefixesReached) }
+    }
+
+    /// Cease, Hard Reset, with this notification inside: the peer is to drop our routes although it would keep them after `self` (RFC 8538 §3.1).
+    /// Only for a peer with which [`Negotiated::graceful_notification`](super::Negotiated::graceful_notification) holds.
+    #[must_use]
+    pub fn into_hard_reset(self) -> Self {
+        let mut data = Vec::with_capacity(2 + self.data.len());
+        data.put_slice(&[self.code, self.subcode]);
+        data.put_slice(&self.data);
+        Self { data: data.into(), ..Self::cease(Cease::HardReset) }
+    }
+
+    /// The notification inside a Hard Reset, which says why (RFC 8538 §3.1); `None` where this is another one, or none is inside.
+    #[must_use]
+    pub fn hard_reset_reason(&self) -> Option<Self> {
+        if !self.is_hard_reset() {
+            return None;
+        }
+        Self::decode(&self.data)
+    }
+
+    /// Whether routes are to be dropped even where graceful restart with NOTIFICATIONs was agreed on (RFC 8538 §3.1).
+    #[must_use]
+    pub const fn is_hard_reset(&self) -> bool {
+        self.code == 6 && self.subcode == Cease::HardReset as u8
     }
 
     /// Cease (RFC 4486 §4).
@@ -224,6 +277,10 @@ impl fmt::Display for Notification {
             Some(name) => write!(f, "/{name}")?,
             None if self.subcode == 0 => {}
             None => write!(f, "/subcode {}", self.subcode)?,
+        }
+        if let Some(reason) = self.hard_reset_reason() {
+            // One inside another says no more than its data: the depth is bounded.
+            return if reason.is_hard_reset() { Ok(()) } else { write!(f, ": {reason}") };
         }
         if let Some(communication) = self.communication() {
             return write!(f, ": {communication}");
@@ -300,7 +357,7 @@ const fn subcode_name(code: u8, subcode: u8) -> Option<&'static str> {
 
 /// The text with every character that is not printable (control, format and direction marks among them) escaped, and the backslash, so that
 /// nothing in it can pass for an escape.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes};
 
 use super::header::{MessageType, encode_message};
 use super::octets::{Reader, with_length_u16};
-use super::{Capability, Error, HEADER_LENGTH, MAX_MESSAGE_LENGTH, Notification};
+use super::{BgpRole, Capability, Error, HEADER_LENGTH, MAX_MESSAGE_LENGTH, Notification};
 use crate::{Asn, BgpIdentifier, Family, HoldTime};
 
 /// The version of the protocol.
@@ -63,6 +63,13 @@ impl Open {
             .iter()
             .filter_map(|capability| if let Capability::Multiprotocol(family) = capability { Some(*family) } else { None })
             .collect()
+    }
+
+    /// What the sender says it is to the receiver. More than one is a mismatch (RFC 9234 §4.2).
+    #[must_use]
+    pub fn roles(&self) -> BTreeSet<BgpRole> {
+        let role = |capability: &Capability| if let Capability::Role(role) = capability { Some(*role) } else { None };
+        self.capabilities.iter().filter_map(role).collect()
     }
 
     /// The whole message, with all capabilities in one parameter (RFC 5492 §4), of extended length where they need it (RFC 9072 §2).

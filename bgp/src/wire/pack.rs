@@ -6,32 +6,32 @@ use bytes::BufMut;
 
 use super::attribute::{Flags, PathAttribute, put_attribute};
 use super::header::{MessageType, append_message};
-use super::nlri::{encoded_length, put_prefix};
+use super::nlri::{Nlri, encoded_length, put_nlri};
 use super::octets::with_length_u16;
 use super::update::put_attributes;
-use super::{EncodeError, HEADER_LENGTH, MAX_MESSAGE_LENGTH, MpReach, MpUnreach, Negotiated, NextHop};
-use crate::{Family, Prefix};
+use super::{EncodeError, HEADER_LENGTH, MpReach, MpUnreach, Negotiated, NextHop};
+use crate::Family;
 
 /// Octets of an UPDATE without attributes and routes.
 const EMPTY_UPDATE_LENGTH: usize = HEADER_LENGTH + 4;
 /// Octets before the value of MP_REACH_NLRI or MP_UNREACH_NLRI.
 const ATTRIBUTE_HEADER_LENGTH: usize = 4;
 
-/// Appends to `out` one UPDATE that announces the leading `prefixes` with `attributes` and `next_hop`: as many as fit. Returns how many of
-/// `prefixes` are done with; repeated with the rest it tells all. Prefixes of another family than `family` are passed over, and so are
-/// NEXT_HOP, MP_REACH_NLRI and MP_UNREACH_NLRI in `attributes`.
+/// Appends to `out` one UPDATE that announces the leading `routes` with `attributes` and `next_hop`: as many as fit. Returns how many of `routes`
+/// are done with; repeated with the rest it tells all. Routes of another family than `family` are passed over, and so are NEXT_HOP, MP_REACH_NLRI
+/// and MP_UNREACH_NLRI in `attributes`.
 ///
 /// # Errors
-/// Nothing is appended where a single prefix with these attributes does not fit, or the next hop cannot be sent for `family`.
+/// Nothing is appended where a single route with these attributes does not fit, or the next hop cannot be sent for `family`.
 pub fn encode_announcement(
     attributes: &[PathAttribute],
     next_hop: NextHop,
     family: Family,
-    prefixes: &[Prefix],
+    routes: &[Nlri],
     negotiated: &Negotiated,
     out: &mut Vec<u8>,
 ) -> Result<usize, EncodeError> {
-    if !next_hop.can_be_sent_for(family) {
+    if !next_hop.can_be_sent_for(family, negotiated) {
         return Err(EncodeError::NextHop { next_hop, family });
     }
     let in_nlri_field = match (family, next_hop) {
@@ -45,20 +45,21 @@ pub fn encode_announcement(
     put_attributes(without_routes.chain(&in_nlri_field), negotiated, &mut common);
 
     let multiprotocol = if in_nlri_field.is_some() { 0 } else { ATTRIBUTE_HEADER_LENGTH + MpReach::fixed_length(next_hop) };
-    let leading = Leading::of(prefixes, family, EMPTY_UPDATE_LENGTH + multiprotocol + common.len());
+    let leading = Leading::of(routes, family, EMPTY_UPDATE_LENGTH + multiprotocol + common.len(), negotiated);
     if !leading.has_routes {
-        let all = leading.taken == prefixes.len();
-        return if all { Ok(leading.taken) } else { Err(EncodeError::TooLong { length: leading.too_long }) };
+        let all = leading.taken == routes.len();
+        let too_long = EncodeError::TooLong { length: leading.too_long, limit: negotiated.max_send_length };
+        return if all { Ok(leading.taken) } else { Err(too_long) };
     }
-    let routes = leading.routes(prefixes, family);
+    let (routes, add_path) = (leading.routes(routes, family), leading.add_path);
     append_message(out, MessageType::Update, |out| {
         out.put_u16(0);
         if in_nlri_field.is_some() {
             with_length_u16(out, |out| out.put_slice(&common));
-            routes.for_each(|prefix| put_prefix(out, prefix));
+            routes.for_each(|route| put_nlri(out, route, add_path));
         } else {
             with_length_u16(out, |out| {
-                put_multiprotocol(out, PathAttribute::MP_REACH_NLRI, |out| MpReach::encode(family, next_hop, routes, out));
+                put_multiprotocol(out, PathAttribute::MP_REACH_NLRI, |out| MpReach::encode(family, next_hop, routes, add_path, out));
                 out.put_slice(&common);
             });
         }
@@ -66,22 +67,22 @@ pub fn encode_announcement(
     Ok(leading.taken)
 }
 
-/// Appends to `out` one UPDATE that withdraws the leading `prefixes`: as many as fit. Returns how many of `prefixes` are done with; repeated with
-/// the rest it tells all. Prefixes of another family than `family` are passed over.
-pub fn encode_withdrawal(family: Family, prefixes: &[Prefix], out: &mut Vec<u8>) -> usize {
+/// Appends to `out` one UPDATE that withdraws the leading `routes`: as many as fit. Returns how many of `routes` are done with; repeated with the
+/// rest it tells all. Routes of another family than `family` are passed over.
+pub fn encode_withdrawal(family: Family, routes: &[Nlri], negotiated: &Negotiated, out: &mut Vec<u8>) -> usize {
     let in_withdrawn_field = family == Family::Ipv4Unicast;
     let multiprotocol = if in_withdrawn_field { 0 } else { ATTRIBUTE_HEADER_LENGTH + MpUnreach::FIXED_LENGTH };
-    let leading = Leading::of(prefixes, family, EMPTY_UPDATE_LENGTH + multiprotocol);
-    let routes = leading.routes(prefixes, family);
+    let leading = Leading::of(routes, family, EMPTY_UPDATE_LENGTH + multiprotocol, negotiated);
+    let (routes, add_path) = (leading.routes(routes, family), leading.add_path);
     if leading.has_routes {
         append_message(out, MessageType::Update, |out| {
             if in_withdrawn_field {
-                with_length_u16(out, |out| routes.for_each(|prefix| put_prefix(out, prefix)));
+                with_length_u16(out, |out| routes.for_each(|route| put_nlri(out, route, add_path)));
                 out.put_u16(0);
             } else {
                 out.put_u16(0);
                 with_length_u16(out, |out| {
-                    put_multiprotocol(out, PathAttribute::MP_UNREACH_NLRI, |out| MpUnreach::encode(family, routes, out));
+                    put_multiprotocol(out, PathAttribute::MP_UNREACH_NLRI, |out| MpUnreach::encode(family, routes, add_path, out));
                 });
             }
         });
@@ -89,7 +90,7 @@ pub fn encode_withdrawal(family: Family, prefixes: &[Prefix], out: &mut Vec<u8>)
     leading.taken
 }
 
-/// The leading prefixes that go into one message.
+/// The leading routes that go into one message.
 struct Leading {
     /// How many, those passed over among them.
     taken: usize,
@@ -97,16 +98,19 @@ struct Leading {
     has_routes: bool,
     /// The length of the message that would have one more.
     too_long: usize,
+    /// Whether path identifiers go with them.
+    add_path: bool,
 }
 
 impl Leading {
     /// As many as fit beside `fixed` octets of the message.
-    fn of(prefixes: &[Prefix], family: Family, fixed: usize) -> Self {
-        let mut leading = Self { taken: 0, has_routes: false, too_long: fixed };
-        for prefix in prefixes {
-            if prefix.family() == family {
-                leading.too_long += encoded_length(prefix);
-                if leading.too_long > MAX_MESSAGE_LENGTH {
+    fn of(routes: &[Nlri], family: Family, fixed: usize, negotiated: &Negotiated) -> Self {
+        let add_path = negotiated.add_path_send.contains(&family);
+        let mut leading = Self { taken: 0, has_routes: false, too_long: fixed, add_path };
+        for route in routes {
+            if route.prefix.family() == family {
+                leading.too_long += encoded_length(route, add_path);
+                if leading.too_long > negotiated.max_send_length {
                     break;
                 }
                 leading.has_routes = true;
@@ -116,8 +120,8 @@ impl Leading {
         leading
     }
 
-    fn routes<'a>(&self, prefixes: &'a [Prefix], family: Family) -> impl Iterator<Item = &'a Prefix> {
-        prefixes.iter().take(self.taken).filter(move |prefix| prefix.family() == family)
+    fn routes<'a>(&self, routes: &'a [Nlri], family: Family) -> impl Iterator<Item = &'a Nlri> {
+        routes.iter().take(self.taken).filter(move |route| route.prefix.family() == family)
     }
 }
 

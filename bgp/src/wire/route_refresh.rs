@@ -27,19 +27,49 @@ pub struct RouteRefresh {
 }
 
 impl RouteRefresh {
+    const REQUEST: u8 = 0;
+    const BEGINNING: u8 = 1;
+    const END: u8 = 2;
+    const BODY_LENGTH: usize = 4;
+
     /// The request for all routes of a family.
     #[must_use]
     pub const fn request(family: Family) -> Self {
-        Self { afi: family.afi(), subtype: 0, safi: family.safi() }
+        Self { afi: family.afi(), subtype: Self::REQUEST, safi: family.safi() }
+    }
+
+    /// The mark before the routes that answer a request (RFC 7313 §4, BoRR). Only where enhanced route refresh was agreed on.
+    #[must_use]
+    pub const fn beginning(family: Family) -> Self {
+        Self { subtype: Self::BEGINNING, ..Self::request(family) }
+    }
+
+    /// The mark behind the routes that answer a request (RFC 7313 §4, EoRR). Only where enhanced route refresh was agreed on.
+    #[must_use]
+    pub const fn end(family: Family) -> Self {
+        Self { subtype: Self::END, ..Self::request(family) }
     }
 
     /// The family requested; `None` where this is no request, or one for a family that this speaker does not have: both are ignored.
     #[must_use]
     pub const fn requested(&self) -> Option<Family> {
-        match self.subtype {
-            0 => Family::from_numbers(self.afi, self.safi),
-            _ => None,
-        }
+        self.family_of(Self::REQUEST)
+    }
+
+    /// The family of which the refresh begins (RFC 7313 §4).
+    #[must_use]
+    pub const fn begun(&self) -> Option<Family> {
+        self.family_of(Self::BEGINNING)
+    }
+
+    /// The family of which the refresh is complete (RFC 7313 §4).
+    #[must_use]
+    pub const fn ended(&self) -> Option<Family> {
+        self.family_of(Self::END)
+    }
+
+    const fn family_of(&self, subtype: u8) -> Option<Family> {
+        if self.subtype == subtype { Family::from_numbers(self.afi, self.safi) } else { None }
     }
 
     /// The whole message.
@@ -56,5 +86,10 @@ impl RouteRefresh {
     pub(super) fn decode(body: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(body);
         Some(Self { afi: reader.u16()?, subtype: reader.u8()?, safi: reader.u8()? })
+    }
+
+    /// Whether a mark comes in a body of this length, which it must not have (RFC 7313 §5).
+    pub(super) const fn is_misfit(&self, body_length: usize) -> bool {
+        matches!(self.subtype, Self::BEGINNING | Self::END) && body_length != Self::BODY_LENGTH
     }
 }

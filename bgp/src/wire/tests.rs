@@ -59,6 +59,11 @@ pub(super) fn sequence(ases: impl IntoIterator<Item = Asn>) -> AsPath {
     AsPath(vec![AsPathSegment::Sequence(ases.into_iter().collect())])
 }
 
+/// The only path to a destination.
+pub(super) fn route(text: &str) -> Nlri {
+    prefix(text).into()
+}
+
 pub(super) fn prefix(text: &str) -> Prefix {
     let (address, length) = text.split_once('/').unwrap();
     Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap()
@@ -71,10 +76,26 @@ pub(super) fn external() -> Negotiated {
         families: BTreeSet::from(Family::ALL),
         route_refresh: true,
         hold_time: HoldTime::from_secs(90).unwrap(),
-        local_asn: asn(65001),
         remote_asn: asn(65002),
         internal: false,
+        ..Negotiated::before_open(asn(65001))
     }
+}
+
+/// The same with path identifiers of both families in both directions.
+pub(super) fn with_add_path(negotiated: Negotiated) -> Negotiated {
+    let families = BTreeSet::from(Family::ALL);
+    Negotiated { add_path_send: families.clone(), add_path_receive: families, ..negotiated }
+}
+
+/// The same with IPv6 next hops of IPv4 routes, and link-local ones alone.
+pub(super) fn with_next_hops(negotiated: Negotiated) -> Negotiated {
+    Negotiated { extended_next_hop: BTreeSet::from([Family::Ipv4Unicast]), link_local_next_hop: true, ..negotiated }
+}
+
+/// The same with messages of up to 65,535 octets.
+pub(super) fn with_extended_messages(negotiated: Negotiated) -> Negotiated {
+    Negotiated { max_send_length: MAX_EXTENDED_MESSAGE_LENGTH, max_receive_length: MAX_EXTENDED_MESSAGE_LENGTH, ..negotiated }
 }
 
 /// A session inside AS 65001 that has agreed on everything.
@@ -106,7 +127,7 @@ fn rfc4271_4_3_update_to_an_external_peer() {
             PathAttribute::AsPath(sequence([asn(65533)])),
             PathAttribute::NextHop(Ipv4Addr::new(10, 0, 1, 254)),
         ],
-        announced: vec![prefix("10.0.0.0/24")],
+        announced: vec![route("10.0.0.0/24")],
         ..Update::default()
     };
     let octets = with_marker("002F 02 0000 0014 40010100 40020602010000FFFD 4003040A0001FE 180A0000");
@@ -122,7 +143,7 @@ fn rfc6793_4_2_update_with_two_octet_numbers() {
             PathAttribute::NextHop(Ipv4Addr::new(10, 0, 255, 254)),
             PathAttribute::LocalPref(100),
         ],
-        announced: vec![prefix("10.0.1.0/24")],
+        announced: vec![route("10.0.1.0/24")],
         ..Update::default()
     };
     let octets = with_marker("0034 02 0000 0019 40010100 40020402010064 4003040A00FFFE 40050400000064 180A0001");
@@ -139,8 +160,8 @@ fn rfc5492_4_open() {
         capabilities: vec![
             Capability::Multiprotocol(Family::Ipv6Unicast),
             Capability::FourOctetAs,
-            Capability::Unknown { code: 6, value: Bytes::new() },
-            Capability::Unknown { code: 77, value: Bytes::new() },
+            Capability::ExtendedMessage,
+            Capability::LinkLocalNextHop,
         ],
     };
     assert_eq!(decode(&octets, &external()).unwrap(), Some(Message::Open(open.clone())));
@@ -173,14 +194,54 @@ fn rfc2918_4_a_refresh_of_another_family_and_rfc7313_marks_are_no_request() {
     }
 }
 
-/// Which session a message is of.
-#[derive(Clone, Debug)]
-struct Session(Negotiated);
+#[test]
+fn rfc7313_4_the_marks_of_a_refresh() {
+    let family = Family::Ipv6Unicast;
+    let (beginning, end) = (RouteRefresh::beginning(family), RouteRefresh::end(family));
+    assert_eq!((beginning.requested(), beginning.begun(), beginning.ended()), (None, Some(family), None));
+    assert_eq!((end.requested(), end.begun(), end.ended()), (None, None, Some(family)));
+    assert_same(&with_marker("0017 05 0002 01 01"), &Message::RouteRefresh(beginning), &external());
+    assert_same(&with_marker("0017 05 0002 02 01"), &Message::RouteRefresh(end), &external());
+}
+
+#[test]
+fn rfc7313_5_a_mark_of_another_length() {
+    let enhanced = Negotiated { enhanced_route_refresh: true, ..external() };
+    for octets in ["0018 05 0001 01 01 00", "0019 05 0001 02 01 0000"] {
+        let octets = with_marker(octets);
+        assert_eq!(answer(&octets, &enhanced), (7, 1, octets.clone()));
+        assert!(decode(&octets, &external()).is_ok());
+    }
+    // A request with route filters behind it (RFC 5291) is not a mark.
+    assert!(decode(&with_marker("0018 05 0001 00 01 00"), &enhanced).is_ok());
+}
+
+/// Which session a message is of, and in which ways it differs from [`external`].
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    of_one_as: bool,
+    four_octet_as: bool,
+    add_path: bool,
+    next_hops: bool,
+    extended_messages: bool,
+}
+
+impl Session {
+    fn negotiated(self) -> Negotiated {
+        let negotiated = Negotiated { four_octet_as: self.four_octet_as, ..if self.of_one_as { internal() } else { external() } };
+        let negotiated = if self.add_path { with_add_path(negotiated) } else { negotiated };
+        let negotiated = if self.next_hops { with_next_hops(negotiated) } else { negotiated };
+        if self.extended_messages { with_extended_messages(negotiated) } else { negotiated }
+    }
+}
 
 fn any_session() -> impl Strategy<Value = Session> {
-    (any::<bool>(), any::<bool>()).prop_map(|(of_one_as, four_octet_as)| {
-        let negotiated = if of_one_as { internal() } else { external() };
-        Session(Negotiated { four_octet_as, ..negotiated })
+    any::<[bool; 5]>().prop_map(|[of_one_as, four_octet_as, add_path, next_hops, extended_messages]| Session {
+        of_one_as,
+        four_octet_as,
+        add_path,
+        next_hops,
+        extended_messages,
     })
 }
 
@@ -193,16 +254,21 @@ fn any_host() -> impl Strategy<Value = Ipv4Addr> {
     any::<Ipv4Addr>().prop_filter("no host", |address| multiprotocol::is_host(*address))
 }
 
-fn any_ipv4_prefix() -> impl Strategy<Value = Prefix> {
-    (any::<Ipv4Addr>(), 0..=32_u8).prop_filter_map("multicast", unicast_prefix)
+fn any_ipv4_route(add_path: bool) -> impl Strategy<Value = Nlri> {
+    (any::<Ipv4Addr>(), 0..=32_u8, any_path_id(add_path)).prop_filter_map("multicast", unicast_route)
 }
 
-fn any_ipv6_prefix() -> impl Strategy<Value = Prefix> {
-    (any::<Ipv6Addr>(), 0..=128_u8).prop_filter_map("multicast", unicast_prefix)
+fn any_ipv6_route(add_path: bool) -> impl Strategy<Value = Nlri> {
+    (any::<Ipv6Addr>(), 0..=128_u8, any_path_id(add_path)).prop_filter_map("multicast", unicast_route)
 }
 
-fn unicast_prefix((address, length): (impl Into<IpAddr>, u8)) -> Option<Prefix> {
-    Some(Prefix::truncated(address.into(), length).unwrap()).filter(|prefix| !prefix.address().is_multicast())
+fn any_path_id(add_path: bool) -> impl Strategy<Value = u32> {
+    any::<u32>().prop_map(move |path_id| if add_path { path_id } else { 0 })
+}
+
+fn unicast_route((address, length, path_id): (impl Into<IpAddr>, u8, u32)) -> Option<Nlri> {
+    let prefix = Prefix::truncated(address.into(), length).unwrap();
+    (!prefix.address().is_multicast()).then_some(Nlri { prefix, path_id })
 }
 
 /// A path that survives two-octet numbers: AS4_PATH does not keep the bounds of adjacent sequences, nor segments of a confederation.
@@ -222,18 +288,25 @@ fn any_as_path(of_one_as: bool) -> impl Strategy<Value = AsPath> {
     })
 }
 
-fn any_mp_reach() -> impl Strategy<Value = MpReach> {
+fn any_mp_reach(session: Session) -> impl Strategy<Value = MpReach> {
     let global = any::<Ipv6Addr>().prop_filter("no host", |a| !(a.is_unspecified() || a.is_multicast() || a.is_loopback()));
-    let link_local = any::<u64>().prop_map(|host| Ipv6Addr::from_bits(0xFE80 << 112 | u128::from(host)));
-    let ipv6 = (global, proptest::option::of(link_local), vec(any_ipv6_prefix(), 0..40)).prop_map(|(global, link_local, announced)| {
-        MpReach { family: Family::Ipv6Unicast, next_hop: NextHop::V6 { global, link_local }, announced }
-    });
-    let ipv4 = (any_host(), vec(any_ipv4_prefix(), 0..40)).prop_map(|(address, announced)| MpReach {
-        family: Family::Ipv4Unicast,
-        next_hop: NextHop::V4(address),
-        announced,
-    });
-    prop_oneof![ipv6, ipv4]
+    let link_local = || any::<u64>().prop_map(|host| Ipv6Addr::from_bits(0xFE80 << 112 | u128::from(host)));
+    let both = (global, proptest::option::of(link_local())).prop_map(|(global, link_local)| NextHop::V6 { global, link_local });
+    let lonely = link_local().prop_map(|global| NextHop::V6 { global, link_local: None });
+    let next_hop = if session.next_hops { prop_oneof![both, lonely].boxed() } else { both.boxed() };
+    let ipv4_next_hop = any_host().prop_map(NextHop::V4);
+    let ipv4_next_hop = if session.next_hops { prop_oneof![ipv4_next_hop, next_hop.clone()].boxed() } else { ipv4_next_hop.boxed() };
+    let ipv6 = (next_hop, vec(any_ipv6_route(session.add_path), 0..40));
+    let ipv4 = (ipv4_next_hop, vec(any_ipv4_route(session.add_path), 0..40));
+    prop_oneof![
+        ipv6.prop_map(|(next_hop, announced)| MpReach { family: Family::Ipv6Unicast, next_hop, announced }),
+        ipv4.prop_map(|(next_hop, announced)| MpReach { family: Family::Ipv4Unicast, next_hop, announced }),
+    ]
+}
+
+/// A value with the Partial bit or without.
+fn any_partial<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Transitive<T>> {
+    (value, any::<bool>()).prop_map(|(value, partial)| Transitive { value, partial })
 }
 
 fn any_unknown() -> impl Strategy<Value = PathAttribute> {
@@ -249,10 +322,11 @@ fn any_unknown() -> impl Strategy<Value = PathAttribute> {
 fn any_attributes(of_one_as: bool) -> impl Strategy<Value = Vec<PathAttribute>> {
     use proptest::option::of;
     let communities = (
-        of(vec(any::<u32>(), 1..80).prop_map(PathAttribute::Communities)),
-        of(vec(any::<u64>(), 1..20).prop_map(PathAttribute::ExtendedCommunities)),
-        of(vec(any::<[u8; 20]>(), 1..4).prop_map(PathAttribute::Ipv6ExtendedCommunities)),
-        of(vec(any::<[u32; 3]>(), 1..8).prop_map(PathAttribute::LargeCommunities)),
+        of(any_partial(vec(any::<u32>(), 1..80)).prop_map(PathAttribute::Communities)),
+        of(any_partial(vec(any::<u64>(), 1..20)).prop_map(PathAttribute::ExtendedCommunities)),
+        of(any_partial(vec(any::<[u8; 20]>(), 1..4)).prop_map(PathAttribute::Ipv6ExtendedCommunities)),
+        of(any_partial(vec(any::<[u32; 3]>(), 1..8)).prop_map(PathAttribute::LargeCommunities)),
+        of(any_partial(any_asn()).prop_map(PathAttribute::OnlyToCustomer)),
     );
     let inside = (
         of(any::<u32>().prop_map(PathAttribute::LocalPref)),
@@ -265,30 +339,32 @@ fn any_attributes(of_one_as: bool) -> impl Strategy<Value = Vec<PathAttribute>> 
         any_host(),
         of(any::<u32>().prop_map(PathAttribute::MultiExitDisc)),
         of(Just(PathAttribute::AtomicAggregate)),
-        of((any_asn(), any_host()).prop_map(|(asn, address)| PathAttribute::Aggregator { asn, address })),
+        of(any_partial((any_asn(), any_host()).prop_map(|(asn, address)| Aggregator { asn, address })).prop_map(PathAttribute::Aggregator)),
         communities,
         inside,
         of(any_unknown()),
     )
         .prop_map(move |(origin, path, next_hop, med, atomic, aggregator, communities, inside, unknown)| {
-            let (standard, extended, ipv6, large) = communities;
+            let (standard, extended, ipv6, large, only_to_customer) = communities;
             let (local_pref, originator, clusters) = if of_one_as { inside } else { (None, None, None) };
             let mandatory = [PathAttribute::Origin(origin), PathAttribute::AsPath(path), PathAttribute::NextHop(next_hop)];
-            let others = [med, local_pref, atomic, aggregator, standard, originator, clusters, extended, ipv6, large, unknown];
+            let others =
+                [med, local_pref, atomic, aggregator, standard, originator, clusters, extended, ipv6, large, only_to_customer, unknown];
             mandatory.into_iter().chain(others.into_iter().flatten()).collect()
         })
 }
 
-fn any_update(of_one_as: bool) -> impl Strategy<Value = Update> {
+fn any_update(session: Session) -> impl Strategy<Value = Update> {
+    let (ipv4, ipv6) = (|| any_ipv4_route(session.add_path), || any_ipv6_route(session.add_path));
     let multiprotocol = prop_oneof![
-        any_mp_reach().prop_map(PathAttribute::MpReach),
-        vec(any_ipv6_prefix(), 0..40).prop_map(|withdrawn| PathAttribute::MpUnreach(MpUnreach { family: Family::Ipv6Unicast, withdrawn })),
+        any_mp_reach(session).prop_map(PathAttribute::MpReach),
+        vec(ipv6(), 0..40).prop_map(|withdrawn| PathAttribute::MpUnreach(MpUnreach { family: Family::Ipv6Unicast, withdrawn })),
     ];
-    let announced = (vec(any_ipv4_prefix(), 0..60), vec(any_ipv4_prefix(), 1..60), any_attributes(of_one_as));
+    let announced = (vec(ipv4(), 0..60), vec(ipv4(), 1..60), any_attributes(session.of_one_as));
     let announced =
         announced.prop_map(|(withdrawn, announced, attributes)| Update { withdrawn, attributes, announced, ..Update::default() });
-    let withdrawn = vec(any_ipv4_prefix(), 0..60).prop_map(|withdrawn| Update { withdrawn, ..Update::default() });
-    let other_family = (multiprotocol, any_attributes(of_one_as)).prop_map(|(multiprotocol, attributes)| {
+    let withdrawn = vec(ipv4(), 0..60).prop_map(|withdrawn| Update { withdrawn, ..Update::default() });
+    let other_family = (multiprotocol, any_attributes(session.of_one_as)).prop_map(|(multiprotocol, attributes)| {
         let mut attributes: Vec<_> = attributes.into_iter().filter(|attribute| !matches!(attribute, PathAttribute::NextHop(_))).collect();
         attributes.insert(0, multiprotocol);
         Update { attributes, ..Update::default() }
@@ -296,16 +372,43 @@ fn any_update(of_one_as: bool) -> impl Strategy<Value = Update> {
     prop_oneof![announced, withdrawn, other_family]
 }
 
-fn any_open() -> impl Strategy<Value = Open> {
-    let capability = prop_oneof![
+fn any_capability() -> impl Strategy<Value = Capability> {
+    let families =
+        || any::<(bool, bool)>().prop_map(|(v4, v6)| Family::ALL.into_iter().zip([v4, v6]).filter_map(|(f, is)| is.then_some(f)));
+    let restart = (any::<(bool, bool, bool)>(), 0..=GracefulRestart::MAX_RESTART_TIME, families()).prop_map(
+        |((restarting, notification, forwarding), restart_time, families)| GracefulRestart {
+            restarting,
+            notification,
+            restart_time,
+            families: families.map(|family| (family, forwarding)).collect(),
+        },
+    );
+    let mode = prop_oneof![Just(AddPathMode::Receive), Just(AddPathMode::Send), Just(AddPathMode::Both)];
+    let add_path = (families(), mode).prop_map(|(families, mode)| families.map(|family| (family, mode)).collect());
+    let long_lived = (families(), any::<bool>(), 0..=LongLivedFamily::MAX_STALE_TIME).prop_map(|(families, forwarding, stale_time)| {
+        families.map(|family| (family, LongLivedFamily { forwarding, stale_time })).collect()
+    });
+    prop_oneof![
         Just(Capability::Multiprotocol(Family::Ipv4Unicast)),
         Just(Capability::Multiprotocol(Family::Ipv6Unicast)),
         Just(Capability::RouteRefresh),
         Just(Capability::FourOctetAs),
-        (66..=255_u8, vec(any::<u8>(), 0..=255)).prop_map(|(code, value)| Capability::Unknown { code, value: value.into() }),
-    ];
+        Just(Capability::ExtendedNextHop(BTreeSet::from([Family::Ipv4Unicast]))),
+        Just(Capability::ExtendedMessage),
+        Just(Capability::EnhancedRouteRefresh),
+        Just(Capability::LinkLocalNextHop),
+        restart.prop_map(Capability::GracefulRestart),
+        add_path.prop_map(Capability::AddPath),
+        long_lived.prop_map(Capability::LongLivedGracefulRestart),
+        ("[a-z0-9-]{0,64}", "[a-z0-9.-]{0,64}").prop_map(|(host, domain)| Capability::Fqdn { host, domain }),
+        "[ -\\[\\]-~]{0,64}".prop_map(Capability::SoftwareVersion),
+        (80..=255_u8, vec(any::<u8>(), 0..=255)).prop_map(|(code, value)| Capability::Unknown { code, value: value.into() }),
+    ]
+}
+
+fn any_open() -> impl Strategy<Value = Open> {
     let hold_time = any::<u16>().prop_filter_map("1 or 2", HoldTime::from_secs);
-    (any_asn(), hold_time, 1..=u32::MAX, vec(capability, 0..6)).prop_map(|(asn, hold_time, identifier, mut capabilities)| {
+    (any_asn(), hold_time, 1..=u32::MAX, vec(any_capability(), 0..6)).prop_map(|(asn, hold_time, identifier, mut capabilities)| {
         if asn.number() > u16::MAX.into() {
             capabilities.push(Capability::FourOctetAs);
         }
@@ -313,10 +416,10 @@ fn any_open() -> impl Strategy<Value = Open> {
     })
 }
 
-fn any_message(of_one_as: bool) -> impl Strategy<Value = Message> {
+fn any_message(session: Session) -> impl Strategy<Value = Message> {
     prop_oneof![
         1 => any_open().prop_map(Message::Open),
-        4 => any_update(of_one_as).prop_map(Message::Update),
+        4 => any_update(session).prop_map(Message::Update),
         1 => (any::<u8>(), any::<u8>(), vec(any::<u8>(), 0..300))
             .prop_map(|(code, subcode, data)| Message::Notification(Notification { code, subcode, data: data.into() })),
         1 => Just(Message::Keepalive),
@@ -326,10 +429,7 @@ fn any_message(of_one_as: bool) -> impl Strategy<Value = Message> {
 }
 
 fn any_session_and_messages(count: usize) -> impl Strategy<Value = (Session, Vec<Message>)> {
-    any_session().prop_flat_map(move |session| {
-        let of_one_as = session.0.internal;
-        (Just(session), vec(any_message(of_one_as), 1..=count))
-    })
+    any_session().prop_flat_map(move |session| (Just(session), vec(any_message(session), 1..=count)))
 }
 
 /// What the connection gives when its octets come in pieces of these sizes, over and over.
@@ -357,20 +457,22 @@ fn decode_in_pieces(octets: &[u8], sizes: &[usize], negotiated: &Negotiated) -> 
 
 proptest! {
     #[test]
-    fn messages_survive_the_round_trip((Session(negotiated), messages) in any_session_and_messages(1)) {
+    fn messages_survive_the_round_trip((session, messages) in any_session_and_messages(1)) {
+        let negotiated = session.negotiated();
         for message in messages {
             let octets = message.encode(&negotiated).unwrap();
-            prop_assert!(octets.len() <= MAX_MESSAGE_LENGTH);
+            prop_assert!(octets.len() <= negotiated.max_send_length);
             prop_assert_eq!(decode(&octets, &negotiated).unwrap(), Some(message));
         }
     }
 
     #[test]
     fn the_sizes_of_pieces_do_not_matter(
-        (Session(negotiated), messages) in any_session_and_messages(6),
+        (session, messages) in any_session_and_messages(6),
         sizes in vec(1..700_usize, 1..5),
         (at, octet) in (any::<prop::sample::Index>(), any::<u8>()),
     ) {
+        let negotiated = session.negotiated();
         let mut octets: Vec<u8> = messages.iter().flat_map(|message| message.encode(&negotiated).unwrap()).collect();
         prop_assert_eq!(decode_in_pieces(&octets, &sizes, &negotiated), (messages, None));
         let at = at.index(octets.len());
@@ -379,7 +481,8 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_octets_end_in_messages_or_an_error(Session(negotiated) in any_session(), octets in vec(any::<u8>(), 0..500)) {
+    fn arbitrary_octets_end_in_messages_or_an_error(session in any_session(), octets in vec(any::<u8>(), 0..500)) {
+        let negotiated = session.negotiated();
         decode_in_pieces(&octets, &[octets.len().max(1)], &negotiated);
         for message_type in 0..7 {
             let length = u16::try_from(HEADER_LENGTH + octets.len()).unwrap().to_be_bytes();
@@ -392,10 +495,11 @@ proptest! {
 
     #[test]
     fn mutated_messages_end_in_messages_or_an_error(
-        (Session(negotiated), messages) in any_session_and_messages(2),
+        (session, messages) in any_session_and_messages(2),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
     ) {
+        let negotiated = session.negotiated();
         for message in &messages {
             let mut octets = message.encode(&negotiated).unwrap().to_vec();
             for (at, octet) in &changes {
@@ -413,9 +517,10 @@ proptest! {
     /// What was decoded from malformed attributes can be sent on, and is well-formed then.
     #[test]
     fn what_was_decoded_can_be_encoded_again(
-        (Session(negotiated), messages) in any_session_and_messages(1),
+        (session, messages) in any_session_and_messages(1),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
+        let negotiated = session.negotiated();
         for message in &messages {
             let mut octets = message.encode(&negotiated).unwrap().to_vec();
             for (at, octet) in &changes {
@@ -439,7 +544,7 @@ proptest! {
 fn time_of_200_prefixes() {
     use std::time::Instant;
     const ROUNDS: u32 = 200;
-    let prefixes: Vec<_> = (0..200).map(|host| Prefix::host(Ipv4Addr::from_bits(0x0A00_0000 + host).into())).collect();
+    let routes: Vec<Nlri> = (0..200).map(|host| Prefix::host(Ipv4Addr::from_bits(0x0A00_0000 + host).into()).into()).collect();
     let attributes = [PathAttribute::Origin(Origin::Igp), PathAttribute::AsPath(sequence([asn(65001)]))];
     let (negotiated, next_hop) = (external(), NextHop::V4(Ipv4Addr::new(10, 0, 1, 254)));
 
@@ -447,8 +552,8 @@ fn time_of_200_prefixes() {
     let start = Instant::now();
     for _ in 0..ROUNDS {
         octets.clear();
-        let told = encode_announcement(&attributes, next_hop, Family::Ipv4Unicast, &prefixes, &negotiated, &mut octets);
-        assert_eq!(told, Ok(prefixes.len()));
+        let told = encode_announcement(&attributes, next_hop, Family::Ipv4Unicast, &routes, &negotiated, &mut octets);
+        assert_eq!(told, Ok(routes.len()));
     }
     let encoded = start.elapsed() / ROUNDS;
     let start = Instant::now();

@@ -5,12 +5,12 @@ mod decode;
 
 use bytes::{BufMut, Bytes};
 
-use super::attribute::{Flags, PathAttribute, put_attribute};
+use super::attribute::{Aggregator, Flags, PathAttribute, Transitive, put_attribute};
 use super::header::{MessageType, append_message};
-use super::nlri::put_prefix;
+use super::nlri::put_nlri;
 use super::octets::with_length_u16;
-use super::{AttributeError, EncodeError, ErrorHandling, MAX_MESSAGE_LENGTH, MpUnreach, Negotiated, NextHop};
-use crate::{Family, Prefix};
+use super::{AttributeError, EncodeError, ErrorHandling, MpUnreach, Negotiated, NextHop, Nlri};
+use crate::Family;
 
 /// Routes that are withdrawn, and routes that are announced with one set of attributes.
 ///
@@ -30,15 +30,15 @@ use crate::{Family, Prefix};
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Update {
     /// Withdrawn Routes: IPv4 unicast. Empty where that family is not negotiated.
-    pub withdrawn: Vec<Prefix>,
+    pub withdrawn: Vec<Nlri>,
     /// The attributes that count, in the order received.
     pub attributes: Vec<PathAttribute>,
     /// Network Layer Reachability Information: IPv4 unicast. Empty where that family is not negotiated.
-    pub announced: Vec<Prefix>,
+    pub announced: Vec<Nlri>,
     /// The attributes that were malformed or missing.
     pub errors: Vec<AttributeError>,
-    /// Prefixes announced that are not unicast ones: to be logged, and in no other field (RFC 4271 §6.3).
-    pub ignored: Vec<Prefix>,
+    /// Destinations announced that are not unicast ones: to be logged, and in no other field (RFC 4271 §6.3).
+    pub ignored: Vec<Nlri>,
     /// The whole message where `errors` has any, for the log (RFC 7606 §8); else empty.
     pub malformed: Bytes,
 }
@@ -85,19 +85,21 @@ impl Update {
                 PathAttribute::MpReach(reach) => (reach.family, reach.next_hop),
                 _ => continue,
             };
-            if !next_hop.can_be_sent_for(family) {
+            if !next_hop.can_be_sent_for(family, negotiated) {
                 return Err(EncodeError::NextHop { next_hop, family });
             }
         }
         let start = out.len();
+        let add_path = negotiated.add_path_send.contains(&Family::Ipv4Unicast);
         let length = append_message(out, MessageType::Update, |out| {
-            with_length_u16(out, |out| self.withdrawn.iter().for_each(|prefix| put_prefix(out, prefix)));
+            with_length_u16(out, |out| self.withdrawn.iter().for_each(|route| put_nlri(out, route, add_path)));
             with_length_u16(out, |out| put_attributes(&self.attributes, negotiated, out));
-            self.announced.iter().for_each(|prefix| put_prefix(out, prefix));
+            self.announced.iter().for_each(|route| put_nlri(out, route, add_path));
         });
-        if length > MAX_MESSAGE_LENGTH {
+        let limit = negotiated.max_send_length;
+        if length > limit {
             out.truncate(start);
-            return Err(EncodeError::TooLong { length });
+            return Err(EncodeError::TooLong { length, limit });
         }
         Ok(())
     }
@@ -112,13 +114,13 @@ pub(super) fn put_attributes<'a>(attributes: impl IntoIterator<Item = &'a PathAt
         (![PathAttribute::MP_REACH_NLRI, PathAttribute::MP_UNREACH_NLRI].contains(&type_code), type_code)
     });
     if negotiated.four_octet_as {
-        return attributes.iter().for_each(|attribute| attribute.encode(true, out));
+        return attributes.iter().for_each(|attribute| attribute.encode(negotiated, out));
     }
     let behind = attributes.partition_point(|attribute| attribute.type_code() < PathAttribute::AS4_PATH);
     let (before, behind) = attributes.split_at(behind);
-    before.iter().for_each(|attribute| attribute.encode(false, out));
+    before.iter().for_each(|attribute| attribute.encode(negotiated, out));
     put_as4_attributes(&attributes, out);
-    behind.iter().for_each(|attribute| attribute.encode(false, out));
+    behind.iter().for_each(|attribute| attribute.encode(negotiated, out));
 }
 
 /// Appends AS4_PATH and AS4_AGGREGATOR where AS_PATH and AGGREGATOR have numbers that do not fit two octets (RFC 6793 §4.2.2).
@@ -132,7 +134,7 @@ fn put_as4_attributes(attributes: &[&PathAttribute], out: &mut Vec<u8>) {
         }
     }
     for attribute in attributes {
-        if let PathAttribute::Aggregator { asn, address } = attribute
+        if let PathAttribute::Aggregator(Transitive { value: Aggregator { asn, address }, .. }) = attribute
             && asn.number() > u16::MAX.into()
         {
             put_attribute(out, flags, PathAttribute::AS4_AGGREGATOR, |out| {

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bgp::peer::{PeerConfig, Stop};
+use bgp::peer::{PeerConfig, PeerId, Stop};
 use bgp::rib::{Export, NextHopPolicy};
 use bgp::{Asn, BgpIdentifier};
 use tokio::sync::watch;
@@ -39,9 +39,6 @@ impl Settings {
     pub(super) fn peer_config(&self) -> PeerConfig {
         let peer = &self.peer;
         PeerConfig {
-            local_asn: self.asn,
-            remote_asn: peer.asn,
-            identifier: self.identifier,
             hold_time: peer.hold_time,
             connect_retry: peer.connect_retry,
             families: peer.families.clone(),
@@ -50,7 +47,9 @@ impl Settings {
                 med: peer.med,
                 next_hop_ipv4: next_hop(peer.next_hop_ipv4),
                 next_hop_ipv6: next_hop(peer.next_hop_ipv6),
+                ..Export::default()
             },
+            ..PeerConfig::new(PeerId::default(), peer.address, self.asn, peer.asn, self.identifier)
         }
     }
 }

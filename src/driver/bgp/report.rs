@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bgp::peer::{Counters, DownReason, Peer, State};
-use bgp::rib::AdjRibOut;
 
 use super::Routes;
 use super::neighbours::Settings;
@@ -27,6 +26,8 @@ pub(super) struct Report {
     transport: Option<String>,
     /// Whether the routes of the status may be out of date.
     stale: bool,
+    /// Whether the peer may hold routes of a session that is over.
+    retained: bool,
 }
 
 impl Report {
@@ -51,7 +52,7 @@ impl Report {
             open_sockets: 0,
             generation: 0,
         };
-        Self { name: name.to_owned(), board, status, transport: None, stale: false }
+        Self { name: name.to_owned(), board, status, transport: None, stale: false, retained: false }
     }
 
     /// TCP is up.
@@ -121,8 +122,10 @@ impl Report {
         status.families = peer.negotiated().map(|negotiated| negotiated.families.clone()).unwrap_or_default();
         self.stale |= status.counters.sent.update != peer.counters().sent.update;
         status.counters = peer.counters().clone();
+        let retained = peer.stale_until().is_some();
+        self.stale |= std::mem::replace(&mut self.retained, retained) || retained;
         if std::mem::take(&mut self.stale) {
-            update_routes(status, peer.adj_rib_out());
+            update_routes(status, peer);
         }
     }
 
@@ -148,20 +151,19 @@ impl Report {
 }
 
 /// What the peer holds, in whole: in proportion to the table, so only after a change.
-fn update_routes(status: &mut PeerStatus, adj_rib_out: Option<&AdjRibOut>) {
-    let Some(adj_rib_out) = adj_rib_out else {
+fn update_routes(status: &mut PeerStatus, peer: &Peer) {
+    let withdrawing = peer.withdrawing();
+    if withdrawing != *status.withdrawing {
+        status.withdrawing = Arc::new(withdrawing);
+    }
+    let Some(adj_rib_out) = peer.adj_rib_out() else {
         status.advertised = 0;
-        status.withdrawing = Arc::default();
         status.withheld = Arc::default();
         return;
     };
     status.advertised = adj_rib_out.advertised().count();
-    let withdrawing: BTreeSet<_> = adj_rib_out.withdrawing().collect();
-    if withdrawing != *status.withdrawing {
-        status.withdrawing = Arc::new(withdrawing);
-    }
     let withheld = adj_rib_out.withheld();
-    if withheld != *status.withheld {
-        status.withheld = Arc::new(withheld);
+    if *withheld != *status.withheld {
+        status.withheld = Arc::new(withheld.clone());
     }
 }

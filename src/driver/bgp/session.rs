@@ -176,6 +176,7 @@ impl Session {
             Action::Abort { .. } => self.link = Link::Down,
             Action::Transition { from, to } => self.report.transition(from, to),
             Action::Down(reason) => self.report.down(&reason),
+            Action::Learned(_) => {}
         }
     }
 

@@ -128,7 +128,7 @@ fn advertises_and_withdraws_until_acknowledged() {
     speaker.configure(desired([("tor", neighbour(fake.address()))]));
     let mut conversation = fake.establish(OUR_AS);
     let update = conversation.expect_update();
-    assert_eq!(update.announced, [prefix("10.0.0.7"), prefix("10.0.0.8")]);
+    assert_eq!(update.announced, [prefix("10.0.0.7").into(), prefix("10.0.0.8").into()]);
     assert!(update.attributes.contains(&PathAttribute::NextHop(Ipv4Addr::new(192, 0, 2, 1))));
     conversation.expect_empty_table();
 
@@ -139,7 +139,7 @@ fn advertises_and_withdraws_until_acknowledged() {
 
     speaker.advertise(set(["10.0.0.8"]));
     assert!(speaker.status().withdrawing().contains(&prefix("10.0.0.7")) || peer(&speaker.status(), "tor").advertised == 1);
-    assert_eq!(conversation.expect_update().withdrawn, [prefix("10.0.0.7")]);
+    assert_eq!(conversation.expect_update().withdrawn, [prefix("10.0.0.7").into()]);
     let status = wait_for(&speaker, |status| status.withdrawing().is_empty());
     assert_eq!(peer(&status, "tor").advertised, 1);
     assert_eq!(status.advertised, Some(set(["10.0.0.8"])));
@@ -243,7 +243,7 @@ fn dials_a_silent_port_once_a_retry_period_and_is_up_soon_after_it_opens() {
     fake.listen();
     let opened = Instant::now();
     let mut conversation = fake.establish(OUR_AS);
-    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7")]);
+    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
     // One retry period, and a busy machine.
     assert!(opened.elapsed() < Duration::from_secs(4), "{:?}", opened.elapsed());
 }
@@ -368,7 +368,7 @@ fn a_restarted_neighbour_is_told_everything_again() {
     speaker.configure(desired([("tor", neighbour(fake.address()))]));
     for _ in 0..3 {
         let mut conversation = fake.establish(OUR_AS);
-        assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7")]);
+        assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
         conversation.expect_empty_table();
     }
     let status = speaker.status();

@@ -11,6 +11,9 @@ fn octets() -> impl Strategy<Value = Vec<u8>> {
         peer_open().encode().to_vec(),
         Open { identifier: BgpIdentifier::new(1).unwrap(), ..peer_open() }.encode().to_vec(),
         Open { asn: asn(7), ..peer_open() }.encode().to_vec(),
+        Open { identifier: peer_open().identifier, ..PeerConfig { graceful_restart: Some(RestartConfig::default()), ..config() }.open() }
+            .encode()
+            .to_vec(),
         Open { hold_time: HoldTime::ZERO, capabilities: vec![], ..peer_open() }.encode().to_vec(),
         KEEPALIVE.to_vec(),
         update(),
@@ -31,6 +34,9 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(Event::Start),
         1 => Just(Event::Stop(Stop::AdministrativeReset)),
         1 => Just(Event::Stop(Stop::Deconfigured)),
+        1 => Just(Event::Stop(Stop::Keep)),
+        1 => Just(Event::Refresh(Family::Ipv4Unicast)),
+        1 => (0..2_u32).prop_map(|limit| Event::Import(Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() })),
         6 => Just(Event::Tick),
         6 => role().prop_map(|role| Event::Connected { role, local: LOCAL }),
         2 => role().prop_map(|role| Event::ConnectFailed { role }),
@@ -39,6 +45,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => role().prop_map(|role| Event::Writable { role }),
         2 => (role(), any::<u64>()).prop_map(|(role, octets)| Event::Acknowledged { role, octets }),
         3 => (0..3_u32).prop_map(|count| Event::Routes(many(count * count * 1000))),
+        1 => any::<bool>().prop_map(|graceful_shutdown| Event::Export(Export { graceful_shutdown, ..Export::default() })),
     ]
 }
 
@@ -60,7 +67,14 @@ impl Sockets {
             Event::Received { role, .. } | Event::Closed { role } | Event::Writable { role } | Event::Acknowledged { role, .. } => {
                 self.up.contains(role)
             }
-            Event::Start | Event::Stop(_) | Event::Tick | Event::Routes(_) => true,
+            Event::Start
+            | Event::Stop(_)
+            | Event::Tick
+            | Event::Routes(_)
+            | Event::Changes(_)
+            | Event::Export(_)
+            | Event::Import(_)
+            | Event::Refresh(_) => true,
         }
     }
 
@@ -78,7 +92,11 @@ impl Sockets {
             | Event::Received { .. }
             | Event::Closed { .. }
             | Event::Acknowledged { .. }
-            | Event::Routes(_) => {}
+            | Event::Routes(_)
+            | Event::Changes(_)
+            | Event::Export(_)
+            | Event::Import(_)
+            | Event::Refresh(_) => {}
         }
     }
 
@@ -104,7 +122,7 @@ impl Sockets {
                 assert!(self.up.remove(role) || dialling);
                 self.updates = 0;
             }
-            Action::Transition { .. } | Action::Down(_) => {}
+            Action::Transition { .. } | Action::Down(_) | Action::Learned(_) => {}
         }
     }
 }
@@ -114,13 +132,16 @@ proptest! {
     fn rfc4271_section_8_any_events_keep_the_promises_to_the_driver(
         events in proptest::collection::vec((event(), 0..20_000_u64), 1..80),
         connect_retry in 0..10_u64,
+        graceful in any::<bool>(),
         hold_time in prop_oneof![Just(0), Just(3), Just(9)],
     ) {
-        let config = PeerConfig { connect_retry: Duration::from_secs(connect_retry), hold_time: seconds(hold_time), ..config() };
+        let graceful_restart = graceful.then(RestartConfig::default);
+        let config = PeerConfig { graceful_restart, import: Some(Import::default()), connect_retry: Duration::from_secs(connect_retry), hold_time: seconds(hold_time), ..config() };
         let mut peer = Peer::new(config, connect_retry);
         let mut sockets = Sockets::default();
         let mut now = *EPOCH;
         let mut state = State::Idle;
+        let mut learned = BTreeSet::new();
         for (event, milliseconds) in events {
             if !sockets.allow(&event, peer.accepts()) {
                 continue;
@@ -133,12 +154,19 @@ proptest! {
             let tick = event == Event::Tick;
             for action in peer.handle(now, event) {
                 sockets.carry_out(&action);
+                if let Action::Learned(learnt) = &action {
+                    for (nlri, route) in learnt {
+                        if route.is_some() { learned.insert(*nlri); } else { learned.remove(nlri); }
+                    }
+                }
                 if let Action::Transition { from, to } = action {
                     prop_assert_eq!(from, state);
                     prop_assert_ne!(from, to);
                     state = to;
                 }
             }
+            let held: BTreeSet<_> = peer.adj_rib_in().unwrap().routes().filter(|(_, held)| held.ineligible.is_none()).map(|(nlri, _)| nlri).collect();
+            prop_assert_eq!(&held, &learned);
             prop_assert_eq!(peer.state(), state);
             prop_assert!(!tick || peer.deadline().is_none_or(|at| at > now), "a tick leaves nothing due");
             prop_assert_eq!(peer.established_since().is_some(), state == State::Established);

@@ -65,7 +65,7 @@ fn rfc4271_section_6_8_a_session_that_is_up_is_kept() {
         let mut bench = Bench::connecting();
         bench.establish(session, &open);
         if session == Role::Active {
-            assert_eq!(bench.connected(Role::Passive), [send(Role::Passive, our_open(&config()).encode())]);
+            assert_eq!(bench.connected(Role::Passive), [send(Role::Passive, config().open().encode())]);
             assert_eq!(bench.receive(Role::Passive, open.encode()), loser(Role::Passive));
             assert_eq!(bench.connected(Role::Passive).len(), 1, "and again");
         } else {
@@ -112,7 +112,7 @@ fn a_peer_that_dials_again_has_given_up_its_first_dial() {
     bench.connected(Role::Passive);
     bench.receive(Role::Passive, peer_open().encode().slice(..20));
     assert!(bench.peer.accepts());
-    assert_eq!(bench.connected(Role::Passive), [send(Role::Passive, our_open(&config()).encode())]);
+    assert_eq!(bench.connected(Role::Passive), [send(Role::Passive, config().open().encode())]);
     assert_eq!(bench.receive(Role::Passive, peer_open().encode()).len(), 3, "nothing is left of the first");
     assert!(!bench.peer.accepts());
     assert_eq!(bench.connected(Role::Passive), [], "one that has sent its OPEN is kept");

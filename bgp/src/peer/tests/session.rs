@@ -43,7 +43,7 @@ fn rfc4724_section_2_no_end_of_rib_before_routes_are_known() {
 #[test]
 fn acknowledged_octets_are_those_of_the_whole_connection() {
     let mut bench = Bench::established();
-    let before = (our_open(&config()).encode().len() + KEEPALIVE.len()) as u64;
+    let before = (config().open().encode().len() + KEEPALIVE.len()) as u64;
     let first = updates(&bench.event(Event::Routes(rib(&["10.0.0.1"])))).len() as u64;
     let second = updates(&bench.event(Event::Routes(rib(&[])))).len() as u64;
     let end = before + first + second;
@@ -128,7 +128,8 @@ fn received_routes_are_counted_and_not_kept() {
     let mut bench = Bench::established();
     bench.receive(Role::Active, [update(), update()].concat());
     let mut withdrawal = Vec::new();
-    crate::wire::encode_withdrawal(Family::Ipv6Unicast, &[host("2001:db8::9")], &mut withdrawal);
+    let negotiated = bench.peer.negotiated().unwrap();
+    crate::wire::encode_withdrawal(Family::Ipv6Unicast, &[host("2001:db8::9").into()], negotiated, &mut withdrawal);
     bench.receive(Role::Active, withdrawal);
     let counters = bench.peer.counters();
     assert_eq!(counters.received.update, 3);

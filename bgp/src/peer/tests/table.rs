@@ -176,13 +176,13 @@ impl Input {
             },
             Self::ConnectedActive => match situation {
                 S::Stopped | S::Resting | S::Active => vec![Action::Abort { role: Role::Active }],
-                S::Connect => vec![send(Role::Active, our_open(&config()).encode()), to(State::Connect, State::OpenSent)],
+                S::Connect => vec![send(Role::Active, config().open().encode()), to(State::Connect, State::OpenSent)],
                 S::OpenSent | S::OpenConfirm | S::Established => vec![],
             },
             Self::ConnectedPassive => match situation {
                 S::Stopped | S::Resting => vec![Action::Abort { role: Role::Passive }],
-                S::Connect | S::Active => vec![send(Role::Passive, our_open(&config()).encode()), to(situation.state(), State::OpenSent)],
-                S::OpenSent | S::OpenConfirm | S::Established => vec![send(Role::Passive, our_open(&config()).encode())],
+                S::Connect | S::Active => vec![send(Role::Passive, config().open().encode()), to(situation.state(), State::OpenSent)],
+                S::OpenSent | S::OpenConfirm | S::Established => vec![send(Role::Passive, config().open().encode())],
             },
             Self::ConnectFailedActive => match situation {
                 S::Connect => vec![Action::Down(DownReason::ConnectFailed), to(State::Connect, State::Active)],
@@ -239,8 +239,8 @@ impl Input {
 const MARKER_REASON: &str = "the marker is not all ones";
 
 fn first_routes() -> Vec<u8> {
-    let negotiated = Negotiated::new(&our_open(&config()), &peer_open());
-    let mut adj_rib_out = AdjRibOut::new(config().export, negotiated, LOCAL);
+    let negotiated = Negotiated::new(&config().open(), &peer_open());
+    let mut adj_rib_out = AdjRibOut::new(config().export, config().target(), negotiated, LOCAL);
     adj_rib_out.set(&rib(&["10.0.0.1"]));
     let batch = adj_rib_out.next(0, usize::MAX);
     assert_eq!(batch.updates, 3, "the route, and End-of-RIB of both families");

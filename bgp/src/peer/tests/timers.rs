@@ -44,6 +44,7 @@ fn rfc4271_section_4_2_a_hold_time_of_zero_means_no_timer_at_all() {
         assert_eq!(bench.pass(Duration::from_secs(1_000_000)), []);
         assert_eq!(bench.peer.counters().sent.keepalive, 1, "the one that accepts the OPEN");
         assert_eq!(bench.event(Event::Routes(rib(&["10.0.0.1"]))).len(), 1);
+        bench.event(Event::Writable { role: Role::Active });
         assert_eq!(bench.peer.deadline(), None);
     }
 }

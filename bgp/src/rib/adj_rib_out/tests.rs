@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a peer holds after the octets it was sent, against what it was meant to hold.
 
+mod policy;
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::identity::{Asn, HoldTime};
-use crate::rib::NextHopPolicy;
+use crate::identity::{Asn, BgpIdentifier, HoldTime};
 use crate::rib::receiver::Receiver;
-use crate::wire::{AsPath, AsPathSegment, NextHop, Origin, PathAttribute};
+use crate::rib::{NextHopPolicy, PeerId};
+use crate::wire::{AsPath, AsPathSegment, MAX_MESSAGE_LENGTH, NextHop, Origin, PathAttribute};
 
 const NO_LIMIT: usize = usize::MAX;
 const LOCAL: LocalAddresses = LocalAddresses {
@@ -17,6 +19,8 @@ const LOCAL: LocalAddresses = LocalAddresses {
     ipv6: Some(std::net::Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 2)),
     link_local: Some(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2)),
 };
+
+const TARGET: Target = Target { peer: PeerId(9), client: false, cluster_id: BgpIdentifier::new(5).unwrap() };
 
 fn asn(number: u32) -> Asn {
     Asn::new(number).unwrap()
@@ -28,9 +32,9 @@ fn negotiated(remote_asn: u32, families: &[Family]) -> Negotiated {
         families: families.iter().copied().collect(),
         route_refresh: true,
         hold_time: HoldTime::from_secs(9).unwrap(),
-        local_asn: asn(65001),
         remote_asn: asn(remote_asn),
         internal: remote_asn == 65001,
+        ..Negotiated::before_open(asn(65001))
     }
 }
 
@@ -39,7 +43,7 @@ fn internal() -> Negotiated {
 }
 
 fn export() -> Export {
-    Export { local_preference: 100, med: None, next_hop_ipv4: NextHopPolicy::SelfAddress, next_hop_ipv6: NextHopPolicy::SelfAddress }
+    Export::default()
 }
 
 fn prefix(text: &str) -> Prefix {
@@ -63,7 +67,7 @@ struct Pair {
 
 impl Pair {
     fn new(export: Export, negotiated: Negotiated, local: LocalAddresses) -> Self {
-        Self { receiver: Receiver::new(&negotiated), sender: AdjRibOut::new(export, negotiated, local), position: 0 }
+        Self { receiver: Receiver::new(&negotiated), sender: AdjRibOut::new(export, TARGET, negotiated, local), position: 0 }
     }
 
     fn internal() -> Self {
@@ -165,7 +169,7 @@ fn rfc4271_section_9_2_an_unchanged_route_is_not_sent_again() {
     assert_eq!(pair.set(&["2001:db8::1", "10.0.0.1"]), vec![], "an equal set, built anew");
     let only_new = pair.set(&["10.0.0.1", "10.0.0.2", "2001:db8::1"]);
     assert_eq!(only_new.len(), 1);
-    assert_eq!(only_new[0].announced, [prefix("10.0.0.2")]);
+    assert_eq!(only_new[0].announced, [prefix("10.0.0.2").into()]);
 }
 
 #[test]
@@ -210,7 +214,7 @@ fn rfc4271_section_5_1_3_next_hop_is_an_address_of_ours_or_the_route_is_withheld
     assert_eq!(pair.receiver.held(), all([prefix("10.0.0.1")].into_iter()));
     assert_eq!(pair.receiver.ends_of_rib(), Family::ALL);
     let reason = Withheld::NoNextHop(Family::Ipv6Unicast);
-    assert_eq!(pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), reason)]));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), reason)]));
     assert_eq!(reason.to_string(), "there is no local address to be the next hop of ipv6-unicast");
     pair.sender.acknowledged(pair.position);
     assert!(pair.sender.is_synced(), "a withheld route is not pending");
@@ -239,7 +243,7 @@ fn next_hop_of_the_configuration_replaces_ours_in_its_own_family_only() {
     let mut pair = Pair::new(Export { next_hop_ipv4: policy, next_hop_ipv6: policy, ..export() }, internal(), LOCAL);
     pair.set(&["10.0.0.1", "2001:db8::1"]);
     assert_eq!(pair.receiver.routes[&prefix("10.0.0.1")].1, NextHop::V4("10.9.9.9".parse().unwrap()));
-    assert_eq!(pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), Withheld::NoNextHop(Family::Ipv6Unicast))]));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), Withheld::NoNextHop(Family::Ipv6Unicast))]));
 }
 
 #[test]
@@ -248,7 +252,7 @@ fn rfc4760_section_8_a_family_that_was_not_negotiated_is_withheld() {
     pair.set(&["10.0.0.1", "2001:db8::1"]);
     assert_eq!(pair.receiver.held(), all([prefix("10.0.0.1")].into_iter()));
     assert_eq!(pair.receiver.ends_of_rib(), [Family::Ipv4Unicast]);
-    assert_eq!(pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), Withheld::FamilyNotNegotiated(Family::Ipv6Unicast))]));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("2001:db8::1"), Withheld::FamilyNotNegotiated(Family::Ipv6Unicast))]));
 }
 
 /// A route whose AS_PATH alone takes the given number of four-octet AS numbers.
@@ -268,13 +272,13 @@ fn rfc4271_section_9_2_a_route_that_does_not_fit_is_withdrawn_and_withheld() {
     pair.sender.set(&mixed(&long_route(1100)));
     pair.flush();
     assert_eq!(pair.receiver.held(), all([prefix("10.0.0.2")].into_iter()));
-    assert_eq!(pair.sender.withheld(), BTreeMap::from([(prefix("10.0.0.1"), Withheld::TooLong)]));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("10.0.0.1"), Withheld::TooLong)]));
     pair.sender.acknowledged(pair.position);
     assert!(pair.sender.is_synced());
     pair.sender.set(&mixed(&long_route(900)));
     pair.flush();
     assert_eq!(pair.receiver.held().len(), 2);
-    assert_eq!(pair.sender.withheld(), BTreeMap::new());
+    assert_eq!(*pair.sender.withheld(), BTreeMap::new());
 }
 
 #[test]
@@ -285,7 +289,7 @@ fn rfc4271_section_9_2_a_changed_route_replaces_the_old_one() {
     pair.sender.set(&Arc::new(LocRib::from_iter([(prefix("10.0.0.1"), changed), (prefix("10.0.0.2"), Arc::new(Route::originated()))])));
     let updates = pair.flush();
     assert_eq!(updates.len(), 1);
-    assert_eq!((&updates[0].withdrawn, &updates[0].announced), (&vec![], &vec![prefix("10.0.0.1")]));
+    assert_eq!((&updates[0].withdrawn, &updates[0].announced), (&vec![], &vec![prefix("10.0.0.1").into()]));
     assert_eq!(pair.receiver.routes[&prefix("10.0.0.1")].0[0], PathAttribute::Origin(Origin::Incomplete));
 }
 
@@ -296,7 +300,7 @@ fn rfc2918_section_4_refresh_sends_the_whole_family_again_and_nothing_else() {
     pair.sender.refresh(Family::Ipv4Unicast);
     let updates = pair.flush();
     assert_eq!(updates.len(), 1);
-    assert_eq!(updates[0].announced, [prefix("10.0.0.1"), prefix("10.0.0.2")]);
+    assert_eq!(updates[0].announced, [prefix("10.0.0.1").into(), prefix("10.0.0.2").into()]);
     assert_eq!(pair.flush(), vec![]);
 }
 
@@ -307,8 +311,8 @@ fn rfc2918_section_4_a_refresh_survives_changes_that_come_before_it_is_answered(
     pair.sender.refresh(Family::Ipv4Unicast);
     let updates = pair.set(&["10.0.0.2", "10.0.0.3"]);
     assert_eq!(updates.len(), 2);
-    assert_eq!(updates[0].withdrawn, [prefix("10.0.0.1")]);
-    assert_eq!(updates[1].announced, [prefix("10.0.0.2"), prefix("10.0.0.3")]);
+    assert_eq!(updates[0].withdrawn, [prefix("10.0.0.1").into()]);
+    assert_eq!(updates[1].announced, [prefix("10.0.0.2").into(), prefix("10.0.0.3").into()]);
 }
 
 #[test]
@@ -388,6 +392,10 @@ enum Step {
     /// For each destination of the universe: none, or one of two routes.
     Set(Vec<Option<bool>>),
     Refresh(bool),
+    /// Another MED for all.
+    Export(bool),
+    /// For one destination of the universe: none, or one of two routes.
+    Change(usize, Option<bool>),
     /// So many messages' worth of octets.
     Write(usize),
     /// This share of what was written and not acknowledged, in 16ths.
@@ -398,6 +406,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => proptest::collection::vec(proptest::option::of(any::<bool>()), UNIVERSE).prop_map(Step::Set),
         1 => any::<bool>().prop_map(Step::Refresh),
+        1 => any::<bool>().prop_map(Step::Export),
+        3 => (0..UNIVERSE, proptest::option::of(any::<bool>())).prop_map(|(at, route)| Step::Change(at, route)),
         4 => (0..4_usize).prop_map(Step::Write),
         3 => (0..=16_u64).prop_map(Step::Acknowledge),
     ]
@@ -457,6 +467,7 @@ proptest! {
         let routes = [Arc::new(Route::originated()), Arc::new(Route { origin: Origin::Egp, ..Route::originated() })];
         let mut possible = Possible { pair: Pair::internal(), acknowledged: 0, states: vec![(0, BTreeSet::new())] };
         let mut last = Arc::new(LocRib::default());
+        let mut last_med = None;
         possible.pair.sender.set(&last);
         for step in steps {
             match step {
@@ -466,6 +477,16 @@ proptest! {
                     possible.pair.sender.set(&last);
                 }
                 Step::Refresh(v4) => possible.pair.sender.refresh(if v4 { Family::Ipv4Unicast } else { Family::Ipv6Unicast }),
+                Step::Export(med) => {
+                    possible.pair.sender.set_export(Export { med: med.then_some(7), ..export() }, &last);
+                    last_med = med.then_some(7);
+                }
+                Step::Change(at, route) => {
+                    let paths: Vec<_> = route.iter().map(|&route| Path { id: Path::LOCAL, route: Arc::clone(&routes[usize::from(route)]) }).collect();
+                    let changes = Changes::from([(universe().nth(at).unwrap(), paths.into())]);
+                    Arc::make_mut(&mut last).apply(&changes);
+                    possible.pair.sender.apply(&changes);
+                }
                 Step::Write(messages) => possible.write(messages * MAX_MESSAGE_LENGTH),
                 Step::Acknowledge(share) => possible.acknowledge(possible.acknowledged + (possible.pair.position - possible.acknowledged) * share / 16),
             }
@@ -479,6 +500,10 @@ proptest! {
         let wanted: BTreeMap<_, _> = last.routes().map(|(prefix, route)| (prefix, PathAttribute::Origin(route.origin))).collect();
         let held: BTreeMap<_, _> = possible.pair.receiver.routes.iter().map(|(prefix, (attributes, _))| (*prefix, attributes[0].clone())).collect();
         prop_assert_eq!(held, wanted);
+        for (attributes, _) in possible.pair.receiver.routes.values() {
+            let med = attributes.iter().find_map(|attribute| if let PathAttribute::MultiExitDisc(med) = attribute { Some(*med) } else { None });
+            prop_assert_eq!(med, last_med);
+        }
         prop_assert_eq!(possible.pair.receiver.ends_of_rib().len(), 2);
     }
 }

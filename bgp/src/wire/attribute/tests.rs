@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use super::*;
-use crate::wire::tests::{asn, external, hex, internal, prefix, two_octet};
-use crate::wire::{ErrorHandling, NextHop};
-use crate::{Family, Prefix};
+use crate::Family;
+use crate::wire::tests::{asn, external, hex, internal, route, two_octet};
+use crate::wire::{ErrorHandling, NextHop, Nlri};
 
 /// The flags are checked and the value decoded, as the UPDATE does it.
 fn decode(octets: &str, negotiated: &Negotiated) -> Result<PathAttribute, Malformed> {
@@ -21,7 +21,7 @@ fn decode(octets: &str, negotiated: &Negotiated) -> Result<PathAttribute, Malfor
 fn attributes_and_their_octets() {
     let v6 = NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: None };
     let link_local = NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: Some("fe80::1".parse().unwrap()) };
-    let reach = |next_hop, announced: &[Prefix]| {
+    let reach = |next_hop, announced: &[Nlri]| {
         PathAttribute::MpReach(MpReach { family: Family::Ipv6Unicast, next_hop, announced: announced.to_vec() })
     };
     let cases = [
@@ -31,29 +31,32 @@ fn attributes_and_their_octets() {
         ("80 04 04 00000005", PathAttribute::MultiExitDisc(5)),
         ("40 05 04 00000064", PathAttribute::LocalPref(100)),
         ("40 06 00", PathAttribute::AtomicAggregate),
-        ("C0 07 08 00011170 0A000001", PathAttribute::Aggregator { asn: asn(70000), address: Ipv4Addr::new(10, 0, 0, 1) }),
-        ("C0 08 08 FFFF0000 FDE90064", PathAttribute::Communities(vec![0xFFFF_0000, 65001 << 16 | 100])),
+        (
+            "C0 07 08 00011170 0A000001",
+            PathAttribute::Aggregator(Aggregator { asn: asn(70000), address: Ipv4Addr::new(10, 0, 0, 1) }.into()),
+        ),
+        ("C0 08 08 FFFF0000 FDE90064", PathAttribute::Communities(vec![0xFFFF_0000, 65001 << 16 | 100].into())),
         ("80 09 04 0A000002", PathAttribute::OriginatorId(Ipv4Addr::new(10, 0, 0, 2))),
         ("80 0A 04 0A000003", PathAttribute::ClusterList(vec![Ipv4Addr::new(10, 0, 0, 3)])),
-        ("90 0E 001A 0002 01 10 20010DB8000000000000000000000001 00 20 20010DB8", reach(v6, &[prefix("2001:db8::/32")])),
+        ("90 0E 001A 0002 01 10 20010DB8000000000000000000000001 00 20 20010DB8", reach(v6, &[route("2001:db8::/32")])),
         ("90 0E 0025 0002 01 20 20010DB8000000000000000000000001 FE800000000000000000000000000001 00", reach(link_local, &[])),
         (
             "90 0F 0008 0002 01 20 20010DB8",
-            PathAttribute::MpUnreach(MpUnreach { family: Family::Ipv6Unicast, withdrawn: vec![prefix("2001:db8::/32")] }),
+            PathAttribute::MpUnreach(MpUnreach { family: Family::Ipv6Unicast, withdrawn: vec![route("2001:db8::/32")] }),
         ),
-        ("C0 10 08 0002FDE900000064", PathAttribute::ExtendedCommunities(vec![0x0002_FDE9_0000_0064])),
+        ("C0 10 08 0002FDE900000064", PathAttribute::ExtendedCommunities(vec![0x0002_FDE9_0000_0064].into())),
         (
             "C0 19 14 0002 20010DB8000000000000000000000001 0064",
-            PathAttribute::Ipv6ExtendedCommunities(vec![hex("0002 20010DB8000000000000000000000001 0064").try_into().unwrap()]),
+            PathAttribute::Ipv6ExtendedCommunities(vec![hex("0002 20010DB8000000000000000000000001 0064").try_into().unwrap()].into()),
         ),
-        ("C0 20 0C 0000FDE9 00000001 00000002", PathAttribute::LargeCommunities(vec![[65001, 1, 2]])),
+        ("C0 20 0C 0000FDE9 00000001 00000002", PathAttribute::LargeCommunities(vec![[65001, 1, 2]].into())),
         ("E0 63 02 0102", PathAttribute::Unknown { flags: Flags(0xE0), type_code: 99, value: hex("0102").into() }),
         ("80 63 00", PathAttribute::Unknown { flags: Flags(0x80), type_code: 99, value: Bytes::new() }),
     ];
     for (octets, attribute) in cases {
         assert_eq!(decode(octets, &internal()).as_ref(), Ok(&attribute), "{octets}");
         let mut encoded = Vec::new();
-        attribute.encode(true, &mut encoded);
+        attribute.encode(&internal(), &mut encoded);
         assert_eq!(encoded, hex(octets), "{attribute:?}");
     }
 }
@@ -61,9 +64,9 @@ fn attributes_and_their_octets() {
 #[test]
 fn rfc4271_4_3_a_long_value_takes_the_extended_length() {
     for (count, header) in [(63, "C0 08 FC"), (64, "D0 08 0100")] {
-        let attribute = PathAttribute::Communities(vec![1; count]);
+        let attribute = PathAttribute::Communities(vec![1; count].into());
         let mut encoded = vec![9];
-        attribute.encode(true, &mut encoded);
+        attribute.encode(&internal(), &mut encoded);
         let header = hex(header);
         assert_eq!(encoded[1..=header.len()], header);
         assert_eq!(encoded.len(), 1 + header.len() + 4 * count);
@@ -161,7 +164,7 @@ fn rfc7606_7_values_that_are_malformed() {
 #[test]
 fn b44_rfc7606_7_7_aggregator_of_a_two_octet_peer() {
     let negotiated = two_octet(external());
-    let aggregator = PathAttribute::Aggregator { asn: asn(65001), address: Ipv4Addr::new(10, 0, 0, 1) };
+    let aggregator = PathAttribute::Aggregator(Aggregator { asn: asn(65001), address: Ipv4Addr::new(10, 0, 0, 1) }.into());
     assert_eq!(decode("C0 07 06 FDE9 0A000001", &negotiated), Ok(aggregator));
     for octets in ["C0 07 08 0000FDE9 0A000001", "C0 07 06 0000 0A000001"] {
         assert_eq!(decode(octets, &negotiated).unwrap_err().handling, Some(ErrorHandling::AttributeDiscard));

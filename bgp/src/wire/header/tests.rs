@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use super::*;
-use crate::wire::tests::{answer, decode, decode_all, external, with_marker};
+use crate::wire::tests::{answer, decode, decode_all, external, with_extended_messages, with_marker};
 
 #[test]
 fn b01_rfc4271_6_1_marker_not_all_ones() {
@@ -55,4 +55,26 @@ fn rfc4271_4_1_a_message_of_4096_octets() {
     let mut octets = with_marker("1000 03 06 02");
     octets.resize(MAX_MESSAGE_LENGTH, b'x');
     assert_eq!(decode_all(&octets, &external()).len(), 1);
+}
+
+/// A message of this type and length, all octets after the header 0.
+fn message(message_type: u8, length: u16) -> Vec<u8> {
+    let mut octets = [&[0xFF; 16][..], &length.to_be_bytes(), &[message_type]].concat();
+    octets.resize(length.into(), 0);
+    octets
+}
+
+#[test]
+fn b38_rfc8654_4_long_messages_where_we_said_so() {
+    let extended = with_extended_messages(external());
+    for (message_type, length) in [(2, 4097), (3, 4097), (5, 4097), (2, u16::MAX), (3, u16::MAX)] {
+        let octets = message(message_type, length);
+        assert_eq!(answer(&octets, &external()), (1, 2, length.to_be_bytes().to_vec()), "{message_type} {length}");
+        let read = decode(&octets, &extended);
+        assert!(!matches!(&read, Err(error) if error.notification.code == 1), "{message_type} {length}: {read:?}");
+    }
+    // OPEN and KEEPALIVE stay short.
+    for message_type in [1, 4] {
+        assert_eq!(answer(&message(message_type, 4097), &extended), (1, 2, vec![0x10, 0x01]));
+    }
 }

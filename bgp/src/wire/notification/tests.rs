@@ -109,3 +109,58 @@ fn b26_rfc4486_3_subcodes() {
         assert_eq!(Notification::cease(cease).encode()[19..], hex(octets));
     }
 }
+
+#[test]
+fn b26_rfc4486_4_the_data_of_maximum_prefixes() {
+    let notification = Notification::maximum_number_of_prefixes_reached(Family::Ipv6Unicast, 1000);
+    assert_eq!(notification.encode()[19..], hex("06 01 0002 01 000003E8"));
+    assert_eq!(notification.to_string(), "Cease/Maximum Number of Prefixes Reached, data 000201000003E8");
+}
+
+#[test]
+fn b26_rfc4486_3_the_subcodes_of_cease() {
+    use Cease::*;
+    let all = [
+        (MaximumNumberOfPrefixesReached, 1),
+        (AdministrativeShutdown, 2),
+        (PeerDeconfigured, 3),
+        (AdministrativeReset, 4),
+        (ConnectionRejected, 5),
+        (OtherConfigurationChange, 6),
+        (ConnectionCollisionResolution, 7),
+        (OutOfResources, 8),
+        (HardReset, 9),
+        (BfdDown, 10),
+    ];
+    for (subcode, number) in all {
+        assert_eq!(Notification::cease(subcode).encode()[19..], [6, number]);
+    }
+}
+
+#[test]
+fn b65_rfc8538_3_1_a_hard_reset_carries_the_reason() {
+    let shutdown = Notification::cease(Cease::AdministrativeShutdown).with_communication("bye");
+    let hard = shutdown.clone().into_hard_reset();
+    assert_eq!(hard.encode()[19..], hex("06 09 06 02 03 627965"));
+    assert_eq!(hard.hard_reset_reason(), Some(shutdown.clone()));
+    assert_eq!(hard.to_string(), "Cease/Hard Reset: Cease/Administrative Shutdown: bye");
+    assert_eq!((shutdown.is_hard_reset(), shutdown.hard_reset_reason()), (false, None));
+}
+
+#[test]
+fn b65_rfc8538_3_1_a_hard_reset_without_a_reason_or_with_another_inside() {
+    for data in [&[][..], &[6]] {
+        let bare = Notification { data: Bytes::copy_from_slice(data), ..Notification::cease(Cease::HardReset) };
+        assert!(bare.is_hard_reset());
+        assert_eq!(bare.hard_reset_reason(), None);
+    }
+    let nested = (0..1000).fold(Notification::hold_timer_expired(), |inner, _| inner.into_hard_reset());
+    assert_eq!(nested.to_string(), "Cease/Hard Reset");
+}
+
+#[test]
+fn b54_rfc9234_4_2_and_b22_rfc9687_4_role_mismatch_and_send_hold_timer() {
+    assert_eq!(Notification::role_mismatch().encode()[19..], [2, 11]);
+    assert_eq!(Notification::role_mismatch().to_string(), "OPEN Message Error/Role Mismatch");
+    assert_eq!(Notification::send_hold_timer_expired().encode()[19..], [8, 0]);
+}

@@ -79,8 +79,8 @@ fn b07_rfc4271_4_2_the_smaller_hold_time_counts() {
 fn b09_rfc5492_4_unknown_capabilities_are_kept_aside() {
     let unknown = Capability::Unknown { code: 0xB7, value: hex("0102").into() };
     assert_eq!(
-        capabilities("0A 0208 B7020102 0200 4600"),
-        [unknown, Capability::RouteRefresh, Capability::Unknown { code: 70, value: Bytes::new() }]
+        capabilities("0A 0208 B7020102 0200 4F00"),
+        [unknown, Capability::RouteRefresh, Capability::Unknown { code: 79, value: Bytes::new() }]
     );
 }
 

@@ -2,25 +2,23 @@
 //! An UPDATE from its octets. Input: the message, its header checked, and what was negotiated. Output: an [`Update`] of which every route could be
 //! read, or the end of the session. Errors of one attribute come from [`PathAttribute`]; here they are weighed together (RFC 7606 §3 to §5).
 
-use std::net::Ipv4Addr;
-
 use bytes::Bytes;
 
 use super::Update;
-use crate::wire::attribute::{Flags, PathAttribute, decode_aggregator, decode_as4_path};
+use crate::wire::attribute::{Aggregator, Flags, PathAttribute, decode_aggregator, decode_as4_path};
 use crate::wire::error::Malformed;
-use crate::wire::nlri::{NlriError, decode_prefixes};
+use crate::wire::nlri::{NlriError, decode_nlri};
 use crate::wire::notification::UpdateError;
 use crate::wire::octets::Reader;
-use crate::wire::{AsPath, AttributeError, Error, ErrorHandling, HEADER_LENGTH, Negotiated, Notification};
-use crate::{Asn, Family, Prefix};
+use crate::wire::{AsPath, AttributeError, Error, ErrorHandling, HEADER_LENGTH, Negotiated, Nlri, Notification};
+use crate::{Asn, Family};
 
 impl Update {
     /// The whole message.
     pub(in crate::wire) fn decode(message: &[u8], negotiated: &Negotiated) -> Result<Self, Error> {
         let fields = Fields::split(message.get(HEADER_LENGTH..).unwrap_or_default())?;
-        let mut withdrawn = decode_routes(fields.withdrawn)?;
-        let mut announced = decode_routes(fields.announced)?;
+        let mut withdrawn = decode_routes(fields.withdrawn, negotiated)?;
+        let mut announced = decode_routes(fields.announced, negotiated)?;
         let has_nlri = !announced.is_empty();
         let mut read = Attributes::read(fields.attributes, negotiated)?;
         read.overlook_needless_next_hop(has_nlri);
@@ -65,9 +63,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The prefixes of a field of IPv4 unicast (RFC 4271 §6.3, RFC 7606 §3 i and §5.3).
-fn decode_routes(octets: &[u8]) -> Result<Vec<Prefix>, Error> {
-    decode_prefixes(octets, Family::Ipv4Unicast).map_err(|error| {
+/// The routes of a field of IPv4 unicast (RFC 4271 §6.3, RFC 7606 §3 i and §5.3).
+fn decode_routes(octets: &[u8], negotiated: &Negotiated) -> Result<Vec<Nlri>, Error> {
+    let family = Family::Ipv4Unicast;
+    decode_nlri(octets, family, negotiated.add_path_receive.contains(&family)).map_err(|error| {
         let reason = match error {
             NlriError::Length => "a prefix is longer than an address",
             NlriError::Cut => "the last prefix of the field is cut",
@@ -76,9 +75,9 @@ fn decode_routes(octets: &[u8]) -> Result<Vec<Prefix>, Error> {
     })
 }
 
-/// Takes the prefixes out that are not unicast ones.
-fn take_multicast(prefixes: &mut Vec<Prefix>) -> Vec<Prefix> {
-    prefixes.extract_if(.., |prefix| prefix.address().is_multicast()).collect()
+/// Takes the routes out whose destinations are not unicast ones.
+fn take_multicast(routes: &mut Vec<Nlri>) -> Vec<Nlri> {
+    routes.extract_if(.., |route| route.prefix.address().is_multicast()).collect()
 }
 
 /// The attributes of an UPDATE, as far as they are read.
@@ -92,7 +91,7 @@ struct Attributes {
     /// From a peer with two-octet numbers only.
     as4_path: Option<AsPath>,
     /// From a peer with two-octet numbers only.
-    as4_aggregator: Option<(Asn, Ipv4Addr)>,
+    as4_aggregator: Option<Aggregator>,
 }
 
 /// One attribute, cut out of its list.
@@ -195,9 +194,9 @@ impl Attributes {
     fn merge_as4(&mut self) {
         let (mut as4_path, mut as4_aggregator) = (self.as4_path.take(), self.as4_aggregator.take());
         for attribute in &mut self.attributes {
-            let PathAttribute::Aggregator { asn, address } = attribute else { continue };
+            let PathAttribute::Aggregator(aggregator) = attribute else { continue };
             match as4_aggregator.take() {
-                Some(as4) if asn.number() == Asn::TRANS.into() => (*asn, *address) = as4,
+                Some(as4) if aggregator.value.asn.number() == Asn::TRANS.into() => aggregator.value = as4,
                 // A two-octet speaker has aggregated since: both AS4 attributes tell of routes before that.
                 Some(_) => as4_path = None,
                 None => {}

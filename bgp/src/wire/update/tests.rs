@@ -3,7 +3,9 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::wire::tests::{answer, asn, decode, external, hex, internal, prefix, sequence, two_octet, update_octets, with_marker};
+use crate::wire::tests::{
+    answer, asn, decode, external, hex, internal, route, sequence, two_octet, update_octets, with_add_path, with_marker, with_next_hops,
+};
 use crate::wire::{AsPath, Error, Message, Origin};
 
 const MANDATORY: &str = "40010100 400206 0201 0000FDEA 400304 0A000002";
@@ -64,7 +66,7 @@ fn rfc7606_7_samples() {
         assert_eq!(update.errors[0].octets, hex(attribute));
         assert_eq!((update.errors[0].type_code, update.errors[0].flags), (type_code, hex(attribute)[0]));
         // The routes are there to be withdrawn or kept, the attribute is not there to be passed on.
-        assert_eq!(update.announced, [prefix("10.1.0.0/24")]);
+        assert_eq!(update.announced, [route("10.1.0.0/24")]);
         assert!(update.attributes.iter().all(|attribute| attribute.type_code() != type_code));
         assert!(!update.malformed.is_empty());
     }
@@ -116,7 +118,7 @@ fn b57_a_link_local_next_hop_alone() {
     let update = update(&format!("{attribute}{MP_ORIGIN_AS_PATH}"), "");
     let PathAttribute::MpReach(reach) = &update.attributes[0] else { panic!("{update:?}") };
     assert_eq!(reach.next_hop, NextHop::V6 { global: "fe80::cafe".parse().unwrap(), link_local: None });
-    assert_eq!(reach.announced, [prefix("2001:db8:1::1/128")]);
+    assert_eq!(reach.announced, [route("2001:db8:1::1/128")]);
     assert_eq!(update.handling(), None);
 }
 
@@ -150,18 +152,18 @@ fn b50_rfc4271_6_3_prefixes() {
     assert_eq!(answer(&update_octets(&hex("21 0A00000100"), &[], &[]), &external()), (3, 10, vec![]));
     assert_eq!(answer(&update_octets(&hex("18 0A00"), &[], &[]), &external()), (3, 10, vec![]));
     let update = update(MANDATORY, "18 0A0000 00 19 0A0001FF 20 0A000201");
-    assert_eq!(update.announced, [prefix("10.0.0.0/24"), prefix("0.0.0.0/0"), prefix("10.0.1.128/25"), prefix("10.0.2.1/32")]);
+    assert_eq!(update.announced, [route("10.0.0.0/24"), route("0.0.0.0/0"), route("10.0.1.128/25"), route("10.0.2.1/32")]);
 }
 
 #[test]
 fn b50_rfc4271_6_3_multicast_prefixes_are_ignored() {
     let update = update(MANDATORY, "20 E0000001 18 0A0100 04 E0");
-    assert_eq!(update.announced, [prefix("10.1.0.0/24")]);
-    assert_eq!(update.ignored, [prefix("224.0.0.1/32"), prefix("224.0.0.0/4")]);
+    assert_eq!(update.announced, [route("10.1.0.0/24")]);
+    assert_eq!(update.ignored, [route("224.0.0.1/32"), route("224.0.0.0/4")]);
     assert_eq!((update.handling(), update.is_end_of_rib()), (None, None));
     let attributes = format!("800E17 0002 01 10 20010DB8000000000000000000000001 00 08FF {MP_ORIGIN_AS_PATH}");
     let update = update_from(&external(), &attributes, "").unwrap();
-    assert_eq!(update.ignored, [prefix("ff00::/8")]);
+    assert_eq!(update.ignored, [route("ff00::/8")]);
 }
 
 #[test]
@@ -222,7 +224,7 @@ fn rfc7606_4_an_attribute_past_the_end_of_the_list() {
     for truncated in ["C00808 00000001", "C008", "C0", "D00800", "D0080008 00000001"] {
         let update = update(&format!("{MANDATORY}{truncated}"), NLRI);
         assert_eq!(update.handling(), Some(ErrorHandling::TreatAsWithdraw), "{truncated}");
-        assert_eq!(update.announced, [prefix("10.1.0.0/24")]);
+        assert_eq!(update.announced, [route("10.1.0.0/24")]);
         assert_eq!(update.errors[0].octets, hex(truncated));
     }
 }
@@ -248,7 +250,7 @@ fn rfc7606_5_3_the_next_hop_of_ipv6_is_no_host() {
     let update = update(&format!("800E16 0002 01 10 00000000000000000000000000000000 00 00 {MP_ORIGIN_AS_PATH}"), "");
     assert_eq!(update.handling(), Some(ErrorHandling::TreatAsWithdraw));
     let PathAttribute::MpReach(reach) = &update.attributes[0] else { panic!("{update:?}") };
-    assert_eq!(reach.announced, [prefix("::/0")]);
+    assert_eq!(reach.announced, [route("::/0")]);
 }
 
 /// AS_PATH and AGGREGATOR of an UPDATE from a peer with two-octet numbers.
@@ -259,7 +261,7 @@ fn from_two_octet_peer(attributes: &str) -> (Vec<u32>, Option<u32>, Option<Error
         _ => None,
     });
     let aggregator = update.attributes.iter().find_map(|attribute| match attribute {
-        PathAttribute::Aggregator { asn, .. } => Some(asn.number()),
+        PathAttribute::Aggregator(aggregator) => Some(aggregator.value.asn.number()),
         _ => None,
     });
     (path.unwrap_or_default(), aggregator, update.handling())
@@ -302,12 +304,12 @@ fn rfc6793_4_1_as4_attributes_of_a_four_octet_peer_are_discarded() {
 
 #[test]
 fn rfc6793_4_2_2_as4_attributes_are_sent_to_a_two_octet_peer() {
-    let aggregator = |number| PathAttribute::Aggregator { asn: asn(number), address: Ipv4Addr::new(10, 0, 0, 1) };
+    let aggregator = |number| PathAttribute::Aggregator(Aggregator { asn: asn(number), address: Ipv4Addr::new(10, 0, 0, 1) }.into());
     let encoded = |path: &[u32], number| {
         let path = PathAttribute::AsPath(sequence(path.iter().copied().map(asn)));
         let unknown = PathAttribute::Unknown { flags: Flags::OPTIONAL, type_code: 99, value: Bytes::new() };
         let mut out = Vec::new();
-        put_attributes(&[unknown, aggregator(number), path, PathAttribute::Communities(vec![1])], &two_octet(external()), &mut out);
+        put_attributes(&[unknown, aggregator(number), path, PathAttribute::Communities(vec![1].into())], &two_octet(external()), &mut out);
         out
     };
     let as_trans =
@@ -334,10 +336,10 @@ fn b31_rfc7606_5_1_the_order_of_attributes() {
 
 #[test]
 fn b32_rfc4271_4_1_an_update_over_the_limit_is_not_sent() {
-    let withdrawn = |count| Update { withdrawn: vec![prefix("10.0.0.1/32"); count], ..Update::default() };
+    let withdrawn = |count| Update { withdrawn: vec![route("10.0.0.1/32"); count], ..Update::default() };
     assert_eq!(Message::Update(withdrawn(814)).encode(&external()).unwrap().len(), 4093);
     let too_long = Message::Update(withdrawn(815)).encode(&external());
-    assert_eq!(too_long, Err(EncodeError::TooLong { length: 4098 }));
+    assert_eq!(too_long, Err(EncodeError::TooLong { length: 4098, limit: 4096 }));
     assert!(Message::Update(withdrawn(20_000)).encode(&external()).is_err());
 }
 
@@ -349,4 +351,117 @@ fn b39_an_unspecified_next_hop_is_not_sent() {
     let next_hop = NextHop::V6 { global: "::".parse().unwrap(), link_local: None };
     let reach = crate::wire::MpReach { family: Family::Ipv6Unicast, next_hop, announced: vec![] };
     assert!(update(PathAttribute::MpReach(reach)).encode(&external()).is_err());
+}
+
+/// What an UPDATE announces by MP_REACH_NLRI.
+fn reached(negotiated: &Negotiated, attributes: &str) -> (NextHop, Vec<Nlri>) {
+    let update = update_from(negotiated, &format!("{attributes}{MP_ORIGIN_AS_PATH}"), "").unwrap();
+    assert_eq!(update.handling(), None, "{attributes}");
+    match update.attributes.first() {
+        Some(PathAttribute::MpReach(reach)) => (reach.next_hop, reach.announced.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn b59_rfc8950_4_an_ipv6_next_hop_of_ipv4() {
+    let agreed = with_next_hops(external());
+    let v6 = |global: &str, link_local: Option<&str>| NextHop::V6 {
+        global: global.parse().unwrap(),
+        link_local: link_local.map(|address| address.parse().unwrap()),
+    };
+    let (global, link_local) = ("0BADCAFE0BADCAFE0BADCAFE0BADCAFE", "FE800000000000000000000000000001");
+    let global_only = reached(&agreed, &format!("800E1A 0001 01 10 {global} 00 20 99999999"));
+    assert_eq!(global_only, (v6("bad:cafe:bad:cafe:bad:cafe:bad:cafe", None), vec![route("153.153.153.153/32")]));
+    let both = reached(&agreed, &format!("800E2A 0001 01 20 {global}{link_local} 00 20 99999999"));
+    assert_eq!(both.0, v6("bad:cafe:bad:cafe:bad:cafe:bad:cafe", Some("fe80::1")));
+    assert_eq!(reached(&agreed, &format!("800E1A 0001 01 10 {link_local} 00 20 99999999")).0, v6("fe80::1", None));
+    assert_eq!(reached(&agreed, "800E0E 0001 01 04 0A000002 00 20 99999999").0, NextHop::V4(Ipv4Addr::new(10, 0, 0, 2)));
+    // 24 and 48 octets are next hops of VPN routes.
+    for (length, next_hop) in [(24, format!("{:016}{global}", 0)), (48, format!("{:016}{global}{:016}{link_local}", 0, 0))] {
+        let attribute = format!("800E{:02X} 0001 01 {length:02X} {next_hop} 00", length + 5);
+        let octets = update_octets(&[], &hex(&format!("{attribute}{MP_ORIGIN_AS_PATH}")), &[]);
+        assert_eq!(answer(&octets, &agreed), (3, 9, hex(&attribute)));
+    }
+}
+
+#[test]
+fn b59_rfc8950_4_an_ipv6_next_hop_of_ipv4_is_sent_where_agreed_on() {
+    let next_hop = NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: None };
+    let reach = crate::wire::MpReach { family: Family::Ipv4Unicast, next_hop, announced: vec![route("192.0.2.1/32")] };
+    let update = Message::Update(Update { attributes: vec![PathAttribute::MpReach(reach)], ..Update::default() });
+    let octets = update.encode(&with_next_hops(external())).unwrap();
+    assert_eq!(octets[23..], hex("900E001A 0001 01 10 20010DB8000000000000000000000001 00 20 C0000201"));
+    assert_eq!(update.encode(&external()), Err(EncodeError::NextHop { next_hop, family: Family::Ipv4Unicast }));
+}
+
+#[test]
+fn b57_next_hops_of_a_link() {
+    let (zero, first, second) = ("0".repeat(32), "FE80000000000000000000000000CAFE", "FE80000000000000000000000000BEEF");
+    let v6 = |global: &str, link_local: &str| NextHop::V6 { global: global.parse().unwrap(), link_local: link_local.parse().ok() };
+    let next_hop = |length: u8, octets: String| reached(&external(), &format!("800E{:02X} 0002 01 {length:02X} {octets} 00", length + 5)).0;
+    assert_eq!(next_hop(16, first.into()), v6("fe80::cafe", ""));
+    assert_eq!(next_hop(32, format!("{zero}{first}")), v6("::", "fe80::cafe"));
+    assert_eq!(next_hop(32, format!("{first}{second}")), v6("fe80::cafe", "fe80::beef"));
+    let sent = |next_hop, negotiated: &Negotiated| {
+        let reach = crate::wire::MpReach { family: Family::Ipv6Unicast, next_hop, announced: vec![] };
+        Message::Update(Update { attributes: vec![PathAttribute::MpReach(reach)], ..Update::default() }).encode(negotiated).ok()
+    };
+    assert!(sent(v6("fe80::cafe", ""), &with_next_hops(external())).is_some());
+    assert_eq!(sent(v6("fe80::cafe", ""), &external()), None, "alone only where agreed on");
+    assert_eq!(sent(v6("fe80::cafe", "fe80::cafe"), &external()).unwrap()[30], 32);
+    assert_eq!(sent(v6("::", "fe80::cafe"), &with_next_hops(external())), None);
+}
+
+#[test]
+fn b72_rfc7911_3_path_identifiers_are_read_by_family_and_direction() {
+    let path = |text, path_id| Nlri { path_id, ..route(text) };
+    let receive = Negotiated { add_path_send: [].into(), ..with_add_path(external()) };
+    let update = update_from(&receive, MANDATORY, "01020304 20 C1000201 00000000 18 0A0100").unwrap();
+    assert_eq!(update.announced, [path("193.0.2.1/32", 0x0102_0304), path("10.1.0.0/24", 0)]);
+    let withdrawn = decode(&update_octets(&hex("00000007 20 C1000201"), &[], &[]), &receive).unwrap();
+    assert!(matches!(withdrawn, Some(Message::Update(update)) if update.withdrawn == [path("193.0.2.1/32", 7)]));
+    let next_hop = "20010DB8000000000000000000000001";
+    let reach = reached(&receive, &format!("800E1D 0002 01 10 {next_hop} 00 00000009 18 20010D"));
+    assert_eq!(reach.1, [path("2001:d00::/24", 9)]);
+    // Of one family only; and not where only we may send them.
+    let ipv6_only = Negotiated { add_path_receive: [Family::Ipv6Unicast].into(), ..receive.clone() };
+    assert_eq!(update_from(&ipv6_only, MANDATORY, NLRI).unwrap().announced, [route("10.1.0.0/24")]);
+    let send = Negotiated { add_path_receive: [].into(), ..with_add_path(external()) };
+    assert_eq!(update_from(&send, MANDATORY, NLRI).unwrap().announced, [route("10.1.0.0/24")]);
+    // Cut in the identifier, and behind it.
+    for cut in ["01020304 20 C1000201 000000", "01020304", "010203"] {
+        assert_eq!(answer(&update_octets(&[], &hex(MANDATORY), &hex(cut)), &receive), (3, 10, vec![]), "{cut}");
+    }
+    let cut = format!("800E17 0002 01 10 {next_hop} 00 0000");
+    assert_eq!(answer(&update_octets(&[], &hex(&format!("{cut}{MP_ORIGIN_AS_PATH}")), &[]), &receive), (3, 9, hex(&cut)));
+}
+
+#[test]
+fn b72_rfc7911_3_path_identifiers_are_sent_by_direction() {
+    let path = Nlri { path_id: 0x0102_0304, ..route("193.0.2.1/32") };
+    let withdrawal = Message::Update(Update { withdrawn: vec![path], ..Update::default() });
+    let send = Negotiated { add_path_receive: [].into(), ..with_add_path(external()) };
+    assert_eq!(withdrawal.encode(&send).unwrap()[19..], hex("0009 01020304 20 C1000201 0000"));
+    let receive = Negotiated { add_path_send: [].into(), ..with_add_path(external()) };
+    assert_eq!(withdrawal.encode(&receive).unwrap()[19..], hex("0005 20 C1000201 0000"));
+}
+
+#[test]
+fn rfc4271_5_the_partial_bit_is_sent_on() {
+    let partial = "E00708 0000FDEA 0A000001 E00804 FDE90001 E01008 0002FDE900000064 E0200C 0000FDE90000000100000002 E02304 0000FDEA";
+    let update = update(&format!("{MANDATORY}{partial}"), NLRI);
+    assert_eq!(update.handling(), None);
+    let octets = Message::Update(update).encode(&external()).unwrap();
+    assert_eq!(octets[23..], [hex(MANDATORY), hex(partial), hex(NLRI)].concat());
+}
+
+#[test]
+fn b54_rfc9234_5_only_to_customer() {
+    let attributes = |attribute: &str| update(&format!("{MANDATORY}{attribute}"), NLRI);
+    let only_to_customer = attributes("C02304 0000FDEA");
+    assert_eq!(only_to_customer.attributes[3], PathAttribute::OnlyToCustomer(asn(65002).into()));
+    for malformed in ["C02300", "C02303 00FDEA", "C02305 0000FDEA00", "C02304 00000000"] {
+        assert_eq!(attributes(malformed).handling(), Some(ErrorHandling::TreatAsWithdraw), "{malformed}");
+    }
 }

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What outlives a session: our routes at the peer while it may keep them as stale ones (RFC 4724 §4.2 seen from the other side), and the peer's routes
+//! here.
+//!
+//! Input: the end and the beginning of sessions, UPDATEs and refreshes of the peer, and time. Output: [`Action::Learned`](super::Action::Learned), and what the peer may hold.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, Phase};
+use super::{DownReason, Peer, Role, Turn};
+use crate::prefix::{Family, Prefix};
+use crate::rib::{AdjRibIn, Import, Learnt, Session, Source};
+use crate::wire::{Negotiated, Notification, RouteRefresh, Update};
+
+/// Our routes that the peer may hold of a session which is over.
+#[derive(Debug)]
+pub(super) struct Retained {
+    /// From this instant on it holds none.
+    pub(super) until: Option<Instant>,
+    prefixes: BTreeSet<Prefix>,
+}
+
+impl Peer {
+    /// The instant until which the peer may hold routes of ours from a session that is over, as graceful restart asks of it. `None` where it holds none,
+    /// or where a later session has told it a whole set.
+    #[must_use]
+    pub fn stale_until(&self) -> Option<Instant> {
+        self.retained.as_ref()?.until
+    }
+
+    /// The destinations that the peer may hold though they are not to be announced any more: they are being withdrawn, or were told in a session that
+    /// is over, the routes of which it may keep.
+    #[must_use]
+    pub fn withdrawing(&self) -> BTreeSet<Prefix> {
+        let retained = self.retained.iter().flat_map(|retained| &retained.prefixes).copied();
+        let wanted = |prefix: &Prefix| self.routes.as_ref().is_some_and(|rib| rib.contains(prefix));
+        let adj_rib_out = self.adj_rib_out();
+        retained.filter(|prefix| !wanted(prefix)).chain(adj_rib_out.into_iter().flat_map(|rib| rib.withdrawing())).collect()
+    }
+
+    /// What the peer has told, and still counts; `None` where nothing is imported.
+    #[must_use]
+    pub const fn adj_rib_in(&self) -> Option<&AdjRibIn> {
+        self.adj_rib_in.as_ref()
+    }
+
+    /// Whether nothing is left of the peer: a stopped peer may be dropped then. Its stale routes have their time even where it never returns.
+    #[must_use]
+    pub fn is_forgotten(&self) -> bool {
+        self.adj_rib_in.as_ref().is_none_or(|adj_rib_in| adj_rib_in.routes().next().is_none())
+    }
+
+    /// Our routes go on being used while we restart: nothing is said, if the peer keeps them only then (RFC 4724 §4).
+    pub(super) fn keeps_routes(&self, role: Role) -> bool {
+        self.connections.get(role).and_then(Connection::negotiated).is_some_and(|negotiated| negotiated.graceful_restart.is_some())
+    }
+
+    /// What becomes of a NOTIFICATION that means to end our routes at a peer which would keep them after it (RFC 8538 §3.1).
+    pub(super) fn with_emphasis(&self, role: Role, notification: &Notification) -> Notification {
+        let keeps = self.connections.get(role).and_then(Connection::negotiated).is_some_and(|negotiated| negotiated.graceful_notification);
+        if keeps { notification.clone().into_hard_reset() } else { notification.clone() }
+    }
+
+    /// An Established session is over.
+    pub(super) fn session_lost(&mut self, connection: &Connection, reason: &DownReason, turn: &mut Turn) {
+        let (Phase::Established(adj_rib_out), Some(negotiated)) = (&connection.phase, connection.negotiated()) else { return };
+        if self.config.graceful_restart.is_some() && negotiated.graceful_restart.is_some() && peer_may_keep(reason, negotiated) {
+            let told = adj_rib_out.advertised().chain(adj_rib_out.withdrawing());
+            let before = self.retained.take().map(|retained| retained.prefixes).unwrap_or_default();
+            let prefixes = before.into_iter().chain(told).collect();
+            self.retained = Some(Retained { until: turn.now.checked_add(self.longest_keep(negotiated)), prefixes });
+        } else {
+            self.retained = None;
+        }
+        if let Some(adj_rib_in) = &mut self.adj_rib_in {
+            let kept = Some(negotiated).filter(|_| self.config.graceful_restart.is_some() && we_keep(reason, negotiated));
+            let learnt = adj_rib_in.session_lost(kept, turn.now);
+            learned(learnt, turn);
+        }
+    }
+
+    /// The peer is not to come back: nothing of it counts any more.
+    pub(super) fn clear_adj_rib_in(&mut self, turn: &mut Turn) {
+        if let Some(adj_rib_in) = &mut self.adj_rib_in {
+            learned(adj_rib_in.clear(), turn);
+        }
+    }
+
+    /// A session is Established.
+    pub(super) fn session_returned(&mut self, negotiated: &Negotiated, turn: &mut Turn) {
+        if let Some(adj_rib_in) = &mut self.adj_rib_in {
+            learned(adj_rib_in.session_returned(negotiated), turn);
+        }
+    }
+
+    /// What was told or acknowledged may end our restart, and what the peer holds of former sessions.
+    pub(super) fn check_restart(&mut self, role: Role) {
+        let Some(adj_rib_out) = self.connections.get(role).and_then(Connection::adj_rib_out) else { return };
+        let (told, synced) = (adj_rib_out.is_told(), adj_rib_out.is_synced());
+        if told {
+            self.restart_is_over(true);
+        }
+        if synced {
+            self.retained = None;
+        }
+    }
+
+    pub(super) fn tick_restart(&mut self, turn: &mut Turn) {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= turn.now);
+        if due(self.restart_until) {
+            self.restart_is_over(false);
+        }
+        if self.retained.as_ref().is_some_and(|retained| due(retained.until)) {
+            self.retained = None;
+        }
+        if let Some(adj_rib_in) = &mut self.adj_rib_in {
+            learned(adj_rib_in.expire(turn.now), turn);
+        }
+    }
+
+    pub(super) fn restart_deadline(&self) -> Option<Instant> {
+        let stale = self.adj_rib_in.as_ref().and_then(AdjRibIn::deadline);
+        stale.into_iter().chain(self.stale_until()).chain(self.restart_until).min()
+    }
+
+    /// Our restart begins to count with the first Start.
+    pub(super) fn begin_restart(&mut self, turn: &Turn) {
+        if let Some(restart) = self.config.graceful_restart.filter(|restart| restart.restarting) {
+            self.restart_until = self.restart_until.or_else(|| turn.now.checked_add(Duration::from_secs(restart.restart_time.into())));
+        }
+    }
+
+    /// From now on an OPEN says nothing of a restart of ours.
+    fn restart_is_over(&mut self, told: bool) {
+        self.restart_until = None;
+        if let Some(restart) = &mut self.config.graceful_restart
+            && (restart.restarting || (told && !restart.forwarding_preserved))
+        {
+            restart.restarting = false;
+            restart.forwarding_preserved |= told;
+            self.open = self.config.open();
+        }
+    }
+
+    /// The peer notices the loss within the hold time, then keeps our routes for as long as we asked for.
+    fn longest_keep(&self, negotiated: &Negotiated) -> Duration {
+        let Some(restart) = self.config.graceful_restart else { return Duration::ZERO };
+        let long_lived = if negotiated.long_lived.is_empty() { 0 } else { restart.long_lived_stale_time };
+        let kept = Duration::from_secs(u64::from(restart.restart_time) + u64::from(long_lived));
+        kept + negotiated.hold_time.duration().unwrap_or_default()
+    }
+
+    /// An UPDATE of an Established session.
+    pub(super) fn import(&mut self, role: Role, update: &Update, turn: &mut Turn) {
+        let (Some(connection), Some(adj_rib_in)) = (self.connections.get(role), &mut self.adj_rib_in) else { return };
+        let (Some(negotiated), Some(source)) = (connection.negotiated(), &connection.source) else { return };
+        let learnt = adj_rib_in.update(update, &Session { source, negotiated, local: &connection.local });
+        let exceeded = adj_rib_in.exceeded();
+        if let Some((family, limit)) = exceeded {
+            let reason = format!("the peer announced more than {limit} prefixes of {family}");
+            self.fail(role, Notification::maximum_number_of_prefixes_reached(family, limit), reason.into(), turn);
+        }
+        // What went over the limit is not handed out: the end of the session has taken all back.
+        if exceeded.is_none() {
+            learned(learnt, turn);
+        }
+    }
+
+    /// A mark of a refresh that the peer answers (RFC 7313 §4.2).
+    pub(super) fn refresh_mark(&mut self, mark: RouteRefresh, turn: &mut Turn) {
+        let Some(adj_rib_in) = &mut self.adj_rib_in else { return };
+        if let Some(family) = mark.begun() {
+            adj_rib_in.refresh_begins(family);
+        } else if let Some(family) = mark.ended() {
+            learned(adj_rib_in.refresh_ends(family), turn);
+        }
+    }
+
+    /// Asks the peer for everything of a family (RFC 2918 §3): never one that does not understand.
+    pub(super) fn request_refresh(&mut self, family: Family, turn: &mut Turn) {
+        for role in Role::BOTH {
+            let Some(connection) = self.connections.get(role).filter(|connection| connection.adj_rib_out().is_some()) else { continue };
+            if connection.negotiated().is_some_and(|negotiated| negotiated.route_refresh && negotiated.families.contains(&family)) {
+                self.counters.sent.route_refresh += 1;
+                self.send(role, RouteRefresh::request(family).encode(), turn);
+            }
+        }
+    }
+
+    /// Other limits for what the peer may tell. A peer that rests because it told too much is dialled at once.
+    pub(super) fn set_import(&mut self, import: Import, turn: &mut Turn) {
+        let Some(adj_rib_in) = &mut self.adj_rib_in else { return };
+        if self.config.import.as_ref() == Some(&import) {
+            return;
+        }
+        adj_rib_in.set_import(import.clone());
+        self.config.import = Some(import);
+        let too_many =
+            matches!(&self.last_error, Some(DownReason::Sent { notification, .. }) if (notification.code, notification.subcode) == (6, 1));
+        if too_many {
+            self.end_rest(turn);
+        }
+        for family in Family::ALL {
+            self.request_refresh(family, turn);
+        }
+    }
+
+    /// The peer in the session that its OPEN begins.
+    pub(super) fn source(&self, remote: &crate::wire::Open) -> Arc<Source> {
+        Arc::new(Source {
+            peer: self.config.id,
+            address: self.config.address,
+            identifier: remote.identifier,
+            internal: !self.config.is_external(),
+            client: self.config.client,
+        })
+    }
+}
+
+/// Reports what has changed of the peer's routes.
+pub(super) fn learned(learnt: Vec<Learnt>, turn: &mut Turn) {
+    turn.learnt.extend(learnt);
+}
+
+/// Whether we keep the peer's routes after this (RFC 4724 §4.2, RFC 8538 §4).
+fn we_keep(reason: &DownReason, negotiated: &Negotiated) -> bool {
+    let graceful = |notification: &Notification| negotiated.graceful_notification && !notification.is_hard_reset();
+    match reason {
+        DownReason::ConnectionClosed | DownReason::SendHoldTimerExpired => true,
+        // We were told too much, or understood nothing: what is held is not to be trusted.
+        DownReason::Sent { notification, .. } => {
+            graceful(notification) && notification.code != 3 && (notification.code, notification.subcode) != (6, 1)
+        }
+        DownReason::Received(notification) => graceful(notification),
+        DownReason::ConnectFailed | DownReason::ConnectTimedOut | DownReason::Kept => false,
+    }
+}
+
+/// Whether the peer may keep our routes after this: also where our last words may not have reached it.
+fn peer_may_keep(reason: &DownReason, negotiated: &Negotiated) -> bool {
+    let graceful = |notification: &Notification| negotiated.graceful_notification && !notification.is_hard_reset();
+    match reason {
+        DownReason::ConnectionClosed | DownReason::SendHoldTimerExpired | DownReason::Kept => true,
+        DownReason::Sent { notification, .. } => notification.code == 4 || graceful(notification),
+        DownReason::Received(notification) => graceful(notification),
+        DownReason::ConnectFailed | DownReason::ConnectTimedOut => false,
+    }
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one peer has told (RFC 4271 §3.2, Adj-RIBs-In), which of it can be used, and for how long it outlives its session.
+//!
+//! Input: UPDATEs, the marks of a refresh, the loss and the return of sessions, and time. Output: [`Learnt`] changes for the [`Reflector`](super::Reflector).
+//! Routes that cannot be used are kept for display, with the reason. Nothing here reaches a kernel.
+//!
+//! Invariant: what was handed out and not taken back is exactly the eligible routes that are held.
+//!
+//! Supported standards: RFC 4271 §6.3, §9.1.2; RFC 4456 §8 (loops); RFC 4724 §4.2, RFC 8538, RFC 9494 (stale routes); RFC 7313 (refresh with marks);
+//! RFC 7606 (treat-as-withdraw); RFC 8326 §4; RFC 9234 §5.
+
+mod import;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Learnt, LocalAddresses, Route, Source};
+use crate::identity::BgpIdentifier;
+use crate::prefix::Family;
+use crate::wire::{ErrorHandling, LongLivedFamily, Negotiated, Nlri, PathAttribute, Update, community};
+
+pub use import::{Import, Ineligible};
+
+/// The routes of one peer. It outlives sessions where graceful restart says so.
+#[derive(Debug)]
+pub struct AdjRibIn {
+    import: Import,
+    /// Our own identifier and cluster: a route that has passed them has come back.
+    identifier: BgpIdentifier,
+    cluster_id: BgpIdentifier,
+    routes: BTreeMap<Nlri, Held>,
+    counts: BTreeMap<Family, u32>,
+    restarts: BTreeMap<Family, Restart>,
+}
+
+/// The session in which an UPDATE came.
+#[derive(Clone, Copy, Debug)]
+pub struct Session<'a> {
+    /// Who told it.
+    pub source: &'a Arc<Source>,
+    /// What was agreed on.
+    pub negotiated: &'a Negotiated,
+    /// Our addresses on the connection.
+    pub local: &'a LocalAddresses,
+}
+
+/// One route of the peer.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Held {
+    /// What the peer says of it.
+    pub route: Arc<Route>,
+    /// Why it is not used.
+    pub ineligible: Option<Ineligible>,
+    /// The session that told it is lost, or the peer has begun to tell everything anew: it goes unless it is told again.
+    pub stale: bool,
+}
+
+/// The peer of a family restarts: its routes are kept for a while (RFC 4724 §4.2).
+#[derive(Clone, Copy, Debug)]
+struct Restart {
+    lost: Instant,
+    /// Stale routes go at this instant, or become long-lived.
+    until: Option<Instant>,
+    long_lived: Phase,
+}
+
+/// What comes after the restart time (RFC 9494 §4.2).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    /// Nothing, or it is running.
+    Last,
+    /// Stale routes are kept as the last resort for so long.
+    Then(Duration),
+}
+
+impl AdjRibIn {
+    /// One that holds nothing.
+    #[must_use]
+    pub const fn new(import: Import, identifier: BgpIdentifier, cluster_id: BgpIdentifier) -> Self {
+        Self { import, identifier, cluster_id, routes: BTreeMap::new(), counts: BTreeMap::new(), restarts: BTreeMap::new() }
+    }
+
+    /// What is held, in the order of destinations.
+    pub fn routes(&self) -> impl Iterator<Item = (Nlri, &Held)> {
+        self.routes.iter().map(|(nlri, held)| (*nlri, held))
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.restarts.values().filter_map(|restart| restart.until).min()
+    }
+
+    /// The family that has more routes than it may, with the limit (RFC 4486 §4). Routes that are not used count as well.
+    #[must_use]
+    pub fn exceeded(&self) -> Option<(Family, u32)> {
+        self.import.max_prefixes.iter().map(|(family, limit)| (*family, *limit)).find(|(family, limit)| self.count(*family) > *limit)
+    }
+
+    /// How many routes of a family are held.
+    #[must_use]
+    pub fn count(&self, family: Family) -> u32 {
+        self.counts.get(&family).copied().unwrap_or(0)
+    }
+
+    /// Other limits. Routes are judged by them when they are told again.
+    pub fn set_import(&mut self, import: Import) {
+        self.import = import;
+    }
+
+    /// Takes an UPDATE of an Established session.
+    pub fn update(&mut self, update: &Update, session: &Session<'_>) -> Vec<Learnt> {
+        let mut learnt = Vec::new();
+        for nlri in &update.withdrawn {
+            self.withdraw(*nlri, &mut learnt);
+        }
+        for attribute in &update.attributes {
+            if let PathAttribute::MpUnreach(unreach) = attribute {
+                unreach.withdrawn.iter().for_each(|nlri| self.withdraw(*nlri, &mut learnt));
+            }
+        }
+        let as_withdraw = update.handling() == Some(ErrorHandling::TreatAsWithdraw);
+        for (next_hop, announced) in import::announced(update) {
+            let route = match next_hop {
+                Some(next_hop) if !as_withdraw && !announced.is_empty() => import::route(update, next_hop, session),
+                _ => {
+                    announced.iter().for_each(|nlri| self.withdraw(*nlri, &mut learnt));
+                    continue;
+                }
+            };
+            let ineligible = self.import.judge(&route, session, self.identifier, self.cluster_id);
+            let route = Arc::new(route);
+            for nlri in announced {
+                self.announce(*nlri, Held { route: Arc::clone(&route), ineligible, stale: false }, &mut learnt);
+            }
+        }
+        if let Some(family) = update.is_end_of_rib() {
+            learnt.extend(self.end_of_rib(family));
+        }
+        learnt
+    }
+
+    /// The peer begins to tell everything of a family anew (RFC 7313 §4.2).
+    pub fn refresh_begins(&mut self, family: Family) {
+        self.of_family(family).for_each(|(_, held)| held.stale = true);
+    }
+
+    /// It has told everything.
+    pub fn refresh_ends(&mut self, family: Family) -> Vec<Learnt> {
+        self.drop_stale(family)
+    }
+
+    /// The session is lost. Of the families that the peer keeps on forwarding for, routes stay, as stale ones, for its restart time, and where both
+    /// sides agreed on that, longer (RFC 4724 §4.2, RFC 9494 §4.2); all others go. What was stale already has had its chance.
+    pub fn session_lost(&mut self, kept: Option<&Negotiated>, now: Instant) -> Vec<Learnt> {
+        let mut learnt = Vec::new();
+        for family in Family::ALL {
+            learnt.extend(self.end_of_rib(family));
+            match kept.and_then(|negotiated| Some((negotiated, negotiated.graceful_restart.as_ref()?))) {
+                Some((negotiated, restart)) if restart.families.contains_key(&family) && negotiated.families.contains(&family) => {
+                    self.of_family(family).for_each(|(_, held)| held.stale = true);
+                    let until = now.checked_add(Duration::from_secs(restart.restart_time.into()));
+                    let long_lived = negotiated.long_lived.get(&family).map(stale_time);
+                    let long_lived = long_lived.filter(|time| !time.is_zero()).map_or(Phase::Last, Phase::Then);
+                    self.restarts.insert(family, Restart { lost: now, until, long_lived });
+                }
+                _ => learnt.extend(self.drop_all(family)),
+            }
+        }
+        learnt.extend(self.expire(now));
+        learnt
+    }
+
+    /// A new session is Established. Stale routes of families for which the peer has not kept its forwarding state go (RFC 4724 §4.2); the others wait
+    /// for End-of-RIB, from the loss on no longer than [`Import::stale_time`] or the times that run already.
+    pub fn session_returned(&mut self, negotiated: &Negotiated) -> Vec<Learnt> {
+        let mut learnt = Vec::new();
+        for family in self.restarts.keys().copied().collect::<Vec<_>>() {
+            let restart = negotiated.graceful_restart.as_ref().and_then(|restart| restart.families.get(&family));
+            let long_lived = negotiated.long_lived.get(&family);
+            let forwarding = restart == Some(&true) || long_lived.is_some_and(|family| family.forwarding);
+            if !(forwarding && negotiated.families.contains(&family)) {
+                learnt.extend(self.end_of_rib(family));
+            } else if let Some(restart) = self.restarts.get_mut(&family) {
+                restart.until = restart.until.max(restart.lost.checked_add(self.import.stale_time));
+                restart.long_lived = Phase::Last;
+            }
+        }
+        learnt
+    }
+
+    /// Takes away what has been stale for too long.
+    pub fn expire(&mut self, now: Instant) -> Vec<Learnt> {
+        let due = |restart: &Restart| restart.until.is_some_and(|until| until <= now);
+        let mut learnt = Vec::new();
+        while let Some((family, restart)) =
+            self.restarts.iter().find(|(_, restart)| due(restart)).map(|(family, restart)| (*family, *restart))
+        {
+            match restart.long_lived {
+                Phase::Last => learnt.extend(self.end_of_rib(family)),
+                Phase::Then(time) => {
+                    learnt.extend(self.begin_long_lived(family));
+                    let until = restart.until.and_then(|until| until.checked_add(time));
+                    self.restarts.insert(family, Restart { until, long_lived: Phase::Last, ..restart });
+                }
+            }
+        }
+        learnt
+    }
+
+    /// Nothing is left of it.
+    pub fn clear(&mut self) -> Vec<Learnt> {
+        self.restarts.clear();
+        Family::ALL.into_iter().flat_map(|family| self.drop_all(family)).collect()
+    }
+
+    /// The first set of a session is complete: what is still stale is gone.
+    fn end_of_rib(&mut self, family: Family) -> Vec<Learnt> {
+        match self.restarts.remove(&family) {
+            Some(_) => self.drop_stale(family),
+            None => Vec::new(),
+        }
+    }
+
+    /// Stale routes become the last resort, but for those that are not to be kept so long (RFC 9494 §4.2).
+    fn begin_long_lived(&mut self, family: Family) -> Vec<Learnt> {
+        let mut learnt = self.drop_if(family, |held| held.stale && held.route.communities.contains(&community::NO_LLGR));
+        // Routes of one UPDATE stay one route.
+        let mut tagged: BTreeMap<*const Route, Arc<Route>> = BTreeMap::new();
+        for (nlri, held) in self.routes.iter_mut().filter(|(nlri, held)| nlri.prefix.family() == family && held.stale) {
+            let route = tagged.entry(Arc::as_ptr(&held.route)).or_insert_with(|| {
+                let mut route = Route::clone(&held.route);
+                route.communities.insert(community::LLGR_STALE);
+                Arc::new(route)
+            });
+            held.route = Arc::clone(route);
+            if held.ineligible.is_none() {
+                learnt.push((*nlri, Some(Arc::clone(route))));
+            }
+        }
+        learnt
+    }
+
+    fn announce(&mut self, nlri: Nlri, held: Held, learnt: &mut Vec<Learnt>) {
+        let route = held.ineligible.is_none().then(|| Arc::clone(&held.route));
+        let before = self.routes.insert(nlri, held);
+        if before.is_none() {
+            *self.counts.entry(nlri.prefix.family()).or_default() += 1;
+        }
+        let before = before.filter(|before| before.ineligible.is_none());
+        if before.as_ref().map(|before| &before.route) != route.as_ref() {
+            learnt.push((nlri, route));
+        }
+    }
+
+    fn withdraw(&mut self, nlri: Nlri, learnt: &mut Vec<Learnt>) {
+        let Some(held) = self.routes.remove(&nlri) else { return };
+        self.dropped(nlri.prefix.family(), 1);
+        if held.ineligible.is_none() {
+            learnt.push((nlri, None));
+        }
+    }
+
+    fn of_family(&mut self, family: Family) -> impl Iterator<Item = (&Nlri, &mut Held)> {
+        self.routes.iter_mut().filter(move |(nlri, _)| nlri.prefix.family() == family)
+    }
+
+    fn drop_stale(&mut self, family: Family) -> Vec<Learnt> {
+        self.drop_if(family, |held| held.stale)
+    }
+
+    fn drop_all(&mut self, family: Family) -> Vec<Learnt> {
+        self.drop_if(family, |_| true)
+    }
+
+    fn drop_if(&mut self, family: Family, gone: impl Fn(&Held) -> bool) -> Vec<Learnt> {
+        let dropped: Vec<_> = self.routes.extract_if(.., |nlri, held| nlri.prefix.family() == family && gone(held)).collect();
+        self.dropped(family, u32::try_from(dropped.len()).unwrap_or(u32::MAX));
+        dropped.into_iter().filter(|(_, held)| held.ineligible.is_none()).map(|(nlri, _)| (nlri, None)).collect()
+    }
+
+    fn dropped(&mut self, family: Family, count: u32) {
+        if let Some(counted) = self.counts.get_mut(&family) {
+            *counted = counted.saturating_sub(count);
+        }
+    }
+
+    /// The families whose routes outlive their session now.
+    #[must_use]
+    pub fn restarting(&self) -> BTreeSet<Family> {
+        self.restarts.keys().copied().collect()
+    }
+}
+
+fn stale_time(family: &LongLivedFamily) -> Duration {
+    Duration::from_secs(family.stale_time.into())
+}
+
+#[cfg(test)]
+mod tests;

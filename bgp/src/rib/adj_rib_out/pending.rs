@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is still to be told, in the order and the grouping in which UPDATEs carry it.
+//!
+//! Input: keys of entries that have changed. Output: runs of destinations to withdraw, and groups of destinations that share one route. Changes are
+//! collected first and grouped only when something can be written, so many of them cost no more than one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::Entry;
+use crate::prefix::Family;
+use crate::rib::Route;
+use crate::wire::Nlri;
+
+/// What is to be told.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// Entries that changed since the grouping, in any order, some of them more than once or for nothing.
+    changed: Vec<Nlri>,
+    /// Whether the grouping may be out of date.
+    stale: bool,
+    withdraw: BTreeMap<Family, Run>,
+    announce: BTreeMap<Family, VecDeque<Group>>,
+}
+
+impl Pending {
+    /// This entry has changed, and may be pending now.
+    pub(super) fn push(&mut self, key: Nlri) {
+        self.changed.push(key);
+        self.stale = true;
+    }
+
+    /// Some entry has changed, and may be pending no longer.
+    pub(super) const fn invalidate(&mut self) {
+        self.stale = true;
+    }
+
+    /// The keys of which some may be pending.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Nlri> {
+        let withdraw = self.withdraw.values().flat_map(Run::rest);
+        let announce = self.announce.values().flatten().flat_map(|group| group.run.rest());
+        self.changed.iter().chain(withdraw).chain(announce)
+    }
+
+    /// Groups anew where something has changed since.
+    pub(super) fn group(&mut self, entries: &BTreeMap<Nlri, Entry>) {
+        if !self.stale {
+            return;
+        }
+        let mut keys: Vec<_> = self.keys().copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        *self = Self::default();
+        let mut groups = Groups::default();
+        for key in keys {
+            match entries.get(&key) {
+                Some(entry) if entry.is_to_be_withdrawn() => self.withdraw.entry(key.prefix.family()).or_default().push(key),
+                Some(Entry { wanted: Some(route), .. }) if entries.get(&key).is_some_and(Entry::is_to_be_announced) => {
+                    groups.add(key, route);
+                }
+                _ => {}
+            }
+        }
+        self.announce = groups.groups;
+    }
+
+    /// What is to be withdrawn of a family.
+    pub(super) fn withdrawals(&mut self, family: Family) -> Option<&mut Run> {
+        self.withdraw.get_mut(&family).filter(|run| !run.is_empty())
+    }
+
+    /// The first group that is to be announced of a family.
+    pub(super) fn first_group(&mut self, family: Family) -> Option<&mut Group> {
+        self.announce.get_mut(&family)?.front_mut()
+    }
+
+    /// Takes that group away.
+    pub(super) fn pop_group(&mut self, family: Family) -> Option<Group> {
+        self.announce.get_mut(&family)?.pop_front()
+    }
+
+    /// To be withdrawn before all else.
+    pub(super) fn withdraw(&mut self, key: Nlri) {
+        self.withdraw.entry(key.prefix.family()).or_default().push(key);
+    }
+}
+
+/// Destinations of one family with the same route.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) route: Arc<Route>,
+    pub(super) run: Run,
+}
+
+/// Destinations that are taken from the front.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    keys: Vec<Nlri>,
+    taken: usize,
+}
+
+impl Run {
+    fn push(&mut self, key: Nlri) {
+        self.keys.push(key);
+    }
+
+    pub(super) fn rest(&self) -> &[Nlri] {
+        self.keys.get(self.taken..).unwrap_or_default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest().is_empty()
+    }
+
+    /// The next `count`, which are then no longer in the rest.
+    pub(super) fn take(&mut self, count: usize) -> &[Nlri] {
+        let from = self.taken;
+        self.taken = from.saturating_add(count).min(self.keys.len());
+        self.keys.get(from..self.taken).unwrap_or_default()
+    }
+}
+
+/// Collects destinations into groups: one for each route, whatever `Arc` it is in.
+#[derive(Debug, Default)]
+struct Groups {
+    groups: BTreeMap<Family, VecDeque<Group>>,
+    by_pointer: BTreeMap<(Family, *const Route), usize>,
+    by_value: BTreeMap<(Family, Arc<Route>), usize>,
+}
+
+impl Groups {
+    fn add(&mut self, key: Nlri, route: &Arc<Route>) {
+        let family = key.prefix.family();
+        let groups = self.groups.entry(family).or_default();
+        let at = *self.by_pointer.entry((family, Arc::as_ptr(route))).or_insert_with(|| {
+            *self.by_value.entry((family, Arc::clone(route))).or_insert_with(|| {
+                groups.push_back(Group { route: Arc::clone(route), run: Run::default() });
+                groups.len() - 1
+            })
+        });
+        if let Some(group) = groups.get_mut(at) {
+            group.run.push(key);
+        }
+    }
+}
