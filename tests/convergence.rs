@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use bgp::{Asn, Family, HoldTime, Prefix};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, VipIntent, WithholdReason};
+use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason};
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{Ownership, Plan, Step, StepKey, drained, ownership, plan};
 
@@ -756,6 +756,7 @@ fn neighbours(count: usize) -> DesiredBgp {
     let peer = |address: &&str| DesiredPeer {
         address: ip(address),
         port: 179,
+        transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),

@@ -17,7 +17,7 @@ use bgp::rib::Withheld;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredPeer};
+use vipherald::desired::{DesiredBgp, DesiredPeer, Transport, Ttl};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -59,13 +59,14 @@ impl Rig {
 }
 
 fn router_of(asn: u32, neighbour_asn: u32) -> Setup {
-    Setup { asn, router_id: THEIRS_V4, neighbour_asn, neighbours: vec![OURS_V4.into(), OURS_V6.into()] }
+    Setup { asn, router_id: THEIRS_V4, neighbour_asn, neighbours: vec![OURS_V4.into(), OURS_V6.into()], password: None, ttl_security: None }
 }
 
 fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
     DesiredPeer {
         address,
         port: 179,
+        transport: Transport::default(),
         asn: Asn::new(asn).unwrap(),
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
@@ -278,6 +279,99 @@ fn frr_expects_another_as() {
 #[test]
 fn bird_is_in_another_as() {
     wrong_as(Software::Bird, 65001, 65009, "the peer is in AS 65000, not in 65009 as configured");
+}
+
+/// Both sessions, each with this transport.
+fn both_sessions_over(transport: &Transport) -> Arc<DesiredBgp> {
+    let mut desired = (*both_sessions(65001, 65000)).clone();
+    desired.peers.values_mut().for_each(|peer| peer.transport = transport.clone());
+    Arc::new(desired)
+}
+
+/// RFC 2385: no session with another key, one with the same.
+fn tcp_md5(software: Software) {
+    let rig = Rig::dual_stack("md5");
+    let router = Router::start(software, &rig.theirs, Setup { password: Some("very-secret"), ..router_of(65000, 65001) });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "very-Secret\n").unwrap();
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(both_sessions_over(&Transport { password_file: Some(file.path().to_owned()), ..Transport::default() }));
+    for name in ["v4", "v6"] {
+        let status = wait_for("the attempt fails", &speaker, |status| {
+            status.peers.get(name).and_then(|peer| peer.last_error.as_ref()).is_some_and(|error| error.reason.contains("TCP-MD5"))
+        });
+        assert_eq!(peer(&status, name).counters.established, 0);
+    }
+    std::fs::write(&file, "very-secret\n").unwrap();
+    wait_until_up(&speaker);
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        wait_until("the route is learned", PATIENCE, || router.learned(neighbour, prefix("10.0.0.7")).is_some());
+    }
+}
+
+#[test]
+fn bird_tcp_md5() {
+    tcp_md5(Software::Bird);
+}
+
+#[test]
+fn frr_tcp_md5() {
+    tcp_md5(Software::Frr);
+}
+
+/// RFC 5082: the router takes our packets, and we take its.
+fn ttl_security(software: Software) {
+    let rig = Rig::dual_stack("gtsm");
+    let router = Router::start(software, &rig.theirs, Setup { ttl_security: Some(1), ..router_of(65000, 65001) });
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(both_sessions_over(&Transport { ttl: Ttl::Security { hops: 1 }, ..Transport::default() }));
+    wait_until_up(&speaker);
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        wait_until("the route is learned", PATIENCE, || router.learned(neighbour, prefix("10.0.0.7")).is_some());
+    }
+}
+
+#[test]
+fn bird_ttl_security() {
+    ttl_security(Software::Bird);
+}
+
+#[test]
+fn frr_ttl_security() {
+    ttl_security(Software::Frr);
+}
+
+#[test]
+fn source_and_interface_are_those_configured() {
+    let rig = Rig::dual_stack("source");
+    rig.ours.ip("address add 10.99.0.9/24 dev eth0");
+    let neighbours = vec!["10.99.0.9".parse().unwrap()];
+    let router = Router::start(Software::Bird, &rig.theirs, Setup { neighbours, ..router_of(65001, 65001) });
+    let transport = |source: Option<&str>, interface: &str| Transport {
+        source: source.map(|source| source.parse().unwrap()),
+        interface: Some(interface.to_owned()),
+        ..Transport::default()
+    };
+    let configured = |transport| speaker_of(65001, [("v4", DesiredPeer { transport, ..neighbour(THEIRS_V4.into(), 65001) })]);
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(configured(transport(Some("10.99.0.9"), "eth0")));
+    let status = wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
+    assert_eq!(peer(&status, "v4").local_address, Some("10.99.0.9".parse().unwrap()));
+    wait_until("the route is learned", PATIENCE, || router.learned("10.99.0.9".parse().unwrap(), prefix("10.0.0.7")).is_some());
+
+    let fails = |reason: &str| {
+        wait_for(reason, &speaker, |status| {
+            let error = status.peers.get("v4").and_then(|peer| peer.last_error.as_ref());
+            error.is_some_and(|error| error.reason.contains(reason))
+        });
+    };
+    speaker.configure(configured(transport(Some("10.99.0.9"), "lo")));
+    fails("did not answer");
+    speaker.configure(configured(transport(Some("10.0.0.7"), "eth0")));
+    fails("the configured source 10.0.0.7 is a VIP");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bgp::{Asn, Family, HoldTime, Prefix};
 use serde::Deserialize;
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, VipIntent, WithholdReason};
+use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason};
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
 };
@@ -108,6 +108,7 @@ fn neighbours(names: &[String]) -> DesiredBgp {
     let peer = DesiredPeer {
         address: "192.0.2.254".parse().unwrap(),
         port: 179,
+        transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(9).unwrap(),

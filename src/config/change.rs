@@ -6,7 +6,7 @@ use std::fmt::{Debug, Display};
 
 use super::keys::effect;
 use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::DesiredPeer;
+use crate::desired::{DesiredPeer, Transport, Ttl};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -95,6 +95,7 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("address", peer.address.to_string());
     put("port", peer.port.to_string());
     put("asn", peer.asn.to_string());
+    transport_values(&peer.transport, &mut put);
     put("families", words(&peer.families));
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
@@ -102,6 +103,19 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("export.med", format!("{:?}", peer.med));
     put("export.nextHop.ipv4", own_or(peer.next_hop_ipv4));
     put("export.nextHop.ipv6", own_or(peer.next_hop_ipv6));
+}
+
+fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String) -> R) {
+    put("passwordFile", format!("{:?}", transport.password_file));
+    let (hops, multihop) = match transport.ttl {
+        Ttl::Customary => (None, None),
+        Ttl::Multihop(ttl) => (None, Some(ttl)),
+        Ttl::Security { hops } => (Some(hops), None),
+    };
+    put("ttlSecurity.hops", format!("{hops:?}"));
+    put("multihop", format!("{multihop:?}"));
+    put("source", format!("{:?}", transport.source));
+    put("interface", format!("{:?}", transport.interface));
 }
 
 fn words<T: Display>(set: &BTreeSet<T>) -> String {

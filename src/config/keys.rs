@@ -50,6 +50,11 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].address"),
     session("bgp.peers[].port"),
     session("bgp.peers[].asn"),
+    session("bgp.peers[].passwordFile"),
+    session("bgp.peers[].ttlSecurity.hops"),
+    session("bgp.peers[].multihop"),
+    session("bgp.peers[].source"),
+    session("bgp.peers[].interface"),
     session("bgp.peers[].families"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
@@ -119,7 +124,23 @@ mod tests {
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
         assert_eq!(children("bgp"), ["asn", "routerId", "peers"]);
-        assert_eq!(children("bgp.peers[7]"), ["name", "address", "port", "asn", "families", "timers", "export"]);
+        assert_eq!(
+            children("bgp.peers[7]"),
+            [
+                "name",
+                "address",
+                "port",
+                "asn",
+                "passwordFile",
+                "ttlSecurity",
+                "multihop",
+                "source",
+                "interface",
+                "families",
+                "timers",
+                "export"
+            ]
+        );
         assert_eq!(children("bgp.peers[7].export.nextHop"), ["ipv4", "ipv6"]);
         assert_eq!(children("bgp.asn"), [""; 0]);
     }

@@ -10,7 +10,7 @@ use bgp::{Family, HoldTime};
 
 use super::read::{Element, Reader, Section};
 use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, Vips, WithoutEndpoints, kinds, tree};
-use crate::desired::{DesiredBgp, DesiredPeer, DrainTimes};
+use crate::desired::{DesiredBgp, DesiredPeer, DrainTimes, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
@@ -151,6 +151,7 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
     let address = reader.required(section, "address", &kinds::PEER_ADDRESS);
     let port = reader.or(section, "port", &kinds::PORT, PORT);
     let asn = reader.required(section, "asn", &kinds::ASN);
+    let transport = transport(reader, section, address);
     let families = families(reader, section);
     let timers = reader.section(section, "timers");
     let hold_time = reader.optional(&timers, "hold", &kinds::HOLD).or_else(|| HoldTime::from_secs(HOLD_SECONDS));
@@ -165,6 +166,7 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         address: address?,
         port: port?,
         asn: asn?,
+        transport: transport?,
         families,
         hold_time: hold_time?,
         connect_retry: connect_retry?,
@@ -173,6 +175,37 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         next_hop_ipv4: next_hop_ipv4?,
         next_hop_ipv6: next_hop_ipv6?,
     })
+}
+
+/// How the connection to a peer at this address is made.
+fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpAddr>) -> Option<Transport> {
+    let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
+    let security = reader.section(section, "ttlSecurity");
+    let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::HOPS) } else { None };
+    let multihop = reader.optional(section, "multihop", &kinds::HOPS);
+    let source = reader.optional(section, "source", &kinds::SOURCE);
+    let interface = reader.optional(section, "interface", &kinds::INTERFACE);
+    if section.has("ttlSecurity") && section.has("multihop") {
+        let message =
+            "expected either multihop or ttlSecurity: with ttlSecurity the TTL is 255 (RFC 5082), and its hops say how far the peer is";
+        reader.report(section.place_of("multihop"), section.key("multihop"), message.to_owned());
+    }
+    if let (Some(address), Some(source)) = (address, source)
+        && address.is_ipv4() != source.is_ipv4()
+    {
+        let message = format!("expected an address of the same family as the peer's, which is {address}, found {source}");
+        reader.report(section.place_of("source"), section.key("source"), message);
+    }
+    if address.is_some_and(is_link_local) && !section.has("interface") {
+        let message = "this link-local address is good on one link only: say on which by interface";
+        reader.report(section.place_of("address"), section.key("address"), message.to_owned());
+    }
+    let ttl = hops.map_or_else(|| multihop.map_or(Ttl::Customary, Ttl::Multihop), |hops| Ttl::Security { hops });
+    Some(Transport { source, interface, ttl, password_file })
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 fn families(reader: &mut Reader<'_>, section: &Section<'_>) -> BTreeSet<Family> {

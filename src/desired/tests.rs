@@ -13,6 +13,7 @@ fn config() -> Config {
     let peer = DesiredPeer {
         address: "10.211.1.1".parse().unwrap(),
         port: 179,
+        transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),
         families: Family::ALL.into(),
         hold_time: HoldTime::from_secs(9).unwrap(),

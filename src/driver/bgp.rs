@@ -14,9 +14,11 @@
 mod addresses;
 mod connection;
 mod dial;
+mod keyring;
 mod neighbours;
 mod report;
 mod session;
+mod socket;
 mod status;
 mod words;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::*;
 use crate::api::Kind;
-use crate::desired::{DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, VipIntent, WithholdReason};
+use crate::desired::{DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, Transport, VipIntent, WithholdReason};
 use crate::observed::Failure;
 
 /// All inputs in one hand.
@@ -44,6 +44,7 @@ impl Node {
         let peer = DesiredPeer {
             address: ip("10.211.1.1"),
             port: 179,
+            transport: Transport::default(),
             asn: Asn::new(65_001).unwrap(),
             families: BTreeSet::from(Family::ALL),
             hold_time: HoldTime::from_secs(9).unwrap(),

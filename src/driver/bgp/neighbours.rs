@@ -5,9 +5,10 @@
 //! each change of the target and each end of a task the two are compared. A neighbour whose settings changed is stopped, and started again once its
 //! old session is closed; one whose settings are the same notices nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::keyring::Keyring;
 use super::session::Session;
+use super::socket::Way;
 use super::status::Board;
 use super::{Routes, Target, addresses, fatal_panics, words};
 use crate::desired::{DesiredBgp, DesiredPeer};
@@ -35,6 +38,12 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    /// The way to the peer.
+    pub(super) fn way(&self) -> Way {
+        let peer = &self.peer;
+        Way { address: peer.address, port: peer.port, external: peer.asn != self.asn, transport: peer.transport.clone() }
+    }
+
     /// The same for the core.
     pub(super) fn peer_config(&self) -> PeerConfig {
         let peer = &self.peer;
@@ -53,6 +62,11 @@ impl Settings {
             },
         }
     }
+}
+
+/// The files with the keys of these neighbours.
+fn key_files(desired: &DesiredBgp) -> BTreeSet<PathBuf> {
+    desired.peers.values().filter_map(|peer| peer.transport.password_file.clone()).collect()
 }
 
 fn next_hop(configured: Option<impl Into<IpAddr>>) -> NextHopPolicy {
@@ -95,11 +109,12 @@ impl Neighbours {
 
     /// Runs until the target is to quit; the tasks and their connections end with it.
     pub(super) async fn run(mut self) {
+        let mut keyring = Keyring::new();
         loop {
             let target = self.target.borrow_and_update().clone();
             let settled = match target {
                 Target::Nothing => true,
-                Target::Run(desired) => self.converge(&desired).await,
+                Target::Run(desired) => self.converge(&desired, &mut keyring).await,
                 Target::Stop => {
                     self.stop_all();
                     true
@@ -126,10 +141,11 @@ impl Neighbours {
     }
 
     /// Brings the tasks closer to the configuration. False where the router id is not known yet.
-    async fn converge(&mut self, desired: &Arc<DesiredBgp>) -> bool {
+    async fn converge(&mut self, desired: &Arc<DesiredBgp>, keyring: &mut Keyring) -> bool {
         let Some(identifier) = self.identifier(desired).await else {
             return false;
         };
+        keyring.follow(key_files(desired)).await;
         let wanted = |name: &str| {
             let peer = desired.peers.get(name)?;
             Some(Settings { asn: desired.asn, identifier, peer: peer.clone() })
@@ -145,7 +161,7 @@ impl Neighbours {
             if let Some(settings) = wanted(name)
                 && !self.running.contains_key(name)
             {
-                self.start(name, settings);
+                self.start(name, settings, keyring);
             }
         }
         self.board.set_configured(Some(desired), Some(identifier));
@@ -159,12 +175,12 @@ impl Neighbours {
         self.board.set_configured(None, self.automatic);
     }
 
-    fn start(&mut self, name: &str, settings: Settings) {
+    fn start(&mut self, name: &str, settings: Settings, keyring: &Keyring) {
         self.started += 1;
         let mut seed = DefaultHasher::new();
         (self.seed, name, self.started).hash(&mut seed);
         let (stop, order) = watch::channel(None);
-        let session = Session::new(name, &settings, seed.finish(), order, self.routes.clone(), self.board.clone());
+        let session = Session::new(name, &settings, seed.finish(), order, self.routes.clone(), keyring.subscribe(), self.board.clone());
         let name = name.to_owned();
         self.running.insert(name.clone(), Running { settings, stop });
         self.tasks.spawn(fatal_panics(async move {

@@ -25,6 +25,8 @@ pub(super) struct Report {
     status: PeerStatus,
     /// Why the transport failed, while the core is being told that it did.
     transport: Option<String>,
+    /// Whether segments are signed: then wrong signatures look like silence.
+    signed: bool,
     /// Whether the routes of the status may be out of date.
     stale: bool,
 }
@@ -48,10 +50,26 @@ impl Report {
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            warning: None,
             open_sockets: 0,
             generation: 0,
         };
-        Self { name: name.to_owned(), board, status, transport: None, stale: false }
+        Self {
+            name: name.to_owned(),
+            board,
+            status,
+            transport: None,
+            signed: settings.peer.transport.password_file.is_some(),
+            stale: false,
+        }
+    }
+
+    /// Why the session has no key, or keeps an old one.
+    pub(super) fn key(&mut self, problem: Option<String>) {
+        if let Some(problem) = problem.as_ref().filter(|problem| self.status.warning.as_ref() != Some(problem)) {
+            tracing::warn!(peer = %self.name, address = %self.status.address, %problem, "a session that is up goes on, a new one needs the key");
+        }
+        self.status.warning = problem;
     }
 
     /// TCP is up.
@@ -142,6 +160,7 @@ impl Report {
             (DownReason::Received(notification), _) if notification.code == OPEN_MESSAGE_ERROR => {
                 format!("the peer refused our OPEN: {notification}")
             }
+            (DownReason::ConnectTimedOut, _) if self.signed => format!("{down}; it may have another TCP-MD5 key, or none"),
             _ => down.to_string(),
         }
     }

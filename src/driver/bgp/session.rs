@@ -5,8 +5,8 @@
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
 use std::future::{Future, pending};
-use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bgp::peer::{Action, Event, Peer, Role, Stop};
@@ -16,8 +16,10 @@ use tokio::time::timeout_at;
 
 use super::connection::{Connection, Happening};
 use super::dial::{DialError, Dialled, dial};
+use super::keyring::{Key, Keys};
 use super::neighbours::Settings;
 use super::report::Report;
+use super::socket::Way;
 use super::status::Board;
 use super::{Routes, fatal_panics, words};
 
@@ -26,7 +28,8 @@ const ROLE: Role = Role::Active;
 
 /// One neighbour and its connection.
 pub(super) struct Session {
-    remote: SocketAddr,
+    way: Way,
+    keys: watch::Receiver<Arc<Keys>>,
     peer: Peer,
     link: Link,
     /// Connections that deliver their last octets.
@@ -49,6 +52,7 @@ enum Input {
     Time,
     Routes,
     Order,
+    Keys,
     Dialled(Result<Dialled, DialError>),
     Happened(Happening),
     Closed,
@@ -61,10 +65,12 @@ impl Session {
         seed: u64,
         order: watch::Receiver<Option<Stop>>,
         routes: watch::Receiver<Option<Routes>>,
+        keys: watch::Receiver<Arc<Keys>>,
         board: Board,
     ) -> Self {
         let session = Self {
-            remote: SocketAddr::new(settings.peer.address, settings.peer.port),
+            way: settings.way(),
+            keys,
             peer: Peer::new(settings.peer_config(), seed),
             link: Link::Down,
             closing: JoinSet::new(),
@@ -80,6 +86,7 @@ impl Session {
     /// Runs until it was told to stop and the last connection is closed.
     pub(super) async fn run(mut self) {
         self.routes.mark_changed();
+        self.take_key();
         self.handle(Event::Start);
         while !(self.stopping && matches!(self.link, Link::Down) && self.closing.is_empty()) {
             let input = self.wait().await;
@@ -94,7 +101,7 @@ impl Session {
             Link::Down | Link::Dialling(_) => None,
         };
         let wake = self.peer.deadline().into_iter().chain(poll).min();
-        let input = next_input(&mut self.link, &mut self.closing, &mut self.routes, &mut self.order);
+        let input = next_input(&mut self.link, &mut self.closing, &mut self.routes, &mut self.order, &mut self.keys);
         match wake {
             // A peer that never pauses must not keep the clock out.
             Some(wake) if wake <= Instant::now() => Input::Time,
@@ -109,10 +116,12 @@ impl Session {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
             Input::Order => self.take_order(),
+            Input::Keys => self.take_key(),
             Input::Dialled(Ok(Dialled { connection, local })) => {
                 self.report.connected(connection.local_address());
                 self.link = Link::Up(connection);
                 self.handle(Event::Connected { role: ROLE, local });
+                self.take_key();
             }
             Input::Dialled(Err(error)) => {
                 self.link = Link::Down;
@@ -144,6 +153,31 @@ impl Session {
         self.handle(Event::Stop(stop));
     }
 
+    /// The key of the session may be another one. Where there is none any more, the session keeps the one that it has.
+    fn take_key(&mut self) {
+        self.keys.mark_unchanged();
+        let key = self.key();
+        self.report.key(key.as_ref().err().cloned());
+        if let Ok(Some(key)) = key
+            && let Link::Up(connection) = &self.link
+            && let Err(error) = self.way.sign(connection.socket(), &key)
+        {
+            self.report.key(Some(words::with_causes(&error)));
+            self.handle(Event::Stop(Stop::AdministrativeReset));
+        }
+    }
+
+    /// The key as it is now; `None` where none is wanted, and why there is none where one is.
+    fn key(&self) -> Result<Option<Key>, String> {
+        let Some(path) = &self.way.transport.password_file else { return Ok(None) };
+        let keys = self.keys.borrow();
+        match keys.get(path) {
+            Some(Ok(key)) => Ok(Some(key.clone())),
+            Some(Err(reason)) => Err(format!("no TCP-MD5 key in {}: {reason}", path.display())),
+            None => Err(format!("no TCP-MD5 key in {}: it is not read yet", path.display())),
+        }
+    }
+
     fn look_for_acknowledgements(&mut self) {
         if let Link::Up(connection) = &mut self.link
             && let Some(octets) = connection.acknowledged(Instant::now())
@@ -162,7 +196,7 @@ impl Session {
 
     fn carry_out(&mut self, action: Action) {
         match action {
-            Action::Connect => self.link = Link::Dialling(Box::pin(dial(self.remote, self.routes.clone()))),
+            Action::Connect => self.link = Link::Dialling(Box::pin(dial(self.way.clone(), self.key(), self.routes.clone()))),
             Action::Send { bytes, .. } => {
                 if let Link::Up(connection) = &mut self.link {
                     connection.send(bytes);
@@ -194,10 +228,12 @@ async fn next_input(
     closing: &mut JoinSet<()>,
     routes: &mut watch::Receiver<Option<Routes>>,
     order: &mut watch::Receiver<Option<Stop>>,
+    keys: &mut watch::Receiver<Arc<Keys>>,
 ) -> Input {
     tokio::select! {
         Ok(()) = order.changed() => Input::Order,
         Ok(()) = routes.changed() => Input::Routes,
+        Ok(()) = keys.changed() => Input::Keys,
         Some(_) = closing.join_next() => Input::Closed,
         input = link.next() => input,
     }

@@ -95,6 +95,8 @@ pub struct PeerStatus {
     pub counters: Counters,
     /// Why the last session or attempt ended.
     pub last_error: Option<LastError>,
+    /// What an operator should mend though the session may be up.
+    pub warning: Option<String>,
     /// Connections that are not closed yet.
     pub open_sockets: usize,
     /// The number of the set that the neighbour's task has.
@@ -236,6 +238,7 @@ mod tests {
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            warning: None,
             open_sockets: 0,
             generation,
         }

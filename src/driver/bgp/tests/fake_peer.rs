@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use bgp::wire::{Capability, Deframer, Message, Negotiated, Open, Update};
@@ -38,6 +39,16 @@ impl FakePeer {
     /// Makes later connections take in as little as the kernel allows.
     pub(super) fn shrink_receive_buffer(&self) {
         self.socket.set_recv_buffer_size(1).unwrap();
+    }
+
+    /// Takes only connections that are signed with this key (RFC 2385).
+    pub(super) fn demand_key(&self, key: &[u8]) {
+        sys::set_tcp_md5_key(self.socket.as_fd(), Ipv4Addr::LOCALHOST.into(), 32, key).unwrap();
+    }
+
+    /// What its packets have.
+    pub(super) fn set_ttl(&self, ttl: u32) {
+        self.socket.set_ttl_v4(ttl).unwrap();
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -107,6 +118,10 @@ impl Conversation {
     fn new(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { stream, deframer: Deframer::default(), negotiated: Negotiated::before_open(Asn::new(1).unwrap()) }
+    }
+
+    pub(super) fn change_key(&self, key: &[u8]) {
+        sys::set_tcp_md5_key(self.stream.as_fd(), Ipv4Addr::LOCALHOST.into(), 32, key).unwrap();
     }
 
     pub(super) fn send(&mut self, message: &Message) {
