@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bgp::{Asn, BgpIdentifier, Family, HoldTime};
+use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
 
 use self::addresses::{Reserved, not_allowed, unfit};
@@ -91,8 +91,34 @@ pub struct DesiredBgp {
     pub asn: Asn,
     /// Our BGP Identifier; `None` lets the driver take one from the node's addresses.
     pub router_id: Option<BgpIdentifier>,
+    /// Where neighbours may dial us; nothing listens where absent.
+    pub listen: Option<DesiredListen>,
     /// Neighbours by name.
     pub peers: BTreeMap<String, DesiredPeer>,
+}
+
+/// A listening socket, and the dynamic neighbours that may come by it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DesiredListen {
+    /// Our address, unspecified for all of its family.
+    pub address: IpAddr,
+    /// Our TCP port.
+    pub port: u16,
+    /// Who comes from an address of these is a dynamic neighbour, where no configured one has the address.
+    pub prefixes: BTreeSet<Prefix>,
+    /// So many dynamic neighbours at most.
+    pub limit: u32,
+    /// What every dynamic neighbour is like, but for its address.
+    pub template: DesiredPeer,
+}
+
+impl DesiredListen {
+    /// What a neighbour at this address is, if one may come from there.
+    #[must_use]
+    pub fn dynamic_peer(&self, address: IpAddr) -> Option<DesiredPeer> {
+        let contained = self.prefixes.iter().any(|prefix| prefix.contains(address));
+        contained.then(|| DesiredPeer { address, ..self.template.clone() })
+    }
 }
 
 /// One neighbour.
@@ -131,6 +157,8 @@ pub struct Transport {
     pub interface: Option<String>,
     /// How far away the peer may be.
     pub ttl: Ttl,
+    /// The peer dials us, we never dial it.
+    pub passive: bool,
     /// The file with the TCP-MD5 key (RFC 2385); segments are not signed where absent.
     pub password_file: Option<PathBuf>,
 }

@@ -767,5 +767,5 @@ fn neighbours(count: usize) -> DesiredBgp {
         next_hop_ipv6: None,
     };
     let peers = PEERS.iter().take(count).map(|address| ((*address).to_owned(), peer(address))).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, peers }
+    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }
 }

@@ -88,6 +88,7 @@ fn speaker_of<'a>(asn: u32, peers: impl IntoIterator<Item = (&'a str, DesiredPee
     Arc::new(DesiredBgp {
         asn: Asn::new(asn).unwrap(),
         router_id: None,
+        listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
     })
 }

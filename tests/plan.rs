@@ -119,7 +119,7 @@ fn neighbours(names: &[String]) -> DesiredBgp {
         next_hop_ipv6: None,
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, peers }
+    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }
 }
 
 #[derive(Deserialize)]

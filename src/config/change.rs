@@ -6,7 +6,7 @@ use std::fmt::{Debug, Display};
 
 use super::keys::effect;
 use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::{DesiredPeer, Transport, Ttl};
+use crate::desired::{DesiredListen, DesiredPeer, Transport, Ttl};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -83,10 +83,20 @@ fn values(config: &Config) -> BTreeMap<String, String> {
             LogFormat::Text => "text".to_owned(),
         },
     );
+    listen_values(config.bgp.listen.as_ref(), &mut put);
     for (name, peer) in &config.bgp.peers {
         peer_values(name, peer, &mut put);
     }
     values
+}
+
+fn listen_values<R>(listen: Option<&DesiredListen>, put: &mut impl FnMut(&str, String) -> R) {
+    put("bgp.listen.address", format!("{:?}", listen.map(|listen| listen.address)));
+    put("bgp.listen.port", format!("{:?}", listen.map(|listen| listen.port)));
+    put("bgp.listen.prefixes", listen.map(|listen| words(&listen.prefixes)).unwrap_or_default());
+    put("bgp.listen.limit", format!("{:?}", listen.map(|listen| listen.limit)));
+    put("bgp.listen.asn", format!("{:?}", listen.map(|listen| listen.template.asn)));
+    put("bgp.listen.passwordFile", format!("{:?}", listen.and_then(|listen| listen.template.transport.password_file.as_ref())));
 }
 
 fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
@@ -116,6 +126,7 @@ fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String)
     put("multihop", format!("{multihop:?}"));
     put("source", format!("{:?}", transport.source));
     put("interface", format!("{:?}", transport.interface));
+    put("passive", transport.passive.to_string());
 }
 
 fn words<T: Display>(set: &BTreeSet<T>) -> String {

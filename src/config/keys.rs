@@ -46,6 +46,12 @@ pub const KEYS: &[Key] = &[
     hot("dataplane.type"),
     session("bgp.asn"),
     session("bgp.routerId"),
+    hot("bgp.listen.address"),
+    hot("bgp.listen.port"),
+    session("bgp.listen.prefixes"),
+    hot("bgp.listen.limit"),
+    session("bgp.listen.asn"),
+    session("bgp.listen.passwordFile"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
     session("bgp.peers[].port"),
@@ -55,6 +61,7 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].multihop"),
     session("bgp.peers[].source"),
     session("bgp.peers[].interface"),
+    session("bgp.peers[].passive"),
     session("bgp.peers[].families"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
@@ -123,7 +130,7 @@ mod tests {
     #[test]
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
-        assert_eq!(children("bgp"), ["asn", "routerId", "peers"]);
+        assert_eq!(children("bgp"), ["asn", "routerId", "listen", "peers"]);
         assert_eq!(
             children("bgp.peers[7]"),
             [
@@ -136,6 +143,7 @@ mod tests {
                 "multihop",
                 "source",
                 "interface",
+                "passive",
                 "families",
                 "timers",
                 "export"

@@ -130,6 +130,27 @@ pub(super) const PEER_ADDRESS: Kind<IpAddr> = Kind {
 pub(super) const SOURCE: Kind<IpAddr> =
     Kind { expected: "an IPv4 or IPv6 address of this node", numeric: false, parse: PEER_ADDRESS.parse };
 
+pub(super) const LISTEN_ADDRESS: Kind<IpAddr> = Kind {
+    expected: "an IPv4 or IPv6 address of this node, or 0.0.0.0 or '::' for all of one family",
+    numeric: false,
+    parse: |text| {
+        let address: IpAddr = text.parse().map_err(unexpected)?;
+        if address.is_unspecified() {
+            return Ok(address);
+        }
+        match unusable(address) {
+            Some(reason) => Err(Refusal::Because(reason.to_owned())),
+            None => Ok(address),
+        }
+    },
+};
+
+pub(super) const LIMIT: Kind<u32> = Kind {
+    expected: "a number from 1 to 10000",
+    numeric: true,
+    parse: |text| decimal(text).filter(|limit| (1..=10_000).contains(limit)).ok_or(Refusal::Unexpected),
+};
+
 pub(super) const HOPS: Kind<u8> = Kind {
     expected: "a number of hops from 1 to 254",
     numeric: true,

@@ -19,7 +19,7 @@ pub(super) fn desired() -> Desired {
         complete: true,
         lifecycle: Lifecycle::Run,
         vips: BTreeMap::new(),
-        bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, peers: BTreeMap::new() },
+        bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers: BTreeMap::new() },
         drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
     }
 }

@@ -54,7 +54,8 @@ impl Node {
             next_hop_ipv4: None,
             next_hop_ipv6: None,
         };
-        let bgp = DesiredBgp { asn: Asn::new(65_001).unwrap(), router_id: None, peers: BTreeMap::from([("rr1".to_owned(), peer)]) };
+        let bgp =
+            DesiredBgp { asn: Asn::new(65_001).unwrap(), router_id: None, listen: None, peers: BTreeMap::from([("rr1".to_owned(), peer)]) };
         let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let mut node = Self {
             desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), bgp, drain }),

@@ -50,12 +50,20 @@ pub(super) enum DialError {
         #[source]
         source: io::Error,
     },
-    /// The kernel chose a VIP as the source.
-    #[error("the kernel chose the VIP {0} as source address; give the node an address of its own towards this peer")]
+    /// The session would be one of a VIP.
+    #[error("our address on the connection is the VIP {0}; give the node an address of its own towards this peer")]
     SourceIsVip(IpAddr),
     /// A VIP is configured as the source.
     #[error("the configured source {0} is a VIP; a session from it would break when it moves")]
     ConfiguredSourceIsVip(IpAddr),
+    /// The peer dialled another address of ours.
+    #[error("the peer dialled {dialled}, and the session's source is {source_address}")]
+    OtherDestination {
+        /// What it dialled.
+        dialled: IpAddr,
+        /// As configured.
+        source_address: IpAddr,
+    },
     /// The next hops of the connection cannot be determined.
     #[error(transparent)]
     Addresses(#[from] AddressError),
@@ -79,6 +87,20 @@ pub(super) async fn dial(
         return Err(DialError::SourceIsVip(local));
     }
     let local = addresses::local_addresses(local, way.address, &advertised).await?;
+    Ok(Dialled { connection: Connection::new(stream), local })
+}
+
+/// Takes in a connection that the peer has dialled.
+pub(super) async fn arrive(stream: TcpStream, way: Way, routes: watch::Receiver<Option<Routes>>) -> Result<Dialled, DialError> {
+    let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+    let dialled = stream.local_addr().map_err(DialError::Connect)?.ip();
+    if let Some(source_address) = way.transport.source.filter(|source| *source != dialled) {
+        return Err(DialError::OtherDestination { dialled, source_address });
+    }
+    if addresses::is_advertised(dialled, &advertised) {
+        return Err(DialError::SourceIsVip(dialled));
+    }
+    let local = addresses::local_addresses(dialled, way.address, &advertised).await?;
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 

@@ -89,6 +89,11 @@ impl Keyring {
         }
     }
 
+    /// As they are now.
+    pub(super) fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.borrow())
+    }
+
     /// Wakes its holder when some key is another one.
     pub(super) fn subscribe(&self) -> watch::Receiver<Arc<Keys>> {
         self.keys.clone()

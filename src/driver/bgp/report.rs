@@ -25,6 +25,8 @@ pub(super) struct Report {
     status: PeerStatus,
     /// Why the transport failed, while the core is being told that it did.
     transport: Option<String>,
+    /// Whether the peer is never dialled: then no dial fails.
+    passive: bool,
     /// Whether segments are signed: then wrong signatures look like silence.
     signed: bool,
     /// Whether the routes of the status may be out of date.
@@ -51,6 +53,7 @@ impl Report {
             counters: Counters::default(),
             last_error: None,
             warning: None,
+            shut: false,
             open_sockets: 0,
             generation: 0,
         };
@@ -59,6 +62,7 @@ impl Report {
             board,
             status,
             transport: None,
+            passive: settings.peer.transport.passive,
             signed: settings.peer.transport.password_file.is_some(),
             stale: false,
         }
@@ -70,6 +74,16 @@ impl Report {
             tracing::warn!(peer = %self.name, address = %self.status.address, %problem, "a session that is up goes on, a new one needs the key");
         }
         self.status.warning = problem;
+    }
+
+    /// Whether the operator wants no session.
+    pub(super) const fn shut(&mut self, shut: bool) {
+        self.status.shut = shut;
+    }
+
+    /// A connection of the peer was closed before anything was said.
+    pub(super) fn refused(&self, reason: &str) {
+        tracing::warn!(peer = %self.name, address = %self.status.address, %reason, "a connection of the peer is refused");
     }
 
     /// TCP is up.
@@ -113,6 +127,9 @@ impl Report {
 
     /// A session was lost, or an attempt failed. Comes before the transition that it leads to.
     pub(super) fn down(&mut self, down: &DownReason) {
+        if self.passive && *down == DownReason::ConnectFailed {
+            return;
+        }
         let reason = self.in_words(down);
         let repeated = self.status.last_error.as_ref().filter(|last| last.reason == reason && self.status.established_since.is_none());
         let count = repeated.map_or(0, |last| last.count) + 1;

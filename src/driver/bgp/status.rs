@@ -27,6 +27,8 @@ pub struct SpeakerStatus {
     pub configured: Option<Arc<DesiredBgp>>,
     /// Our BGP Identifier; `None` before the first configuration, and while none can be taken from the node's addresses.
     pub router_id: Option<BgpIdentifier>,
+    /// Why nothing is listened to though the configuration asks for it.
+    pub listen_error: Option<String>,
     /// The neighbours by name, with those that are about to close.
     pub peers: BTreeMap<String, Arc<PeerStatus>>,
     /// Prefixes that left the set and that some neighbour's task has not heard about yet.
@@ -97,6 +99,8 @@ pub struct PeerStatus {
     pub last_error: Option<LastError>,
     /// What an operator should mend though the session may be up.
     pub warning: Option<String>,
+    /// Whether an operator has shut the session down.
+    pub shut: bool,
     /// Connections that are not closed yet.
     pub open_sockets: usize,
     /// The number of the set that the neighbour's task has.
@@ -190,6 +194,20 @@ impl Board {
         });
     }
 
+    pub(super) fn router_id(&self) -> Option<BgpIdentifier> {
+        self.0.borrow().router_id
+    }
+
+    pub(super) fn set_listen_error(&self, error: Option<&String>) {
+        self.0.send_if_modified(|status| {
+            let changed = status.listen_error.as_ref() != error;
+            if changed {
+                Arc::make_mut(status).listen_error = error.cloned();
+            }
+            changed
+        });
+    }
+
     /// Posts the status of one neighbour.
     pub(super) fn post(&self, name: &str, peer: PeerStatus) {
         self.0.send_if_modified(|status| {
@@ -239,6 +257,7 @@ mod tests {
             counters: Counters::default(),
             last_error: None,
             warning: None,
+            shut: false,
             open_sockets: 0,
             generation,
         }

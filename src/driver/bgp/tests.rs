@@ -2,6 +2,7 @@
 //! The speaker against a scripted neighbour, over loopback TCP.
 
 mod fake_peer;
+mod listening;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -42,6 +43,7 @@ fn desired<'a>(peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<D
     Arc::new(DesiredBgp {
         asn: Asn::new(OUR_AS).unwrap(),
         router_id: BgpIdentifier::new(0xC000_0201),
+        listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
     })
 }
