@@ -67,6 +67,8 @@ pub struct SpeakerView {
     pub router_id: Option<BgpIdentifier>,
     /// Whether it was given a configuration and not stopped since: sessions may come up.
     pub started: bool,
+    /// Why nothing is listened to though the configuration asks for it.
+    pub listen_error: Option<String>,
     /// The set it advertises; `None` before the first.
     pub advertised: Option<Arc<BTreeSet<Prefix>>>,
     /// What is withdrawn and perhaps still held by some peer.
@@ -108,6 +110,10 @@ pub struct PeerView {
     pub sent: MessageCounts,
     /// Why the last session or attempt ended.
     pub last_error: Option<LastError>,
+    /// Whether an operator has shut it down.
+    pub shut: bool,
+    /// What an operator should mend though the session may be up.
+    pub warning: Option<String>,
 }
 
 /// Messages by type, since the peer was configured.
@@ -244,6 +250,9 @@ pub struct SpeakerStatus {
     pub router_id: Option<String>,
     /// Whether sessions may come up.
     pub started: bool,
+    /// Why nothing is listened to though the configuration asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen_error: Option<String>,
 }
 
 /// One VIP and everything about it.
@@ -378,6 +387,11 @@ pub struct PeerStatus {
     /// Why the last session or attempt ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// Whether an operator has shut it down.
+    pub shut: bool,
+    /// What an operator should mend though the session may be up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// One prefix towards one peer.
@@ -439,6 +453,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
             asn: inputs.desired.map(|desired| desired.bgp.asn.number()),
             router_id: inputs.speaker.router_id.map(|id| id.to_string()),
             started: inputs.speaker.started,
+            listen_error: inputs.speaker.listen_error.clone(),
         },
         vips: vip::statuses(inputs, previous),
         unclaimed: unclaimed.map(|(address, _)| *address).collect(),

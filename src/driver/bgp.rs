@@ -32,6 +32,7 @@ use std::thread::JoinHandle;
 
 use bgp::Prefix;
 use bgp::rib::LocRib;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use status::{LastError, Moment, PeerStatus, SpeakerStatus};
@@ -133,7 +134,8 @@ impl Drop for Speaker {
 }
 
 /// What an operator may do with one neighbour. It holds until the process ends, or the next order.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Operation {
     /// No session any more: Cease, Administrative Shutdown, with a text for the operator of the peer (RFC 9003).
     Shutdown {

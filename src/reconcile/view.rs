@@ -129,6 +129,7 @@ fn speaker_view(status: &driver::SpeakerStatus) -> SpeakerView {
     SpeakerView {
         router_id: status.router_id,
         started: status.configured.is_some(),
+        listen_error: status.listen_error.clone(),
         advertised: status.advertised.clone(),
         withdrawing: status.withdrawing(),
         peers: status.peers.iter().map(|(name, peer)| (name.clone(), peer_view(peer))).collect(),
@@ -151,6 +152,8 @@ fn peer_view(peer: &driver::PeerStatus) -> PeerView {
         withheld: peer.withheld.iter().map(|(prefix, why)| (*prefix, why.to_string())).collect(),
         received: message_counts(&peer.counters.received),
         sent: message_counts(&peer.counters.sent),
+        shut: peer.shut,
+        warning: peer.warning.clone(),
         last_error: peer.last_error.as_ref().map(|error| LastError {
             reason: error.reason.clone(),
             at: error.at.wall.into(),

@@ -35,6 +35,8 @@ pub(super) fn status(name: &str, view: &PeerView, desired: Option<&Desired>) -> 
         received: view.received,
         sent: view.sent,
         last_error: view.last_error.clone(),
+        shut: view.shut,
+        warning: view.warning.clone(),
     }
 }
 

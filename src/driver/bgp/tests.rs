@@ -16,7 +16,7 @@ use bgp::rib::Withheld;
 use bgp::wire::{Cease, Message, Notification, PathAttribute};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
-use super::{PeerStatus, Speaker, SpeakerStatus};
+use super::{Operation, PeerStatus, Speaker, SpeakerStatus};
 use crate::desired::{DesiredBgp, DesiredPeer, Transport, Ttl};
 use fake_peer::{FakePeer, PATIENCE, open};
 
@@ -376,6 +376,51 @@ fn a_restarted_neighbour_is_told_everything_again() {
     }
     let status = speaker.status();
     assert_eq!(peer(&status, "tor").counters.received.open, 3);
+}
+
+/// Gives an order, as the admin socket does.
+fn operate(speaker: &Speaker, name: &str, operation: Operation) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(speaker.operator().operate(name, operation)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_operator_shuts_a_session_down_starts_and_resets_it() {
+    let (fake, other) = (FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    let configuration = desired([("other", neighbour(other.address())), ("tor", neighbour(fake.address()))]);
+    speaker.configure(Arc::clone(&configuration));
+    let (mut conversation, mut untouched) = (fake.establish(OUR_AS), other.establish(OUR_AS));
+    conversation.expect_empty_table();
+    untouched.expect_empty_table();
+    assert_eq!(operate(&speaker, "spine", Operation::Reset).unwrap_err(), "there is no peer 'spine'; there is other, tor");
+
+    operate(&speaker, "tor", Operation::Reset).unwrap();
+    assert_eq!(conversation.next(), Some(Message::Notification(Notification::cease(Cease::AdministrativeReset))));
+    drop(conversation);
+    let mut conversation = fake.establish(OUR_AS);
+    conversation.expect_empty_table();
+
+    operate(&speaker, "tor", Operation::Shutdown { message: Some("new line card".to_owned()) }).unwrap();
+    let Some(Message::Notification(last)) = conversation.next() else { panic!("no NOTIFICATION") };
+    assert_eq!((last.code, last.subcode, last.communication().as_deref()), (6, 2, Some("new line card")));
+    drop(conversation);
+    let status = wait_for(&speaker, |status| peer(status, "tor").state == State::Idle && status.open_sessions() == 1);
+    assert!(peer(&status, "tor").shut);
+    operate(&speaker, "tor", Operation::Reset).unwrap();
+    assert!(fake.accept_within(Duration::from_millis(1500)).is_none(), "a reset ends no shutdown");
+
+    // Nor does another configuration of it.
+    let changed = DesiredPeer { local_preference: 7, ..neighbour(fake.address()) };
+    speaker.configure(desired([("other", neighbour(other.address())), ("tor", changed)]));
+    assert!(fake.accept_within(Duration::from_millis(1500)).is_none());
+    assert!(peer(&speaker.status(), "tor").shut);
+
+    operate(&speaker, "tor", Operation::Start).unwrap();
+    fake.establish(OUR_AS).expect_empty_table();
+    assert!(!peer(&speaker.status(), "tor").shut);
+    assert!(untouched.is_silent_for(Duration::from_millis(100)));
 }
 
 fn signed(fake: &FakePeer, file: &std::path::Path) -> DesiredPeer {
