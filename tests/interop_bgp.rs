@@ -17,7 +17,7 @@ use bgp::rib::Withheld;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredPeer, Transport, Ttl};
+use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, Transport, Ttl};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -342,6 +342,58 @@ fn bird_ttl_security() {
 #[test]
 fn frr_ttl_security() {
     ttl_security(Software::Frr);
+}
+
+/// The router dials us, signed with the key of a whole prefix: a dynamic peer; with another key there is none.
+fn dynamic_peer(software: Software, ours: IpAddr, theirs: IpAddr) {
+    let rig = Rig::dual_stack("dynamic");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "very-Secret\n").unwrap();
+    let transport = Transport { passive: true, password_file: Some(file.path().to_owned()), ..Transport::default() };
+    let template = DesiredPeer { transport, ..neighbour(theirs, 65000) };
+    let (any, length) = if ours.is_ipv4() { (IpAddr::from([0; 4]), 24) } else { (IpAddr::from([0; 16]), 64) };
+    let prefixes = BTreeSet::from([Prefix::truncated(theirs, length).unwrap()]);
+    let listen = DesiredListen { address: any, port: 179, prefixes, limit: 8, template };
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
+    speaker.configure(Arc::new(DesiredBgp { listen: Some(listen), ..(*speaker_of(65001, [])).clone() }));
+    let setup = Setup { neighbours: vec![ours], password: Some("very-secret"), ..router_of(65000, 65001) };
+    let mut router = Router::start(software, &rig.theirs, setup);
+    let dials = || {
+        let drops = rig.ours.output(&["nstat", "-asz", "TcpExtTCPMD5Failure"]);
+        drops.split_whitespace().nth(2).is_some_and(|count| count != "0")
+    };
+    wait_until("the router has dialled in vain", PATIENCE, || dials() || !speaker.status().peers.is_empty());
+    assert!(speaker.status().peers.is_empty());
+
+    std::fs::write(&file, "very-secret\n").unwrap();
+    let name = format!("dynamic:{theirs}");
+    wait_for("the session is up", &speaker, |status| is_up(status, &name));
+    for address in ["10.0.0.7", "2001:db8:7::7"] {
+        wait_until("the route is learned", PATIENCE, || router.learned(ours, prefix(address)).is_some());
+    }
+    router.kill();
+    wait_for("it is forgotten", &speaker, |status| status.peers.is_empty());
+}
+
+#[test]
+fn bird_dynamic_peer() {
+    dynamic_peer(Software::Bird, OURS_V4.into(), THEIRS_V4.into());
+}
+
+#[test]
+fn bird_dynamic_peer_over_ipv6() {
+    dynamic_peer(Software::Bird, OURS_V6.into(), THEIRS_V6.into());
+}
+
+#[test]
+fn frr_dynamic_peer() {
+    dynamic_peer(Software::Frr, OURS_V4.into(), THEIRS_V4.into());
+}
+
+#[test]
+fn frr_dynamic_peer_over_ipv6() {
+    dynamic_peer(Software::Frr, OURS_V6.into(), THEIRS_V6.into());
 }
 
 #[test]
