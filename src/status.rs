@@ -98,6 +98,8 @@ pub struct PeerView {
     pub hold_time: Option<HoldTime>,
     /// The session's families, once negotiated.
     pub families: BTreeSet<Family>,
+    /// The other capabilities that both sides have, once negotiated.
+    pub capabilities: Vec<&'static str>,
     /// Prefixes that the peer was told and holds; without a session it holds none.
     pub told: BTreeSet<Prefix>,
     /// Prefixes that are withdrawn and whose UPDATE the peer's host has not acknowledged.
@@ -108,6 +110,10 @@ pub struct PeerView {
     pub received: MessageCounts,
     /// Messages that went to it.
     pub sent: MessageCounts,
+    /// What its UPDATEs said of each family.
+    pub prefixes: BTreeMap<Family, PrefixCounts>,
+    /// What its UPDATEs had wrong.
+    pub malformed: MalformedCounts,
     /// Why the last session or attempt ended.
     pub last_error: Option<LastError>,
     /// Whether an operator has shut it down.
@@ -130,6 +136,26 @@ pub struct MessageCounts {
     pub keepalive: u64,
     /// ROUTE-REFRESH.
     pub route_refresh: u64,
+}
+
+/// Destinations in UPDATEs of a peer, since it was configured. They are counted, not kept.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrefixCounts {
+    /// Announced, again or for the first time.
+    pub announced: u64,
+    /// Withdrawn, with or without need.
+    pub withdrawn: u64,
+}
+
+/// What was wrong in UPDATEs of a peer and did not end the session (RFC 7606), since it was configured.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MalformedCounts {
+    /// UPDATEs whose routes counted as withdrawn.
+    pub treated_as_withdraw: u64,
+    /// Attributes that were left out.
+    pub attributes_discarded: u64,
 }
 
 /// Why a session or an attempt ended.
@@ -378,16 +404,26 @@ pub struct PeerStatus {
     pub hold_seconds: Option<u16>,
     /// The negotiated families.
     pub families: Vec<String>,
+    /// The other capabilities that both sides have.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
     /// What it was told, is to forget, and is not told.
     pub routes: Vec<RouteStatus>,
     /// Messages that came from it.
     pub received: MessageCounts,
     /// Messages that went to it.
     pub sent: MessageCounts,
+    /// What its UPDATEs said, by family.
+    #[serde(default)]
+    pub prefixes: BTreeMap<String, PrefixCounts>,
+    /// What its UPDATEs had wrong.
+    #[serde(default)]
+    pub malformed: MalformedCounts,
     /// Why the last session or attempt ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
     /// Whether an operator has shut it down.
+    #[serde(default)]
     pub shut: bool,
     /// What an operator should mend though the session may be up.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -14,7 +14,7 @@ use super::table::table;
 use super::{Failure, Noun, Output, Show, block_on, complain, print};
 use crate::admin::{self, SOCKET};
 use crate::desired::{Rejection, Subject};
-use crate::status::{LastError, NodeStatus, PeerStatus, RouteState, RouteStatus, SourceState, Time, VipStatus};
+use crate::status::{LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, SourceState, Time, VipStatus};
 
 /// How long a daemon may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -184,7 +184,7 @@ fn rejected_vip_row(rejection: &Rejection) -> Option<(IpAddr, Vec<String>)> {
 fn peers(status: &NodeStatus, wide: bool) -> String {
     let mut headings = vec!["NAME", "ADDRESS", "ASN", "STATE", "UPTIME", "HOLD", "FAMILIES", "ADVERTISED"];
     if wide {
-        headings.extend(["LOCAL ADDRESS", "SESSIONS", "SINCE"]);
+        headings.extend(["LOCAL ADDRESS", "SESSIONS", "SINCE", "CAPABILITIES", "MESSAGES IN/OUT", "PREFIXES +/-", "MALFORMED"]);
     }
     headings.push("LAST ERROR");
     let row = |peer: &PeerStatus| {
@@ -202,11 +202,20 @@ fn peers(status: &NodeStatus, wide: bool) -> String {
         if wide {
             let local = peer.local_address.map(|address| address.to_string()).unwrap_or_default();
             row.extend([local, peer.established_count.to_string(), peer.since.to_string()]);
+            row.extend([peer.capabilities.join(","), format!("{}/{}", total(&peer.received), total(&peer.sent))]);
+            let announced: u64 = peer.prefixes.values().map(|counts| counts.announced).sum();
+            let withdrawn: u64 = peer.prefixes.values().map(|counts| counts.withdrawn).sum();
+            let malformed = peer.malformed.treated_as_withdraw + peer.malformed.attributes_discarded;
+            row.extend([format!("{announced}/{withdrawn}"), malformed.to_string()]);
         }
         row.push(peer.last_error.as_ref().map(|error| last_error(error, wide)).unwrap_or_default());
         row
     };
     table(&headings, &status.peers.iter().map(row).collect::<Vec<_>>())
+}
+
+const fn total(counts: &MessageCounts) -> u64 {
+    counts.open + counts.update + counts.notification + counts.keepalive + counts.route_refresh
 }
 
 fn last_error(error: &LastError, wide: bool) -> String {

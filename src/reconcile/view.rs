@@ -19,8 +19,8 @@ use crate::driver::bgp as driver;
 use crate::observed::Observed;
 use crate::plan::{BlockReason, Ownership, blocked, ownership};
 use crate::status::{
-    ConfigStatus, Identity, Inputs, LastError, MessageCounts, NodeStatus, Obstacle, PeerView, SourceState, SourceStatus, SpeakerView,
-    StatusReader, node_status,
+    ConfigStatus, Identity, Inputs, LastError, MalformedCounts, MessageCounts, NodeStatus, Obstacle, PeerView, PrefixCounts, SourceState,
+    SourceStatus, SpeakerView, StatusReader, node_status,
 };
 
 /// See the module.
@@ -147,6 +147,12 @@ fn peer_view(peer: &driver::PeerStatus) -> PeerView {
         local_address: peer.local_address,
         hold_time: peer.hold_time,
         families: peer.families.clone(),
+        capabilities: peer.capabilities.clone(),
+        prefixes: peer.counters.prefixes.iter().map(|(family, counts)| (*family, prefix_counts(counts))).collect(),
+        malformed: MalformedCounts {
+            treated_as_withdraw: peer.counters.treated_as_withdraw,
+            attributes_discarded: peer.counters.attributes_discarded,
+        },
         told: if peer.established_since.is_some() { peer.told().collect() } else { Default::default() },
         withdrawing: Arc::clone(&peer.withdrawing),
         withheld: peer.withheld.iter().map(|(prefix, why)| (*prefix, why.to_string())).collect(),
@@ -160,6 +166,10 @@ fn peer_view(peer: &driver::PeerStatus) -> PeerView {
             count: error.count,
         }),
     }
+}
+
+const fn prefix_counts(counts: &peer::PrefixCounts) -> PrefixCounts {
+    PrefixCounts { announced: counts.announced, withdrawn: counts.withdrawn }
 }
 
 const fn message_counts(counts: &peer::MessageCounts) -> MessageCounts {

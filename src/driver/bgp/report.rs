@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bgp::peer::{Counters, DownReason, Peer, State};
 use bgp::rib::AdjRibOut;
+use bgp::wire::Negotiated;
 
 use super::Routes;
 use super::neighbours::Settings;
@@ -46,6 +47,7 @@ impl Report {
             local_address: None,
             hold_time: None,
             families: BTreeSet::new(),
+            capabilities: Vec::new(),
             advertised: 0,
             withdrawing: Arc::default(),
             withheld: Arc::default(),
@@ -154,6 +156,7 @@ impl Report {
         }
         status.hold_time = peer.negotiated().map(|negotiated| negotiated.hold_time);
         status.families = peer.negotiated().map(|negotiated| negotiated.families.clone()).unwrap_or_default();
+        status.capabilities = peer.negotiated().map(capabilities).unwrap_or_default();
         self.stale |= status.counters.sent.update != peer.counters().sent.update;
         status.counters = peer.counters().clone();
         if std::mem::take(&mut self.stale) {
@@ -181,6 +184,12 @@ impl Report {
             _ => down.to_string(),
         }
     }
+}
+
+/// What both sides can do besides their families.
+fn capabilities(negotiated: &Negotiated) -> Vec<&'static str> {
+    let agreed = [(negotiated.four_octet_as, "four-octet-as"), (negotiated.route_refresh, "route-refresh")];
+    agreed.into_iter().filter(|(agreed, _)| *agreed).map(|(_, name)| name).collect()
 }
 
 /// What the peer holds, in whole: in proportion to the table, so only after a change.

@@ -85,6 +85,8 @@ pub struct PeerStatus {
     pub hold_time: Option<HoldTime>,
     /// The families that both sides have, once both OPENs are there.
     pub families: BTreeSet<Family>,
+    /// The other capabilities that both sides have, once both OPENs are there, in words.
+    pub capabilities: Vec<&'static str>,
     /// How many prefixes the peer was told and holds.
     pub advertised: usize,
     /// Prefixes that are withdrawn, but whose UPDATE the peer's host has not acknowledged.
@@ -250,6 +252,7 @@ mod tests {
             local_address: None,
             hold_time: None,
             families: BTreeSet::new(),
+            capabilities: Vec::new(),
             advertised: 0,
             withdrawing,
             withheld: Arc::default(),
