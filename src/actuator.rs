@@ -5,10 +5,13 @@
 //! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again.
 
 mod address;
+mod gateways;
 mod hint;
 mod nft;
+mod others;
 mod record;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,9 +23,10 @@ use rtnetlink::Handle;
 use self::address::Interface;
 use self::hint::{Hints, Told};
 pub use self::nft::NftError;
+use self::others::Others;
 pub use self::record::RecordError;
 use self::record::{Change, Table};
-use crate::observed::{InterfaceState, KernelState};
+use crate::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, ObservedAddress};
 use crate::plan::Step;
 
 /// Requests under way at a time; the kernel is the bottleneck, not the number.
@@ -36,6 +40,9 @@ pub struct Kernel {
     handle: Handle,
     hints: Hints,
     table: Table,
+    others: Others,
+    /// As last read; they change rarely, and reading them takes long where there are many routes.
+    gateways: Option<BTreeSet<IpAddr>>,
 }
 
 /// Why the kernel could not be read or changed.
@@ -62,6 +69,9 @@ pub enum KernelError {
     /// The addresses could not be read as a whole.
     #[error("cannot read the node's addresses")]
     Dump(#[source] io::Error),
+    /// The routes could not be read.
+    #[error("cannot read the node's routes")]
+    Routes(#[source] io::Error),
     /// An IPv6 address where IPv6 is off.
     #[error("cannot add {address}: IPv6 is disabled on {interface} (sysctl net.ipv6.conf.{interface}.disable_ipv6)")]
     Ipv6Disabled {
@@ -109,7 +119,7 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        Ok(Self { interface: interface.to_owned(), handle, hints, table })
+        Ok(Self { interface: interface.to_owned(), handle, hints, table, others: Others::default(), gateways: None })
     }
 
     /// Reads addresses and record. A record that cannot be read again stands as it was last known, with a warning in the log.
@@ -129,23 +139,41 @@ impl Kernel {
         if let Err(error) = self.table.refresh().await {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot read the ownership record; what was last known of it stands");
         }
+        let claimed_by_others = self.claimed_by_others(&addresses.here).await?;
+        if self.gateways.is_none() {
+            self.gateways = Some(gateways::gateways(&self.handle).await.map_err(KernelError::Routes)?);
+        }
         Ok(KernelState {
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
             addresses: addresses.here,
             elsewhere: addresses.elsewhere,
             address_protocols: addresses.protocols,
+            claimed_by_others,
+            gateways: self.gateways.clone().unwrap_or_default(),
             record: self.table.known().clone(),
         })
     }
 
-    /// Like [`Kernel::observe`], and reads the record even where nothing hints at a change of it.
+    /// Like [`Kernel::observe`], and reads even what nothing hints at a change of: the record, those of other instances, and the routes.
     ///
     /// # Errors
     /// As of [`Kernel::observe`].
     pub async fn observe_fresh(&mut self) -> Result<KernelState, KernelError> {
         self.table.suspect();
+        self.others.forget();
+        self.gateways = None;
         self.observe().await
+    }
+
+    /// Which of the addresses that look like ours, and that we have not recorded, another instance has.
+    async fn claimed_by_others(&mut self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> Result<BTreeSet<IpAddr>, KernelError> {
+        let record = self.table.known();
+        let alike = addresses.iter().filter(|(address, seen)| {
+            seen.protocol == Some(ADDRESS_PROTOCOL) && !record.confirmed.contains(address) && !record.pending.contains(address)
+        });
+        let alike = alike.map(|(address, _)| *address).collect();
+        Ok(self.others.claimed(alike, self.table.name()).await?)
     }
 
     /// Carries out one step.

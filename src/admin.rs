@@ -14,6 +14,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -35,6 +36,11 @@ pub use pulse::Pulse;
 
 /// The socket's name in the state directory.
 pub const SOCKET: &str = "admin.sock";
+
+/// A lock held for so long is that of a daemon that runs.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Between two tries to lock.
+const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// Why a door cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +110,7 @@ impl AdminSocket {
         let unusable = |source| AdminError::StateDir { path: state_dir.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(unusable)?;
         let directory = File::open(state_dir).map_err(unusable)?;
-        let lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        let lock = lock(directory).map_err(|errno| match errno {
             Errno::EWOULDBLOCK => AdminError::Running { instance: instance.to_owned(), path: state_dir.to_owned() },
             errno => unusable(errno.into()),
         })?;
@@ -144,6 +150,20 @@ async fn peer(State(operator): State<Operator>, Json(order): Json<PeerOrder>) ->
     match operator.operate(&order.peer, order.operation).await {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(error) => (StatusCode::CONFLICT, error.to_string()).into_response(),
+    }
+}
+
+/// Locks the directory. A daemon that was killed while it started a command leaves a child that holds the lock until it has become that command, so
+/// that a lock is believed only once it has been held for a while.
+fn lock(mut directory: File) -> Result<Flock<File>, Errno> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((again, Errno::EWOULDBLOCK)) if Instant::now() < deadline => directory = again,
+            Err((_, errno)) => return Err(errno),
+        }
+        std::thread::sleep(LOCK_POLL);
     }
 }
 

@@ -51,9 +51,9 @@ struct Intent {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The directory with the Kubernetes objects as YAML files; it is followed
+    /// The directory with the Kubernetes objects as YAML files; it is followed. Not needed with dataplane.type none
     #[arg(long, value_name = "DIR")]
-    manifests: PathBuf,
+    manifests: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -186,6 +186,8 @@ pub enum Dataplane {
     /// kube-proxy, or another program, balances Services; addresses are placed and announced only.
     #[default]
     KubeProxy,
+    /// Speaker only: addresses that another program put on `vips.interface` are announced, inside `vips.allow`; none is placed.
+    None,
 }
 
 /// `log:`.

@@ -22,7 +22,7 @@ use self::addresses::{Reserved, not_allowed, unfit};
 use self::claims::{Balanced, Claimant, claimants, settle_conflicts, wanted};
 use self::endpoints::{Availability, Slices};
 use crate::api::ObjectRef;
-use crate::config::{Config, WithoutEndpoints};
+use crate::config::{Config, Dataplane, WithoutEndpoints};
 use crate::source::Snapshot;
 
 /// The whole intent for this node. Equal values wake nobody.
@@ -34,6 +34,8 @@ pub struct Desired {
     pub lifecycle: Lifecycle,
     /// Each VIP that some accepted object asks for.
     pub vips: BTreeMap<IpAddr, DesiredVip>,
+    /// Speaker-only use: addresses inside these prefixes are announced while somebody else has them on `vips.interface`.
+    pub found: Vec<Prefix>,
     /// The speaker and its neighbours.
     pub bgp: DesiredBgp,
     /// How long steps on the way out may take.
@@ -278,8 +280,26 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let vips = intents(&claimants, snapshot, config, &mut rejections);
     rejections.sort();
     rejections.dedup();
-    let desired = Desired { complete: snapshot.complete, lifecycle: Lifecycle::Run, vips, bgp: config.bgp.clone(), drain: config.drain };
+    let desired = Desired {
+        complete: snapshot.complete,
+        lifecycle: Lifecycle::Run,
+        vips,
+        found: found(config),
+        bgp: config.bgp.clone(),
+        drain: config.drain,
+    };
     Compiled { desired, rejections }
+}
+
+/// What is announced as it is found: with dataplane `none`, what `vips.allow` gives to every namespace.
+fn found(config: &Config) -> Vec<Prefix> {
+    match config.dataplane {
+        Dataplane::KubeProxy => Vec::new(),
+        Dataplane::None => {
+            let allowed = config.vips.allow.iter().flatten();
+            allowed.filter(|allowed| allowed.namespaces.is_empty()).map(|allowed| allowed.prefix).collect()
+        }
+    }
 }
 
 /// Takes from each claimant the VIPs that it may not have.

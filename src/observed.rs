@@ -32,6 +32,10 @@ pub struct Observed {
     pub elsewhere: BTreeSet<IpAddr>,
     /// Whether the kernel is known to keep the protocol of an address (`IFA_PROTO`): then one that carries none is not ours.
     pub address_protocols: bool,
+    /// Addresses with our protocol that another instance on this node has in its record, and we have not.
+    pub claimed_by_others: BTreeSet<IpAddr>,
+    /// The next hops of the node's routes.
+    pub gateways: BTreeSet<IpAddr>,
     /// The ownership record.
     pub record: Record,
     /// The speaker.
@@ -55,6 +59,10 @@ pub struct KernelState {
     pub elsewhere: BTreeSet<IpAddr>,
     /// Whether any address carries a protocol.
     pub address_protocols: bool,
+    /// Addresses that another instance has.
+    pub claimed_by_others: BTreeSet<IpAddr>,
+    /// The next hops of the node's routes.
+    pub gateways: BTreeSet<IpAddr>,
     /// The ownership record.
     pub record: Record,
 }
@@ -178,10 +186,21 @@ impl Observed {
 /// a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still count.
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
-    let KernelState { interface, addresses, elsewhere, address_protocols, record } = kernel;
+    let KernelState { interface, addresses, elsewhere, address_protocols, claimed_by_others, gateways, record } = kernel;
     let started = previous.started.unwrap_or(now);
-    let mut observed =
-        Observed { interface, addresses, elsewhere, address_protocols, record, speaker, started: Some(started), ..Observed::default() };
+    let mut observed = Observed {
+        interface,
+        addresses,
+        elsewhere,
+        address_protocols,
+        claimed_by_others,
+        gateways,
+        record,
+        speaker,
+        announcements: BTreeMap::new(),
+        started: Some(started),
+        failures: BTreeMap::new(),
+    };
     let since = |vip| announced_since(previous.announcements.get(&vip), observed.announcement(vip), started, now);
     let known: BTreeMap<_, _> = known_vips(&observed).map(|vip| (vip, since(vip))).collect();
     let gone = previous.announcements.keys().filter(|vip| !known.contains_key(vip)).map(|vip| (*vip, since(*vip)));

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 
 use crate::desired::{Desired, DesiredBgp, Lifecycle, VipIntent};
-use crate::observed::{Announcement, Observed, Since};
+use crate::observed::{Announcement, InterfaceState, Observed, Since};
 
 pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
@@ -177,7 +177,7 @@ impl<'a> Planner<'a> {
         let block = blocked::reason(address, self.observed, self.own_ipv4);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
-        if wanted && ownership.is_some() {
+        if (wanted && ownership.is_some()) || found(address, self.desired, self.observed) {
             self.announced.insert(Prefix::host(address));
         }
         match ownership {
@@ -193,11 +193,18 @@ impl<'a> Planner<'a> {
             }
             // It may be ours, so its entry stays until the intent is known in full.
             Some(Ownership::Unclaimed) if recorded && !self.strays_leave() => {}
+            // The interface was renamed under it: it is still ours once the interface has its name back.
+            None if self.desired.lifecycle == Lifecycle::Run && self.may_be_renamed(address) => {}
             None | Some(Ownership::Used | Ownership::Unclaimed | Ownership::Foreign) if recorded => {
                 self.unrecorded.insert(address);
             }
             None | Some(Ownership::Used | Ownership::Unclaimed | Ownership::Foreign) => {}
         }
+    }
+
+    /// Whether the address may stand on `vips.interface` under another name.
+    fn may_be_renamed(&self, address: IpAddr) -> bool {
+        self.observed.interface == InterfaceState::Missing && self.observed.elsewhere.contains(&address)
     }
 
     /// Whether what is ours and not wanted leaves the interface: not while the intent is known in part only.
@@ -350,6 +357,15 @@ impl<'a> Planner<'a> {
         }
         at <= self.now
     }
+}
+
+/// Whether this address is announced as somebody else put it on the interface (speaker-only use).
+#[must_use]
+pub fn found(address: IpAddr, desired: &Desired, observed: &Observed) -> bool {
+    desired.lifecycle == Lifecycle::Run
+        && observed.interface == InterfaceState::Up
+        && desired.found.iter().any(|prefix| prefix.contains(address))
+        && ownership(address, desired, observed).is_some_and(|ownership| ownership != Ownership::Ours)
 }
 
 /// Whether the intent for this VIP is to serve it here.

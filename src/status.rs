@@ -39,6 +39,8 @@ pub struct Inputs<'a> {
     pub placements: &'a BTreeMap<IpAddr, Ownership>,
     /// VIPs that are to be served and that this node cannot carry.
     pub obstacles: &'a BTreeMap<IpAddr, Obstacle>,
+    /// Addresses that are announced as somebody else placed them.
+    pub found: &'a BTreeSet<IpAddr>,
     /// The speaker.
     pub speaker: &'a SpeakerView,
     /// Who this is.

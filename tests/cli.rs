@@ -60,7 +60,7 @@ fn wrong_usage_is_2() {
         &[],
         &["fly"],
         &["run"],
-        &["run", "--config", "c.yaml"],
+        &["run", "--manifests", "d"],
         &["plan", "--manifests", "d"],
         &["show"],
         &["show", "nothing"],

@@ -218,8 +218,12 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:2:25: vips.allow[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '2001:db8::1/64': 2001:db8::1/64 has bits set beyond its length; the prefix is 2001:db8::/64\nc.yaml:2:56: vips.allow[0].namespaces[0]: expected the name of a namespace (1 to 63 of a-z, 0-9 and '-'), found 'A'",
     ),
     ("@vips: {withoutEndpoints: keep}\n", "c.yaml:2:26: vips.withoutEndpoints: expected withdraw or announce, found 'keep'"),
-    ("@dataplane: {type: ipvs}\n", "c.yaml:2:19: dataplane.type: 'ipvs' is not in this version; expected kube-proxy"),
-    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected kube-proxy, found 'iptables'"),
+    ("@dataplane: {type: ipvs}\n", "c.yaml:2:19: dataplane.type: 'ipvs' is not in this version; expected kube-proxy or none"),
+    (
+        "@dataplane: {type: none}\n",
+        "c.yaml:2:19: dataplane.type: 'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes",
+    ),
+    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected kube-proxy or none, found 'iptables'"),
     ("bgp: {asn: 0}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '0': no speaker may use it (RFC 7607)"),
     (
         "bgp: {asn: 23456}\n",

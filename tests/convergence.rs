@@ -244,6 +244,7 @@ impl World {
                 complete: true,
                 lifecycle: Lifecycle::Run,
                 vips: BTreeMap::new(),
+                found: Vec::new(),
                 bgp: neighbours(PEERS.len()),
                 drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
             },
@@ -417,6 +418,8 @@ impl World {
             interface: self.interface,
             addresses: self.kernel.iter().map(|(address, placed)| (*address, placed.attributes)).collect(),
             address_protocols: self.protocols,
+            claimed_by_others: BTreeSet::new(),
+            gateways: BTreeSet::new(),
             elsewhere: self.elsewhere.clone(),
             record: self.record.clone(),
         };
@@ -655,7 +658,9 @@ impl World {
             (!proven || placed.attributes.prefix_length == 24).then_some(*vip)
         };
         let foreign = self.kernel.iter().filter_map(looks_foreign);
-        self.elsewhere.iter().copied().chain(foreign).any(|address| address.is_ipv4() && !self.desired.vips.contains_key(&address))
+        let recorded = |vip: &IpAddr| self.record.pending.contains(vip) || self.record.confirmed.contains(vip);
+        self.elsewhere.iter().any(|address| address.is_ipv4() && !recorded(address))
+            || foreign.into_iter().any(|address| address.is_ipv4() && !self.desired.vips.contains_key(&address))
     }
 }
 
@@ -704,7 +709,9 @@ impl World {
             let blocked = self.serves(vip) && !leaving && !self.wanted(vip);
             let Some(placed) = self.kernel.get(&vip).copied() else {
                 assert!(!self.wanted(vip), "{vip} is wanted and missing");
-                assert!(!self.record.confirmed.contains(&vip) && !self.record.pending.contains(&vip), "{vip} is recorded and missing");
+                let renamed = !leaving && observed.interface == InterfaceState::Missing && observed.elsewhere.contains(&vip);
+                let recorded = self.record.confirmed.contains(&vip) || self.record.pending.contains(&vip);
+                assert!(renamed || !recorded, "{vip} is recorded and missing");
                 self.seen.extend(blocked.then_some("blocked"));
                 continue;
             };

@@ -570,6 +570,39 @@ fn two_instances_leave_each_other_alone() {
 }
 
 #[test]
+fn an_address_that_another_instance_recorded_is_reported_as_claimed() {
+    let namespace = Namespace::new("claimed");
+    namespace.enter(async || {
+        let vips = set(&["10.0.0.7", "2001:db8::7"]);
+        let mut first = Kernel::new("lo", "vipherald").await.unwrap();
+        let mut second = Kernel::new("lo", "vipherald-2").await.unwrap();
+        place(&mut first, &vips).await;
+        assert_eq!(second.observe().await.unwrap().claimed_by_others, vips);
+        assert_eq!(first.observe().await.unwrap().claimed_by_others, BTreeSet::new());
+        all_ok(&mut first, &[Step::RecordRemoved(vips)]).await;
+        assert_eq!(second.observe_fresh().await.unwrap().claimed_by_others, BTreeSet::new(), "the record of the first is lost");
+    });
+}
+
+#[test]
+fn the_next_hops_of_all_routes_are_gateways() {
+    let namespace = Namespace::new("gateways");
+    namespace.ip("link add eth1 type veth peer name far");
+    for words in ["link set eth1 up", "link set far up", "addr add 192.0.2.1/24 dev eth1", "addr add 2001:db8:1::1/64 dev eth1"] {
+        namespace.ip(words);
+    }
+    namespace.enter(async || {
+        let mut kernel = Kernel::new("lo", "vipherald").await.unwrap();
+        assert_eq!(kernel.observe().await.unwrap().gateways, BTreeSet::new());
+        namespace.ip("route add default via 192.0.2.254");
+        namespace.ip("route add 198.51.100.0/24 nexthop via 192.0.2.253 nexthop via 192.0.2.252");
+        namespace.ip("route add default via 2001:db8:1::fe");
+        let found = kernel.observe_fresh().await.unwrap().gateways;
+        assert_eq!(found, set(&["192.0.2.252", "192.0.2.253", "192.0.2.254", "2001:db8:1::fe"]));
+    });
+}
+
+#[test]
 fn five_thousand_addresses_are_quick() {
     const COUNT: u32 = 5000;
     /// What is expected of an idle machine, and how much longer a busy one may take.

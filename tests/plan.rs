@@ -68,6 +68,7 @@ struct Input {
 struct DesiredInput {
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
+    found: Vec<IpAddr>,
     complete: bool,
     drain: bool,
     peers: Vec<String>,
@@ -80,6 +81,7 @@ impl Default for DesiredInput {
         Self {
             serve: Vec::new(),
             withhold: Vec::new(),
+            found: Vec::new(),
             complete: true,
             drain: false,
             peers: vec!["rr1".to_owned()],
@@ -98,6 +100,7 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips: serve.chain(withhold).collect(),
+            found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             drain: DrainTimes { fabric_delay: self.fabric_delay.0, timeout: self.timeout.0 },
         }
@@ -183,6 +186,8 @@ impl ObservedInput {
             interface,
             addresses: self.interface.iter().map(|text| address(text)).collect(),
             address_protocols: self.protocols,
+            claimed_by_others: BTreeSet::new(),
+            gateways: BTreeSet::new(),
             elsewhere: self.elsewhere,
             announcements: advertised.chain(others).collect(),
             started: Some(started),

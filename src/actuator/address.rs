@@ -101,18 +101,28 @@ pub(super) async fn dump(handle: &Handle, interface: Option<u32>) -> io::Result<
     Err(io::Error::new(io::ErrorKind::Interrupted, "addresses changed during each attempt to read them"))
 }
 
-/// `None` where addresses changed meanwhile, so that some may be missing (`NLM_F_DUMP_INTR`).
+/// `None` where addresses changed meanwhile, so that some may be missing.
 async fn dump_once(handle: &Handle, interface: Option<u32>) -> io::Result<Option<Addresses>> {
-    let mut responses = request(handle, RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)?;
     let mut addresses = Addresses::default();
+    let whole = each(handle, RouteNetlinkMessage::GetAddress(AddressMessage::default()), |message| {
+        if let RouteNetlinkMessage::NewAddress(message) = message {
+            addresses.insert(&message, interface);
+        }
+    });
+    Ok(whole.await?.then_some(addresses))
+}
+
+/// Gives every message of a dump; false where things changed meanwhile, so that some may be missing (`NLM_F_DUMP_INTR`).
+pub(super) async fn each(handle: &Handle, dump: RouteNetlinkMessage, mut take: impl FnMut(RouteNetlinkMessage)) -> io::Result<bool> {
+    let mut responses = request(handle, dump, NLM_F_DUMP)?;
     let mut interrupted = false;
     while let Some(response) = responses.next().await {
         interrupted |= response.header.flags & NLM_F_DUMP_INTR != 0;
         match response.payload {
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(message)) => addresses.insert(&message, interface),
+            NetlinkPayload::InnerMessage(message) => take(message),
             NetlinkPayload::Error(error) => return Err(error.to_io()),
             NetlinkPayload::Done(done) if done.code < 0 => return Err(io::Error::from_raw_os_error(-done.code)),
-            NetlinkPayload::Done(_) => return Ok((!interrupted).then_some(addresses)),
+            NetlinkPayload::Done(_) => return Ok(!interrupted),
             NetlinkPayload::Overrun(_) => return Err(io::Error::from(Errno::ENOBUFS)),
             _ => {}
         }

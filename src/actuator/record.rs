@@ -120,6 +120,11 @@ impl Table {
         Ok(table)
     }
 
+    /// Its name, which is that of the instance.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The record as last read, with the changes that were made since.
     pub(super) const fn known(&self) -> &Record {
         &self.known
@@ -282,7 +287,7 @@ fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Error> {
 }
 
 /// The value of an element, which is an object where somebody gave it a comment or the like.
-fn element(element: &Value) -> Option<&str> {
+pub(super) fn element(element: &Value) -> Option<&str> {
     element.as_str().or_else(|| element.get("elem")?.get("val")?.as_str())
 }
 
@@ -328,6 +333,11 @@ fn apply(record: &mut Record, change: Change<'_>) {
             record.confirmed.retain(|address| !addresses.contains(address));
         }
     }
+}
+
+/// Whether a record keeps addresses in a set of this name.
+pub(super) fn is_address_set(name: &str) -> bool {
+    PLACED.has(name) || PENDING.has(name)
 }
 
 /// nft reads a table's name as a word that starts with a letter. Its keywords it refuses itself.

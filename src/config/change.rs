@@ -66,6 +66,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
         "dataplane.type",
         match config.dataplane {
             Dataplane::KubeProxy => "kube-proxy".to_owned(),
+            Dataplane::None => "none".to_owned(),
         },
     );
     put("bgp.asn", config.bgp.asn.to_string());

@@ -75,11 +75,12 @@ pub(super) const WITHOUT_ENDPOINTS: Kind<WithoutEndpoints> = Kind {
 };
 
 pub(super) const DATAPLANE: Kind<Dataplane> = Kind {
-    expected: "kube-proxy",
+    expected: "kube-proxy or none",
     numeric: false,
     parse: |text| match text {
         "kube-proxy" => Ok(Dataplane::KubeProxy),
-        "auto" | "ipvs" | "nftables" | "none" => Err(Refusal::Instead(format!("'{text}' is not in this version; expected kube-proxy"))),
+        "none" => Ok(Dataplane::None),
+        "auto" | "ipvs" | "nftables" => Err(Refusal::Instead(format!("'{text}' is not in this version; expected kube-proxy or none"))),
         _ => Err(Refusal::Unexpected),
     },
 };

@@ -44,7 +44,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let instance = reader.or(&root, "instance", &kinds::INSTANCE, INSTANCE.to_owned());
     let node_name = node_name(reader, &root);
     let vips = vips(reader, &root);
-    let dataplane = dataplane(reader, &root);
+    let dataplane = dataplane(reader, &root, vips.as_ref());
     let bgp = bgp(reader, &root);
     let drain = drain(reader, &root);
     let startup = reader.section(&root, "startup");
@@ -94,9 +94,16 @@ fn allowed(reader: &mut Reader<'_>, element: &Element<'_>) -> Option<Allowed> {
     Some(Allowed { prefix: prefix?, namespaces })
 }
 
-fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Dataplane> {
+/// Speaker-only use needs to be told what it may announce.
+fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -> Option<Dataplane> {
     let section = reader.section(root, "dataplane");
-    reader.or(&section, "type", &kinds::DATAPLANE, Dataplane::KubeProxy)
+    let dataplane = reader.or(&section, "type", &kinds::DATAPLANE, Dataplane::KubeProxy)?;
+    if dataplane == Dataplane::None && vips.is_some_and(|vips| vips.allow.is_none()) {
+        let message = "'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes".to_owned();
+        reader.report(section.place_of("type"), section.key("type"), message);
+        return None;
+    }
+    Some(dataplane)
 }
 
 fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {

@@ -60,5 +60,12 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         desired.owners.retain(|owner| unfit(*vip).is_none() && not_allowed(*vip, &owner.namespace, &config.vips).is_none());
         !desired.owners.is_empty()
     });
-    Some(Desired { complete: false, lifecycle: Lifecycle::Run, vips, bgp: config.bgp.clone(), drain: config.drain })
+    Some(Desired {
+        complete: false,
+        lifecycle: Lifecycle::Run,
+        vips,
+        found: super::found(config),
+        bgp: config.bgp.clone(),
+        drain: config.drain,
+    })
 }

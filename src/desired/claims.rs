@@ -83,6 +83,7 @@ fn of_service<'a>(
         // kube-proxy leaves headless Services alone, whatever external IPs they have.
         Dataplane::KubeProxy if spec.cluster_ip.as_deref() == Some("None") => Balanced::Nowhere,
         Dataplane::KubeProxy => Balanced::Elsewhere(service, ports),
+        Dataplane::None => Balanced::Nowhere,
     };
     Some(Claimant { object: name, created: service.metadata.creation_timestamp.as_ref(), vips, ports: claimed, balanced })
 }

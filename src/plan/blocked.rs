@@ -19,6 +19,8 @@ pub enum BlockReason {
     InterfaceMissing,
     /// `vips.interface` is down: the kernel delivers nothing to its addresses.
     InterfaceDown,
+    /// It is the next hop of one of the node's routes: the node would cut itself off.
+    Gateway,
     /// Another interface of the node carries the address.
     OnOtherInterface,
     /// The node has no IPv4 address of its own, so that the kernel would take the VIP as the source of the node's own connections.
@@ -42,6 +44,7 @@ pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<Bl
 pub(super) fn reason(vip: IpAddr, observed: &Observed, own_ipv4: bool) -> Option<BlockReason> {
     match observed.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
+        _ if observed.gateways.contains(&vip) => Some(BlockReason::Gateway),
         _ if vip.is_ipv4() && !own_ipv4 => Some(BlockReason::NoOwnIpv4Address),
         _ if observed.elsewhere.contains(&vip) && !observed.addresses.contains_key(&vip) => Some(BlockReason::OnOtherInterface),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
@@ -49,13 +52,14 @@ pub(super) fn reason(vip: IpAddr, observed: &Observed, own_ipv4: bool) -> Option
     }
 }
 
-/// Whether the node has a global IPv4 address that is neither a VIP nor placed by us: source address selection has something better to take.
+/// Whether the node has a global IPv4 address that was not placed by us: source address selection has something better to take than a VIP. An address
+/// of another interface is the node's, whoever claims it as a VIP.
 pub(super) fn has_own_ipv4(desired: &Desired, observed: &Observed) -> bool {
-    let own = |address: &&IpAddr| {
-        matches!(address, IpAddr::V4(v4) if !v4.is_loopback() && !v4.is_link_local()) && !desired.vips.contains_key(address)
-    };
-    observed.elsewhere.iter().any(|address| own(&address))
-        || observed.addresses.keys().filter(own).any(|address| ownership(*address, desired, observed) == Some(Ownership::Foreign))
+    let global = |address: &&IpAddr| matches!(address, IpAddr::V4(v4) if !v4.is_loopback() && !v4.is_link_local());
+    let foreign = |address: &IpAddr| ownership(*address, desired, observed) == Some(Ownership::Foreign);
+    let recorded = |address: &IpAddr| observed.record.confirmed.contains(address) || observed.record.pending.contains(address);
+    observed.elsewhere.iter().filter(global).any(|address| !recorded(address))
+        || observed.addresses.keys().filter(global).any(|address| foreign(address) && !desired.vips.contains_key(address))
 }
 
 #[cfg(test)]
@@ -91,12 +95,32 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_of_the_nodes_only_address_hurts_no_other_vip() {
+        let mut desired = desired();
+        let own = ip("192.0.2.1");
+        serve(&mut desired, own);
+        serve(&mut desired, ip("10.0.0.1"));
+        let observed = Observed { elsewhere: BTreeSet::from([own]), ..Observed::default() };
+        assert_eq!(blocked(own, &desired, &observed), Some(BlockReason::OnOtherInterface));
+        assert_eq!(blocked(ip("10.0.0.1"), &desired, &observed), None);
+    }
+
+    #[test]
+    fn a_gateway_is_never_a_vip() {
+        let gateways = BTreeSet::from([ip("10.0.0.1")]);
+        let observed = Observed { elsewhere: BTreeSet::from([ip("192.0.2.1")]), gateways, ..Observed::default() };
+        assert_eq!(blocked(ip("10.0.0.1"), &desired(), &observed), Some(BlockReason::Gateway));
+        assert_eq!(blocked(ip("10.0.0.2"), &desired(), &observed), None);
+    }
+
+    #[test]
     fn ipv4_needs_an_address_of_the_nodes_own() {
         let none = Some(BlockReason::NoOwnIpv4Address);
         assert_eq!(block(&["192.0.2.1"], BTreeMap::new(), "10.0.0.1"), None);
         assert_eq!(block(&[], on_interface("192.0.2.1", None), "10.0.0.1"), None, "a foreign address on the interface serves as well");
         assert_eq!(block(&["127.0.0.1", "169.254.1.1", "2001:db8::9"], BTreeMap::new(), "10.0.0.1"), none);
-        assert_eq!(block(&["10.0.0.1"], BTreeMap::new(), "10.0.0.1"), none, "a VIP is not an address of the node's own");
+        let elsewhere = Some(BlockReason::OnOtherInterface);
+        assert_eq!(block(&["10.0.0.1"], BTreeMap::new(), "10.0.0.1"), elsewhere, "claiming the node's own address does not take it away");
         assert_eq!(block(&[], on_interface("10.0.0.1", None), "10.0.0.1"), none, "nor is one that somebody else placed");
         assert_eq!(block(&[], on_interface("10.0.0.2", Some(ADDRESS_PROTOCOL)), "10.0.0.1"), none, "nor a stray of ours");
         assert_eq!(block(&[], BTreeMap::new(), "2001:db8::1"), None, "IPv6 VIPs are deprecated addresses, never a source");

@@ -32,7 +32,10 @@ pub enum Ownership {
 /// Whose this address is; `None` where it is not on `vips.interface`.
 #[must_use]
 pub fn ownership(address: IpAddr, desired: &Desired, observed: &Observed) -> Option<Ownership> {
-    let evidence = evidence(address, observed.addresses.get(&address)?, observed.address_protocols);
+    let mut evidence = evidence(address, observed.addresses.get(&address)?, observed.address_protocols);
+    if observed.claimed_by_others.contains(&address) {
+        evidence = Evidence::Theirs;
+    }
     Some(match (evidence, entry(address, &observed.record), serves(desired, address)) {
         (Evidence::Ours, Entry::Pending | Entry::Confirmed, _) => Ownership::Ours,
         // The record is lost: what matches the intent exactly is adopted.
@@ -157,6 +160,22 @@ mod tests {
             assert_eq!(owner(24, Some(ADDRESS_PROTOCOL), true, entry, Intent::Serve), Some(Ownership::Used));
             assert_eq!(owner(24, None, false, entry, Intent::None), Some(Ownership::Foreign));
         }
+    }
+
+    #[test]
+    fn an_address_of_another_instance_is_used_and_never_ours() {
+        let mut desired = desired();
+        let mut observed = Observed {
+            addresses: BTreeMap::from([(VIP, ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) })]),
+            address_protocols: true,
+            claimed_by_others: BTreeSet::from([VIP]),
+            ..Observed::default()
+        };
+        assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Foreign));
+        crate::plan::tests::serve(&mut desired, VIP);
+        assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Used));
+        observed.claimed_by_others.clear();
+        assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Ours));
     }
 
     #[test]

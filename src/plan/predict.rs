@@ -18,6 +18,8 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
         addresses: observed.addresses.clone(),
         elsewhere: observed.elsewhere.clone(),
         address_protocols: observed.address_protocols,
+        claimed_by_others: observed.claimed_by_others.clone(),
+        gateways: observed.gateways.clone(),
         record: observed.record.clone(),
     };
     let mut speaker = observed.speaker.clone();

@@ -19,6 +19,7 @@ pub(super) fn desired() -> Desired {
         complete: true,
         lifecycle: Lifecycle::Run,
         vips: BTreeMap::new(),
+        found: Vec::new(),
         bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers: BTreeMap::new() },
         drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
     }
@@ -46,6 +47,8 @@ fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
         interface: InterfaceState::Up,
         addresses: vips.iter().map(|vip| (*vip, ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) })).collect(),
         address_protocols: true,
+        claimed_by_others: BTreeSet::new(),
+        gateways: BTreeSet::new(),
         elsewhere: BTreeSet::from([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]),
         record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect() },
         speaker,

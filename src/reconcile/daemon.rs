@@ -16,11 +16,15 @@ use super::view::Explainer;
 use super::{Intent, Reconciler, Signals, View};
 use crate::actuator::Kernel;
 use crate::admin::{AdminSocket, Http, Pulse};
-use crate::config::{self, Config, Environment, InForce};
-use crate::driver::bgp::Speaker;
+use crate::config::{self, Config, Dataplane, Environment, InForce};
+use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{KernelState, Observed};
-use crate::source::dir;
+use crate::source::{Snapshot, Snapshots, dir};
+use crate::status::StatusReader;
 use crate::telemetry::{Logging, Metrics};
+
+/// Between two statuses that nobody asked for: how exact their times are.
+const NOTE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What `vipherald run` needs.
 #[derive(Debug)]
@@ -31,8 +35,8 @@ pub struct RunOptions {
     pub config: Config,
     /// For the files that replace it.
     pub environment: Environment,
-    /// The directory with Kubernetes YAML.
-    pub manifests: PathBuf,
+    /// The directory with Kubernetes YAML; none in speaker-only use.
+    pub manifests: Option<PathBuf>,
     /// To apply `log:` when it changes.
     pub logging: Logging,
 }
@@ -49,10 +53,11 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let admin = AdminSocket::bind(&config.state_dir, &config.instance)?;
     let listener = Http::bind(config.http_address).await?;
     let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
-    let (snapshots, _follower) = dir::follow(manifests, Some(config.state_dir.clone()))?;
+    let (snapshots, _source) = source(manifests, &config, Some(config.state_dir.clone()))?;
     let in_force = config::follow(&config_file, environment, config.clone())?;
     let speaker = Speaker::spawn(RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
+    let changes = view.clone();
     let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe());
     let status = explainer.reader();
     let metrics = Metrics::new(status.clone())?;
@@ -60,6 +65,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
     let operator = speaker.operator();
     let _tasks = [
+        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status.clone()))),
         Task(tokio::spawn(async move { complain("admin socket", admin.serve(status, operator).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
@@ -83,12 +89,51 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     Ok(())
 }
 
+/// The directory, or without one a source that says for good that there are no objects.
+pub(super) fn source(
+    manifests: Option<PathBuf>,
+    config: &Config,
+    state_dir: Option<PathBuf>,
+) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
+    match manifests {
+        Some(dir) => {
+            let (snapshots, follower) = dir::follow(dir, state_dir)?;
+            Ok((snapshots, Source::Directory(follower)))
+        }
+        None if config.dataplane == Dataplane::None => {
+            let (sender, snapshots) = watch::channel(Some(Arc::new(Snapshot { complete: true, ..Snapshot::default() })));
+            Ok((snapshots, Source::Nothing(sender)))
+        }
+        None => Err("--manifests DIR is needed, unless dataplane.type is none".into()),
+    }
+}
+
+/// What keeps the snapshots coming.
+#[expect(dead_code, reason = "held, not used")]
+pub(super) enum Source {
+    Directory(dir::Follower),
+    Nothing(watch::Sender<Option<Arc<Snapshot>>>),
+}
+
 /// Ends with the daemon.
 struct Task(tokio::task::JoinHandle<()>);
 
 impl Drop for Task {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Makes a status soon after each change, so that its times are those of the changes and not of the questions.
+async fn note_changes(mut views: watch::Receiver<View>, mut speaker: watch::Receiver<Arc<SpeakerStatus>>, status: StatusReader) {
+    loop {
+        tokio::select! {
+            Ok(()) = views.changed() => {}
+            Ok(()) = speaker.changed() => {}
+            else => return,
+        }
+        drop(status.read());
+        tokio::time::sleep(NOTE_INTERVAL).await;
     }
 }
 

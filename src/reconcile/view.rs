@@ -3,7 +3,7 @@
 //!
 //! Inputs: watch channels of all three. Output: a [`StatusReader`]. It never waits for the loop and the loop never for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::config::{Config, InForce};
 use crate::desired::Desired;
 use crate::driver::bgp as driver;
 use crate::observed::Observed;
-use crate::plan::{BlockReason, Ownership, blocked, ownership};
+use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
 use crate::status::{
     ConfigStatus, Identity, Inputs, LastError, MalformedCounts, MessageCounts, NodeStatus, Obstacle, PeerView, PrefixCounts, SourceState,
     SourceStatus, SpeakerView, StatusReader, node_status,
@@ -70,6 +70,7 @@ impl Explainer {
             rejections,
             placements: &desired.map(|desired| placements(desired, &observed)).unwrap_or_default(),
             obstacles: &desired.map(|desired| obstacles(desired, &observed)).unwrap_or_default(),
+            found: &desired.map(|desired| found_addresses(desired, &observed)).unwrap_or_default(),
             speaker: &speaker,
             identity: &self.identity,
             source: &source_status(desired, cached),
@@ -97,12 +98,17 @@ fn placements(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Owners
     observed.addresses.keys().filter_map(whose).collect()
 }
 
+fn found_addresses(desired: &Desired, observed: &Observed) -> BTreeSet<IpAddr> {
+    observed.addresses.keys().filter(|address| found(**address, desired, observed)).copied().collect()
+}
+
 fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {
     let obstacle = |vip: &IpAddr| {
         let reason = blocked(*vip, desired, observed)?;
         let message = match reason {
             BlockReason::InterfaceMissing => "there is no such interface",
             BlockReason::InterfaceDown => "the interface is down, so the kernel delivers nothing to it",
+            BlockReason::Gateway => "it is the next hop of a route of this node, which would cut itself off",
             BlockReason::OnOtherInterface => "another interface of the node has the address",
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"

@@ -14,6 +14,7 @@ pub(crate) struct Node {
     pub(crate) observed: Observed,
     pub(crate) rejections: Vec<Rejection>,
     pub(crate) placements: BTreeMap<IpAddr, Ownership>,
+    found: BTreeSet<IpAddr>,
     pub(crate) obstacles: BTreeMap<IpAddr, Obstacle>,
     pub(crate) speaker: SpeakerView,
     pub(crate) source: SourceStatus,
@@ -58,9 +59,10 @@ impl Node {
             DesiredBgp { asn: Asn::new(65_001).unwrap(), router_id: None, listen: None, peers: BTreeMap::from([("rr1".to_owned(), peer)]) };
         let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let mut node = Self {
-            desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), bgp, drain }),
+            desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), found: Vec::new(), bgp, drain }),
             observed: Observed::default(),
             rejections: Vec::new(),
+            found: BTreeSet::new(),
             placements: BTreeMap::new(),
             obstacles: BTreeMap::new(),
             speaker: SpeakerView { router_id: BgpIdentifier::new(0x0ad3_0102), started: true, ..SpeakerView::default() },
@@ -166,6 +168,7 @@ impl Node {
             rejections: &self.rejections,
             placements: &self.placements,
             obstacles: &self.obstacles,
+            found: &self.found,
             speaker: &self.speaker,
             identity: &identity,
             source: &self.source,
@@ -334,7 +337,7 @@ fn what_keeps_a_vip_off() {
     node.want("10.0.0.7", VipIntent::Withhold(WithholdReason::NeedsDataplane));
     says(
         &node,
-        "Withheld NeedsDataplane: only EricIngress, LvsIngress or headless Services ask for it, which nobody balances with dataplane kube-proxy",
+        "Withheld NeedsDataplane: nobody balances it: dataplane kube-proxy serves only Services with a cluster IP, dataplane none serves no object",
         "Accepted=True/Accepted Programmed=False/NeedsDataplane Advertised=False/NeedsDataplane",
     );
     node.want("10.0.0.7", VipIntent::Withhold(WithholdReason::NoLocalEndpoints));
@@ -406,4 +409,17 @@ fn it_survives_json() {
     let json = serde_json::to_string_pretty(&status).unwrap();
     assert_eq!(serde_json::from_str::<NodeStatus>(&json).unwrap(), status);
     insta::assert_snapshot!(json);
+}
+
+#[test]
+fn an_address_that_was_found_is_announced_without_an_owner() {
+    let mut node = Node::serving();
+    node.place("10.0.0.60", Ownership::Foreign);
+    node.found.insert(ip("10.0.0.60"));
+    node.tell(&["10.0.0.60"]);
+    let status = node.status(None);
+    let vip = status.vips.iter().find(|vip| vip.address == ip("10.0.0.60")).unwrap();
+    assert_eq!((vip.state, vip.reason.as_str()), (VipState::Announced, "FoundOnInterface"));
+    let truths: Vec<(Truth, &str)> = vip.conditions.iter().map(|condition| (condition.status, condition.reason.as_str())).collect();
+    assert_eq!(truths, [(Truth::True, "FoundOnInterface"); 3]);
 }

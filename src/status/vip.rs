@@ -17,7 +17,7 @@ pub(super) fn statuses(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> Ve
     let wanted = inputs.desired.iter().flat_map(|desired| desired.vips.keys());
     let ours = inputs.placements.iter().filter(|(_, placement)| **placement == Ownership::Ours).map(|(address, _)| address);
     let known = inputs.speaker.advertised.iter().flat_map(|set| set.iter()).chain(&inputs.speaker.withdrawing);
-    let mut addresses: BTreeSet<IpAddr> = wanted.chain(ours).copied().collect();
+    let mut addresses: BTreeSet<IpAddr> = wanted.chain(ours).chain(inputs.found).copied().collect();
     addresses.extend(known.map(Prefix::address));
     let before = |address| previous?.vips.iter().find(|vip| vip.address == address);
     addresses.into_iter().map(|address| Facts::new(address, inputs).status(inputs.now.into(), before(address))).collect()
@@ -46,6 +46,8 @@ struct Facts<'a> {
     in_set: bool,
     /// Out of it, and some peer may not know.
     withdrawing: bool,
+    /// Announced as somebody else placed it.
+    found: bool,
     /// The peers that were told.
     told: Vec<&'a str>,
 }
@@ -60,6 +62,7 @@ impl<'a> Facts<'a> {
             inputs,
             wanted: inputs.desired.and_then(|desired| desired.vips.get(&address)),
             placement: inputs.placements.get(&address).copied(),
+            found: inputs.found.contains(&address),
             in_set: speaker.advertised.as_ref().is_some_and(|set| set.contains(&prefix)),
             withdrawing: speaker.withdrawing.contains(&prefix),
             told: told.map(|(name, _)| name.as_str()).collect(),
@@ -109,7 +112,7 @@ impl<'a> Facts<'a> {
 
     /// Whether the address is on the interface and may be announced.
     fn placed(&self) -> bool {
-        matches!(self.placement, Some(Ownership::Ours | Ownership::Used))
+        self.found || matches!(self.placement, Some(Ownership::Ours | Ownership::Used))
     }
 
     /// Why it is not to be served here and now.
@@ -117,6 +120,9 @@ impl<'a> Facts<'a> {
         let interface = &self.inputs.identity.interface;
         if self.inputs.desired.is_some_and(|desired| desired.lifecycle == Lifecycle::Drain) {
             return Some(Why::new("NodeDrains", "the node is leaving"));
+        }
+        if self.found {
+            return None;
         }
         let Some(wanted) = self.wanted else {
             return Some(match self.inputs.desired {
@@ -171,6 +177,7 @@ impl<'a> Facts<'a> {
             message.push_str("; its address was placed by somebody else and will not be removed");
         }
         match self.wanted.map(|vip| &vip.intent) {
+            _ if self.found => Why::new("FoundOnInterface", format!("another program placed it: {message}")),
             Some(VipIntent::Serve { without_endpoints: true }) => {
                 Why::new("WithoutEndpoints", format!("no endpoint stands behind it, and vips.withoutEndpoints keeps it: {message}"))
             }
@@ -222,7 +229,9 @@ impl<'a> Facts<'a> {
     }
 
     fn accepted(&self) -> (Truth, Why) {
+        let interface = &self.inputs.identity.interface;
         match (self.wanted, self.inputs.desired) {
+            _ if self.found => (Truth::True, Why::new("FoundOnInterface", format!("it is on {interface}, and vips.allow covers it"))),
             (Some(vip), _) => {
                 let owners: Vec<String> = vip.owners.iter().map(ToString::to_string).collect();
                 (Truth::True, Why::new("Accepted", format!("{} asks for it", owners.join(", "))))
@@ -236,6 +245,7 @@ impl<'a> Facts<'a> {
         match (self.hindrance(), self.placed()) {
             (Some(why), _) => (Truth::False, why),
             (None, false) => (Truth::False, if self.in_set || self.withdrawing { self.lost() } else { self.placing() }),
+            (None, true) if self.found => (Truth::True, Why::new("FoundOnInterface", "another program placed it, and serves it")),
             (None, true) => {
                 (Truth::Unknown, Why::new("BalancedElsewhere", "its address is in place; kube-proxy, or another program, balances it"))
             }
@@ -256,7 +266,7 @@ fn withheld(reason: WithholdReason) -> Why {
         }
         WithholdReason::NeedsDataplane => Why::new(
             "NeedsDataplane",
-            "only EricIngress, LvsIngress or headless Services ask for it, which nobody balances with dataplane kube-proxy",
+            "nobody balances it: dataplane kube-proxy serves only Services with a cluster IP, dataplane none serves no object",
         ),
     }
 }
