@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The doors of the daemon: the status for `vipherald show` on a Unix socket, metrics and probes over HTTP. All of them only read.
+//! The doors of the daemon: the status for `vipherald show` and the orders of `vipherald peer` on a Unix socket that is only ours, metrics and probes
+//! over HTTP, which only read.
 //!
 //! Inputs: a [`StatusReader`], the [`Metrics`] and the [`Pulse`] of the reconcile loop. Outputs: JSON, the text of Prometheus, and status codes.
 //!
@@ -21,18 +22,19 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::error;
 
+use crate::driver::bgp::{Operation, Operator};
 use crate::status::{NodeStatus, Phase, StatusReader};
 use crate::telemetry::{Metrics, chain};
 
-pub use client::{ClientError, fetch};
+pub use client::{ClientError, fetch, order};
 pub use pulse::Pulse;
 
 /// The socket's name in the state directory.
@@ -134,13 +136,31 @@ impl AdminSocket {
         &self.path.0
     }
 
-    /// Answers `GET /state` until the future is dropped.
+    /// Answers `GET /state` and `POST /peer` until the future is dropped.
     ///
     /// # Errors
     /// The listener fails.
-    pub async fn serve(self, status: StatusReader) -> io::Result<()> {
-        let router = Router::new().route("/state", get(async |State(status): State<StatusReader>| Json(NodeStatus::clone(&status.read()))));
-        axum::serve(self.listener, router.with_state(status)).await
+    pub async fn serve(self, status: StatusReader, operator: Operator) -> io::Result<()> {
+        let state = get(async |State(status): State<StatusReader>| Json(NodeStatus::clone(&status.read()))).with_state(status);
+        let router = Router::new().route("/state", state).route("/peer", post(peer).with_state(operator));
+        axum::serve(self.listener, router).await
+    }
+}
+
+/// An order about one BGP neighbour, as it is sent.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PeerOrder {
+    /// The neighbour's name.
+    pub peer: String,
+    /// What is to be done.
+    pub operation: Operation,
+}
+
+async fn peer(State(operator): State<Operator>, Json(order): Json<PeerOrder>) -> Response {
+    match operator.operate(&order.peer, order.operation).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(error) => (StatusCode::CONFLICT, error.to_string()).into_response(),
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers. Errors are one line each on standard error, `vipherald: WHAT: CAUSE`.
 
+mod peer;
 mod show;
 mod table;
 
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::admin::ClientError;
 use crate::config::{self, Config, ConfigErrors};
 use crate::reconcile::{self, RunOptions};
 use crate::telemetry::{Logging, chain};
@@ -36,6 +38,9 @@ enum Verb {
     Plan(Intent),
     /// Show what the daemon on this node says
     Show(Show),
+    /// Give orders about a BGP neighbour
+    #[command(subcommand)]
+    Peer(peer::PeerVerb),
     /// Work with the configuration file
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -58,12 +63,8 @@ struct Show {
     /// The form of the output [default: a table]
     #[arg(short, long, value_name = "FORM")]
     output: Option<Output>,
-    /// The admin socket of the daemon
-    #[arg(long, value_name = "PATH", conflicts_with = "instance")]
-    socket: Option<PathBuf>,
-    /// The instance whose socket is in its default place
-    #[arg(long, value_name = "NAME", default_value = "vipherald")]
-    instance: String,
+    #[command(flatten)]
+    daemon: show::Daemon,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -109,8 +110,12 @@ enum Failure {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    #[error("show")]
-    Daemon(#[source] crate::admin::ClientError),
+    #[error("{verb}")]
+    Daemon {
+        verb: &'static str,
+        #[source]
+        source: ClientError,
+    },
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
@@ -122,8 +127,8 @@ impl Failure {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Verb { .. } | Self::Output(_) => 1,
-            Self::Daemon(_) => 3,
+            Self::Config(_) | Self::Verb { .. } | Self::Output(_) | Self::Daemon { source: ClientError::Refused(_), .. } => 1,
+            Self::Daemon { .. } => 3,
         }
     }
 
@@ -161,6 +166,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             print(&text)
         }
         Verb::Show(show) => show::show(&show),
+        Verb::Peer(verb) => peer::peer(verb),
         Verb::Config(ConfigVerb::Check { file }) => {
             load(&file)?;
             print(&format!("{}: good\n", file.display()))

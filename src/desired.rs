@@ -12,6 +12,7 @@ mod endpoints;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
@@ -92,8 +93,34 @@ pub struct DesiredBgp {
     pub asn: Asn,
     /// Our BGP Identifier; `None` lets the driver take one from the node's addresses.
     pub router_id: Option<BgpIdentifier>,
+    /// Where neighbours may dial us; nothing listens where absent.
+    pub listen: Option<DesiredListen>,
     /// Neighbours by name.
     pub peers: BTreeMap<String, DesiredPeer>,
+}
+
+/// A listening socket, and the dynamic neighbours that may come by it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DesiredListen {
+    /// Our address, unspecified for all of its family.
+    pub address: IpAddr,
+    /// Our TCP port.
+    pub port: u16,
+    /// Who comes from an address of these is a dynamic neighbour, where no configured one has the address.
+    pub prefixes: BTreeSet<Prefix>,
+    /// So many dynamic neighbours at most.
+    pub limit: u32,
+    /// What every dynamic neighbour is like, but for its address.
+    pub template: DesiredPeer,
+}
+
+impl DesiredListen {
+    /// What a neighbour at this address is, if one may come from there.
+    #[must_use]
+    pub fn dynamic_peer(&self, address: IpAddr) -> Option<DesiredPeer> {
+        let contained = self.prefixes.iter().any(|prefix| prefix.contains(address));
+        contained.then(|| DesiredPeer { address, ..self.template.clone() })
+    }
 }
 
 /// One neighbour.
@@ -105,6 +132,8 @@ pub struct DesiredPeer {
     pub port: u16,
     /// Its AS.
     pub asn: Asn,
+    /// How the connection to it is made.
+    pub transport: Transport,
     /// What the session carries.
     pub families: BTreeSet<Family>,
     /// The hold time that we offer.
@@ -119,6 +148,36 @@ pub struct DesiredPeer {
     pub next_hop_ipv4: Option<std::net::Ipv4Addr>,
     /// Next hop of IPv6 routes; the node's own global address where absent.
     pub next_hop_ipv6: Option<std::net::Ipv6Addr>,
+}
+
+/// How the TCP connection to a peer is made.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Transport {
+    /// Our address on it; the kernel chooses where absent.
+    pub source: Option<IpAddr>,
+    /// The only interface, or VRF, that it uses; routing decides where absent.
+    pub interface: Option<String>,
+    /// How far away the peer may be.
+    pub ttl: Ttl,
+    /// The peer dials us, we never dial it.
+    pub passive: bool,
+    /// The file with the TCP-MD5 key (RFC 2385); segments are not signed where absent.
+    pub password_file: Option<PathBuf>,
+}
+
+/// How far away a peer may be.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Ttl {
+    /// An external peer on a common link, TTL 1; an internal peer anywhere, the TTL of the system.
+    #[default]
+    Customary,
+    /// So many hops: our packets have this TTL.
+    Multihop(u8),
+    /// At most so many hops, and packets from farther away are dropped: ours have TTL 255 (RFC 5082).
+    Security {
+        /// 1 on a common link.
+        hops: u8,
+    },
 }
 
 /// Times of the way out.

@@ -69,6 +69,8 @@ pub struct SpeakerView {
     pub router_id: Option<BgpIdentifier>,
     /// Whether it was given a configuration and not stopped since: sessions may come up.
     pub started: bool,
+    /// Why nothing is listened to though the configuration asks for it.
+    pub listen_error: Option<String>,
     /// The set it advertises; `None` before the first.
     pub advertised: Option<Arc<BTreeSet<Prefix>>>,
     /// What is withdrawn and perhaps still held by some peer.
@@ -98,6 +100,8 @@ pub struct PeerView {
     pub hold_time: Option<HoldTime>,
     /// The session's families, once negotiated.
     pub families: BTreeSet<Family>,
+    /// The other capabilities that both sides have, once negotiated.
+    pub capabilities: Vec<&'static str>,
     /// Prefixes that the peer was told and holds; without a session it holds none.
     pub told: BTreeSet<Prefix>,
     /// Prefixes that are withdrawn and whose UPDATE the peer's host has not acknowledged.
@@ -108,8 +112,16 @@ pub struct PeerView {
     pub received: MessageCounts,
     /// Messages that went to it.
     pub sent: MessageCounts,
+    /// What its UPDATEs said of each family.
+    pub prefixes: BTreeMap<Family, PrefixCounts>,
+    /// What its UPDATEs had wrong.
+    pub malformed: MalformedCounts,
     /// Why the last session or attempt ended.
     pub last_error: Option<LastError>,
+    /// Whether an operator has shut it down.
+    pub shut: bool,
+    /// What an operator should mend though the session may be up.
+    pub warning: Option<String>,
 }
 
 /// Messages by type, since the peer was configured.
@@ -126,6 +138,26 @@ pub struct MessageCounts {
     pub keepalive: u64,
     /// ROUTE-REFRESH.
     pub route_refresh: u64,
+}
+
+/// Destinations in UPDATEs of a peer, since it was configured. They are counted, not kept.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrefixCounts {
+    /// Announced, again or for the first time.
+    pub announced: u64,
+    /// Withdrawn, with or without need.
+    pub withdrawn: u64,
+}
+
+/// What was wrong in UPDATEs of a peer and did not end the session (RFC 7606), since it was configured.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MalformedCounts {
+    /// UPDATEs whose routes counted as withdrawn.
+    pub treated_as_withdraw: u64,
+    /// Attributes that were left out.
+    pub attributes_discarded: u64,
 }
 
 /// Why a session or an attempt ended.
@@ -246,6 +278,9 @@ pub struct SpeakerStatus {
     pub router_id: Option<String>,
     /// Whether sessions may come up.
     pub started: bool,
+    /// Why nothing is listened to though the configuration asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen_error: Option<String>,
 }
 
 /// One VIP and everything about it.
@@ -371,15 +406,30 @@ pub struct PeerStatus {
     pub hold_seconds: Option<u16>,
     /// The negotiated families.
     pub families: Vec<String>,
+    /// The other capabilities that both sides have.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
     /// What it was told, is to forget, and is not told.
     pub routes: Vec<RouteStatus>,
     /// Messages that came from it.
     pub received: MessageCounts,
     /// Messages that went to it.
     pub sent: MessageCounts,
+    /// What its UPDATEs said, by family.
+    #[serde(default)]
+    pub prefixes: BTreeMap<String, PrefixCounts>,
+    /// What its UPDATEs had wrong.
+    #[serde(default)]
+    pub malformed: MalformedCounts,
     /// Why the last session or attempt ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// Whether an operator has shut it down.
+    #[serde(default)]
+    pub shut: bool,
+    /// What an operator should mend though the session may be up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// One prefix towards one peer.
@@ -441,6 +491,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
             asn: inputs.desired.map(|desired| desired.bgp.asn.number()),
             router_id: inputs.speaker.router_id.map(|id| id.to_string()),
             started: inputs.speaker.started,
+            listen_error: inputs.speaker.listen_error.clone(),
         },
         vips: vip::statuses(inputs, previous),
         unclaimed: unclaimed.map(|(address, _)| *address).collect(),

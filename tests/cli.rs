@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use vipherald::admin::AdminSocket;
+use vipherald::driver::bgp::Speaker;
 use vipherald::status::{NodeStatus, StatusReader};
 
 struct Ended {
@@ -43,7 +44,7 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 fn help_and_version() {
     let help = vipherald(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for word in ["run", "plan", "show", "config", "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers."] {
+    for word in ["run", "plan", "show", "peer", "config", "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers."] {
         assert!(help.stdout.contains(word), "{word} in:\n{}", help.stdout);
     }
     let version = vipherald(&["--version"]);
@@ -52,7 +53,10 @@ fn help_and_version() {
 
 #[test]
 fn wrong_usage_is_2() {
-    let wrong: [&[&str]; 11] = [
+    let wrong: [&[&str]; 14] = [
+        &["peer"],
+        &["peer", "reset"],
+        &["peer", "start", "tor", "--message", "x"],
         &[],
         &["fly"],
         &["run"],
@@ -97,7 +101,7 @@ fn a_bad_configuration_starts_nothing() {
     let manifests = directory.path().display().to_string();
     for verb in ["run", "plan"] {
         let ended = vipherald(&[verb, "--config", &path, "--manifests", &manifests]);
-        let expected = format!("vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, peers\n");
+        let expected = format!("vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, listen, peers\n");
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), (Some(1), "", expected), "{verb}");
     }
 }
@@ -125,7 +129,10 @@ fn serve(directory: &Path, status: &str) -> PathBuf {
         AdminSocket::bind(directory, "test").unwrap()
     };
     let path = socket.path().to_owned();
-    std::thread::spawn(move || runtime.block_on(socket.serve(StatusReader::new(move || Arc::clone(&status)))));
+    std::thread::spawn(move || {
+        let speaker = Speaker::spawn(1).unwrap();
+        runtime.block_on(socket.serve(StatusReader::new(move || Arc::clone(&status)), speaker.operator()))
+    });
     path
 }
 
@@ -161,6 +168,20 @@ fn show_prints_what_the_daemon_says() {
     assert_eq!((json.code, &value["vips"][0]["reason"], &value["node"]), (Some(0), &"NoPeers".into(), &"node-1".into()));
     let yaml = vipherald(&["show", "vips", "-o", "yaml", "--socket", &socket]);
     assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&yaml.stdout).unwrap(), value);
+}
+
+#[test]
+fn an_order_about_a_peer_that_is_not_there_is_a_finding() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = serve(directory.path(), STATUS).display().to_string();
+    for order in [&["shutdown", "tor", "--message", "new line card"][..], &["start", "tor"], &["reset", "tor"]] {
+        let ended = vipherald(&[&["peer"], order, &["--socket", &socket]].concat());
+        let expected = "vipherald: peer: there is no peer 'tor'; there is none\n";
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(1), "", expected), "{order:?}");
+    }
+    let long = vipherald(&["peer", "shutdown", "tor", "--message", &"x".repeat(256), "--socket", &socket]);
+    assert_eq!(long.code, Some(2));
+    assert!(long.stderr.contains("a NOTIFICATION carries 255 at most (RFC 9003)"), "{}", long.stderr);
 }
 
 #[test]

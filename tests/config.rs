@@ -9,6 +9,7 @@ use std::time::Duration;
 use bgp::Family;
 use proptest::prelude::*;
 use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, WithoutEndpoints, load};
+use vipherald::desired::{Transport, Ttl};
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -36,7 +37,7 @@ fn the_least_file_gives_the_documented_defaults() {
     assert_eq!((config.bgp.asn.number(), config.bgp.router_id), (65_001, None));
     let peer = &config.bgp.peers["tor"];
     assert_eq!((peer.address, peer.port, peer.asn.number()), ("10.211.1.254".parse().unwrap(), 179, 65_001));
-    assert_eq!(peer.families, BTreeSet::from(Family::ALL));
+    assert_eq!((peer.families.clone(), peer.transport.clone()), (BTreeSet::from(Family::ALL), Transport::default()));
     assert_eq!((peer.hold_time.secs(), peer.connect_retry), (9, Duration::from_secs(5)));
     assert_eq!((peer.local_preference, peer.med, peer.next_hop_ipv4, peer.next_hop_ipv6), (100, None, None, None));
     assert_eq!((config.drain.fabric_delay, config.drain.timeout), (Duration::from_secs(1), Duration::from_secs(25)));
@@ -56,11 +57,17 @@ dataplane: {type: kube-proxy}
 bgp:
   asn: ${ASN}
   routerId: 192.0.2.9
+  listen: {address: '::', port: 1179, prefixes: ['2001:db8::/32'], limit: 7, asn: 65009, passwordFile: /keys/d}
   peers:
     - name: p_1.a
       address: ::1
       port: 1179
       asn: 4294967294
+      passwordFile: /keys/p
+      ttlSecurity: {hops: 2}
+      source: '::1'
+      interface: lo
+      passive: true
       families: [ipv6-unicast]
       timers: {hold: 1m30s, connectRetry: 2s}
       export: {localPreference: 0, med: 4294967295, nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}}
@@ -80,6 +87,21 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!((config.bgp.asn.number(), config.bgp.router_id.unwrap().to_string().as_str()), (65_001, "192.0.2.9"));
     let peer = &config.bgp.peers["p_1.a"];
     assert_eq!((peer.address, peer.port, peer.asn.number()), ("::1".parse().unwrap(), 1179, 4_294_967_294));
+    let transport = Transport {
+        source: Some("::1".parse().unwrap()),
+        interface: Some("lo".to_owned()),
+        ttl: Ttl::Security { hops: 2 },
+        passive: true,
+        password_file: Some("/keys/p".into()),
+    };
+    assert_eq!(peer.transport, transport);
+    let listen = config.bgp.listen.as_ref().unwrap();
+    assert_eq!((listen.address, listen.port, listen.limit), ("::".parse().unwrap(), 1179, 7));
+    assert_eq!(listen.prefixes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["2001:db8::/32"]);
+    let client = listen.dynamic_peer("2001:db8::9".parse().unwrap()).unwrap();
+    assert_eq!((client.asn.number(), client.transport.passive, client.hold_time.secs()), (65_009, true, 9));
+    assert_eq!(client.transport.password_file, Some("/keys/d".into()));
+    assert_eq!(listen.dynamic_peer("2001:db9::9".parse().unwrap()), None);
     assert_eq!(peer.families, BTreeSet::from([Family::Ipv6Unicast]));
     assert_eq!((peer.hold_time.secs(), peer.connect_retry), (90, Duration::from_secs(2)));
     assert_eq!((peer.local_preference, peer.med), (0, Some(u32::MAX)));
@@ -126,14 +148,14 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
     (
         "bgp: {asn: 1, peers: [a]}\n",
-        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, families, timers, export, found 'a'",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, timers, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
     ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
-        "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      passwordFile: /x\n",
-        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, families, timers, export\nc.yaml:8:7: bgp.peers[0].passwordFile: unknown key; expected one of name, address, port, asn, families, timers, export",
+        "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, timers, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, timers, export",
     ),
     ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
     ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
@@ -233,7 +255,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 0.0.0.0, asn: 1}\n  - {name: b, address: 224.0.0.1, asn: 1}\n  - {name: c, address: 255.255.255.255, asn: 1}\n  - {name: d, address: 'fe80::1', asn: 1}\n  - {name: e, address: '::ffff:192.0.2.1', asn: 1}\n",
-        "c.yaml:4:24: bgp.peers[0].address: expected the IPv4 or IPv6 address of the peer, found '0.0.0.0': it is the unspecified address\nc.yaml:5:24: bgp.peers[1].address: expected the IPv4 or IPv6 address of the peer, found '224.0.0.1': it is a multicast address\nc.yaml:6:24: bgp.peers[2].address: expected the IPv4 or IPv6 address of the peer, found '255.255.255.255': it is the broadcast address\nc.yaml:7:24: bgp.peers[3].address: expected the IPv4 or IPv6 address of the peer, found 'fe80::1': a link-local address is good on one link only, and no interface can be named here\nc.yaml:8:24: bgp.peers[4].address: expected the IPv4 or IPv6 address of the peer, found '::ffff:192.0.2.1': it is an IPv4 address in IPv6 form; write it as IPv4",
+        "c.yaml:4:24: bgp.peers[0].address: expected the IPv4 or IPv6 address of the peer, found '0.0.0.0': it is the unspecified address\nc.yaml:5:24: bgp.peers[1].address: expected the IPv4 or IPv6 address of the peer, found '224.0.0.1': it is a multicast address\nc.yaml:6:24: bgp.peers[2].address: expected the IPv4 or IPv6 address of the peer, found '255.255.255.255': it is the broadcast address\nc.yaml:7:24: bgp.peers[3].address: this link-local address is good on one link only: say on which by interface\nc.yaml:8:24: bgp.peers[4].address: expected the IPv4 or IPv6 address of the peer, found '::ffff:192.0.2.1': it is an IPv4 address in IPv6 form; write it as IPv4",
     ),
     (
         "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1}\n  - {name: a, address: 192.0.2.2, asn: 1}\n  - {name: b, address: 192.0.2.1, asn: 2, port: 179}\n",
@@ -242,6 +264,26 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, port: 0}]}\n",
         "c.yaml:1:67: bgp.peers[0].port: expected a TCP port from 1 to 65535, found '0'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, passwordFile: key, ttlSecurity: {hops: 0}, multihop: 255, source: '::1'}]}\n",
+        "c.yaml:1:75: bgp.peers[0].passwordFile: expected an absolute path of a file, found 'key'\nc.yaml:1:100: bgp.peers[0].ttlSecurity.hops: expected a number of hops from 1 to 254, found '0'\nc.yaml:1:114: bgp.peers[0].multihop: expected a number of hops from 1 to 254, found '255'\nc.yaml:1:114: bgp.peers[0].multihop: expected either multihop or ttlSecurity: with ttlSecurity the TTL is 255 (RFC 5082), and its hops say how far the peer is\nc.yaml:1:127: bgp.peers[0].source: expected an address of the same family as the peer's, which is 192.0.2.1, found ::1",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, ttlSecurity: {}, interface: a/b}]}\n",
+        "c.yaml:1:74: bgp.peers[0].ttlSecurity.hops: this key is missing, expected a number of hops from 1 to 254\nc.yaml:1:89: bgp.peers[0].interface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found 'a/b'",
+    ),
+    (
+        "bgp: {asn: 1, listen: {port: 0, prefixes: [10.0.0.1/24], limit: 0}, peers: [{name: a, address: 192.0.2.1, asn: 1, passive: 7}]}\n",
+        "c.yaml:1:23: bgp.listen.address: this key is missing, expected an IPv4 or IPv6 address of this node, or 0.0.0.0 or '::' for all of one family\nc.yaml:1:30: bgp.listen.port: expected a TCP port from 1 to 65535, found '0'\nc.yaml:1:44: bgp.listen.prefixes[0]: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.1/24': 10.0.0.1/24 has bits set beyond its length; the prefix is 10.0.0.0/24\nc.yaml:1:65: bgp.listen.limit: expected a number from 1 to 10000, found '0'\nc.yaml:1:124: bgp.peers[0].passive: expected true or false, found the number 7",
+    ),
+    (
+        "bgp: {asn: 1, listen: {address: '::', prefixes: [10.0.0.0/24]}, peers: [{name: a, address: 192.0.2.1, asn: 1, passive: true}]}\n",
+        "c.yaml:1:49: bgp.listen.prefixes: expected a prefix of the same family as bgp.listen.address, found 10.0.0.0/24\nc.yaml:1:120: bgp.peers[0].passive: the peer cannot dial us: bgp.listen.address :: is of the other family",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, passive: true}]}\n",
+        "c.yaml:1:70: bgp.peers[0].passive: the peer cannot dial us: there is no bgp.listen",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, families: [ipv4]}]}\n",

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use bgp::{Asn, Family, HoldTime, Prefix};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, VipIntent, WithholdReason};
+use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason};
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{Ownership, Plan, Step, StepKey, drained, ownership, plan};
 
@@ -763,6 +763,7 @@ fn neighbours(count: usize) -> DesiredBgp {
     let peer = |address: &&str| DesiredPeer {
         address: ip(address),
         port: 179,
+        transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
@@ -773,5 +774,5 @@ fn neighbours(count: usize) -> DesiredBgp {
         next_hop_ipv6: None,
     };
     let peers = PEERS.iter().take(count).map(|address| ((*address).to_owned(), peer(address))).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, peers }
+    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }
 }

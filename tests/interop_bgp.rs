@@ -17,7 +17,7 @@ use bgp::rib::Withheld;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredPeer};
+use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, Transport, Ttl};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -59,13 +59,14 @@ impl Rig {
 }
 
 fn router_of(asn: u32, neighbour_asn: u32) -> Setup {
-    Setup { asn, router_id: THEIRS_V4, neighbour_asn, neighbours: vec![OURS_V4.into(), OURS_V6.into()] }
+    Setup { asn, router_id: THEIRS_V4, neighbour_asn, neighbours: vec![OURS_V4.into(), OURS_V6.into()], password: None, ttl_security: None }
 }
 
 fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
     DesiredPeer {
         address,
         port: 179,
+        transport: Transport::default(),
         asn: Asn::new(asn).unwrap(),
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
@@ -87,6 +88,7 @@ fn speaker_of<'a>(asn: u32, peers: impl IntoIterator<Item = (&'a str, DesiredPee
     Arc::new(DesiredBgp {
         asn: Asn::new(asn).unwrap(),
         router_id: None,
+        listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
     })
 }
@@ -278,6 +280,151 @@ fn frr_expects_another_as() {
 #[test]
 fn bird_is_in_another_as() {
     wrong_as(Software::Bird, 65001, 65009, "the peer is in AS 65000, not in 65009 as configured");
+}
+
+/// Both sessions, each with this transport.
+fn both_sessions_over(transport: &Transport) -> Arc<DesiredBgp> {
+    let mut desired = (*both_sessions(65001, 65000)).clone();
+    desired.peers.values_mut().for_each(|peer| peer.transport = transport.clone());
+    Arc::new(desired)
+}
+
+/// RFC 2385: no session with another key, one with the same.
+fn tcp_md5(software: Software) {
+    let rig = Rig::dual_stack("md5");
+    let router = Router::start(software, &rig.theirs, Setup { password: Some("very-secret"), ..router_of(65000, 65001) });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "very-Secret\n").unwrap();
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(both_sessions_over(&Transport { password_file: Some(file.path().to_owned()), ..Transport::default() }));
+    for name in ["v4", "v6"] {
+        let status = wait_for("the attempt fails", &speaker, |status| {
+            status.peers.get(name).and_then(|peer| peer.last_error.as_ref()).is_some_and(|error| error.reason.contains("TCP-MD5"))
+        });
+        assert_eq!(peer(&status, name).counters.established, 0);
+    }
+    std::fs::write(&file, "very-secret\n").unwrap();
+    wait_until_up(&speaker);
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        wait_until("the route is learned", PATIENCE, || router.learned(neighbour, prefix("10.0.0.7")).is_some());
+    }
+}
+
+#[test]
+fn bird_tcp_md5() {
+    tcp_md5(Software::Bird);
+}
+
+#[test]
+fn frr_tcp_md5() {
+    tcp_md5(Software::Frr);
+}
+
+/// RFC 5082: the router takes our packets, and we take its.
+fn ttl_security(software: Software) {
+    let rig = Rig::dual_stack("gtsm");
+    let router = Router::start(software, &rig.theirs, Setup { ttl_security: Some(1), ..router_of(65000, 65001) });
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(both_sessions_over(&Transport { ttl: Ttl::Security { hops: 1 }, ..Transport::default() }));
+    wait_until_up(&speaker);
+    for neighbour in [OURS_V4.into(), OURS_V6.into()] {
+        wait_until("the route is learned", PATIENCE, || router.learned(neighbour, prefix("10.0.0.7")).is_some());
+    }
+}
+
+#[test]
+fn bird_ttl_security() {
+    ttl_security(Software::Bird);
+}
+
+#[test]
+fn frr_ttl_security() {
+    ttl_security(Software::Frr);
+}
+
+/// The router dials us, signed with the key of a whole prefix: a dynamic peer; with another key there is none.
+fn dynamic_peer(software: Software, ours: IpAddr, theirs: IpAddr) {
+    let rig = Rig::dual_stack("dynamic");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "very-Secret\n").unwrap();
+    let transport = Transport { passive: true, password_file: Some(file.path().to_owned()), ..Transport::default() };
+    let template = DesiredPeer { transport, ..neighbour(theirs, 65000) };
+    let (any, length) = if ours.is_ipv4() { (IpAddr::from([0; 4]), 24) } else { (IpAddr::from([0; 16]), 64) };
+    let prefixes = BTreeSet::from([Prefix::truncated(theirs, length).unwrap()]);
+    let listen = DesiredListen { address: any, port: 179, prefixes, limit: 8, template };
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
+    speaker.configure(Arc::new(DesiredBgp { listen: Some(listen), ..(*speaker_of(65001, [])).clone() }));
+    let setup = Setup { neighbours: vec![ours], password: Some("very-secret"), ..router_of(65000, 65001) };
+    let mut router = Router::start(software, &rig.theirs, setup);
+    let dials = || {
+        let drops = rig.ours.output(&["nstat", "-asz", "TcpExtTCPMD5Failure"]);
+        drops.split_whitespace().nth(2).is_some_and(|count| count != "0")
+    };
+    wait_until("the router has dialled in vain", PATIENCE, || dials() || !speaker.status().peers.is_empty());
+    assert!(speaker.status().peers.is_empty());
+
+    std::fs::write(&file, "very-secret\n").unwrap();
+    let name = format!("dynamic:{theirs}");
+    wait_for("the session is up", &speaker, |status| is_up(status, &name));
+    for address in ["10.0.0.7", "2001:db8:7::7"] {
+        wait_until("the route is learned", PATIENCE, || router.learned(ours, prefix(address)).is_some());
+    }
+    router.kill();
+    wait_for("it is forgotten", &speaker, |status| status.peers.is_empty());
+}
+
+#[test]
+fn bird_dynamic_peer() {
+    dynamic_peer(Software::Bird, OURS_V4.into(), THEIRS_V4.into());
+}
+
+#[test]
+fn bird_dynamic_peer_over_ipv6() {
+    dynamic_peer(Software::Bird, OURS_V6.into(), THEIRS_V6.into());
+}
+
+#[test]
+fn frr_dynamic_peer() {
+    dynamic_peer(Software::Frr, OURS_V4.into(), THEIRS_V4.into());
+}
+
+#[test]
+fn frr_dynamic_peer_over_ipv6() {
+    dynamic_peer(Software::Frr, OURS_V6.into(), THEIRS_V6.into());
+}
+
+#[test]
+fn source_and_interface_are_those_configured() {
+    let rig = Rig::dual_stack("source");
+    rig.ours.ip("address add 10.99.0.9/24 dev eth0");
+    let neighbours = vec!["10.99.0.9".parse().unwrap()];
+    let router = Router::start(Software::Bird, &rig.theirs, Setup { neighbours, ..router_of(65001, 65001) });
+    let transport = |source: Option<&str>, interface: &str| Transport {
+        source: source.map(|source| source.parse().unwrap()),
+        interface: Some(interface.to_owned()),
+        ..Transport::default()
+    };
+    let configured = |transport| speaker_of(65001, [("v4", DesiredPeer { transport, ..neighbour(THEIRS_V4.into(), 65001) })]);
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(configured(transport(Some("10.99.0.9"), "eth0")));
+    let status = wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
+    assert_eq!(peer(&status, "v4").local_address, Some("10.99.0.9".parse().unwrap()));
+    wait_until("the route is learned", PATIENCE, || router.learned("10.99.0.9".parse().unwrap(), prefix("10.0.0.7")).is_some());
+
+    let fails = |reason: &str| {
+        wait_for(reason, &speaker, |status| {
+            let error = status.peers.get("v4").and_then(|peer| peer.last_error.as_ref());
+            error.is_some_and(|error| error.reason.contains(reason))
+        });
+    };
+    speaker.configure(configured(transport(Some("10.99.0.9"), "lo")));
+    fails("did not answer");
+    speaker.configure(configured(transport(Some("10.0.0.7"), "eth0")));
+    fails("the configured source 10.0.0.7 is a VIP");
 }
 
 #[test]

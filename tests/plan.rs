@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bgp::{Asn, Family, HoldTime, Prefix};
 use serde::Deserialize;
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, VipIntent, WithholdReason};
+use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason};
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
 };
@@ -111,6 +111,7 @@ fn neighbours(names: &[String]) -> DesiredBgp {
     let peer = DesiredPeer {
         address: "192.0.2.254".parse().unwrap(),
         port: 179,
+        transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(9).unwrap(),
@@ -121,7 +122,7 @@ fn neighbours(names: &[String]) -> DesiredBgp {
         next_hop_ipv6: None,
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, peers }
+    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }
 }
 
 #[derive(Deserialize)]

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The other end of the admin socket, for `vipherald show`.
+//! The other end of the admin socket, for `vipherald show` and `vipherald peer`.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode};
+use hyper::http::request::Builder;
+use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::PeerOrder;
 use crate::status::NodeStatus;
 
 /// Why there is no status to be had.
@@ -52,6 +54,9 @@ pub enum ClientError {
         /// Its answer.
         code: StatusCode,
     },
+    /// It does not do what was asked, and says why.
+    #[error("{0}")]
+    Refused(String),
     /// It is of another version.
     #[error("the answer of {} is not understood", path.display())]
     Json {
@@ -68,25 +73,40 @@ pub enum ClientError {
 /// # Errors
 /// Nobody answers, or not in time, or not in a form that is understood.
 pub async fn fetch(socket: &Path, patience: Duration) -> Result<NodeStatus, ClientError> {
-    let body = timeout(patience, exchange(socket)).await.ok();
-    let body = body.ok_or_else(|| ClientError::Silent { path: socket.to_owned(), patience })??;
+    let body = ask(socket, patience, Request::get("/state"), Bytes::new()).await?;
     serde_json::from_slice(&body).map_err(|source| ClientError::Json { path: socket.to_owned(), source })
 }
 
-async fn exchange(socket: &Path) -> Result<Bytes, ClientError> {
+/// Gives an order about a BGP neighbour to the daemon at this socket. Needs a tokio runtime.
+///
+/// # Errors
+/// As of [`fetch`]; or the daemon refuses.
+pub async fn order(socket: &Path, patience: Duration, order: &PeerOrder) -> Result<(), ClientError> {
+    let json = serde_json::to_vec(order).map_err(|source| ClientError::Json { path: socket.to_owned(), source })?;
+    let request = Request::post("/peer").header(header::CONTENT_TYPE, "application/json");
+    ask(socket, patience, request, json.into()).await.map(drop)
+}
+
+async fn ask(socket: &Path, patience: Duration, request: Builder, body: Bytes) -> Result<Bytes, ClientError> {
+    let answer = timeout(patience, exchange(socket, request, body)).await.ok();
+    answer.ok_or_else(|| ClientError::Silent { path: socket.to_owned(), patience })?
+}
+
+async fn exchange(socket: &Path, request: Builder, body: Bytes) -> Result<Bytes, ClientError> {
     let path = || socket.to_owned();
     let broke = |source| ClientError::Http { path: path(), source };
     let stream = UnixStream::connect(socket).await.map_err(|source| ClientError::Connect { path: path(), source })?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
-    let mut request = Request::new(Empty::<Bytes>::new());
-    *request.uri_mut() = hyper::Uri::from_static("/state");
-    request.headers_mut().insert(hyper::header::HOST, hyper::header::HeaderValue::from_static("vipherald"));
+    let request = request.header(header::HOST, "vipherald").body(Full::new(body));
+    let request = request.map_err(|error| ClientError::Refused(error.to_string()))?;
     let answer = async {
         let response = sender.send_request(request).await.map_err(broke)?;
-        if response.status() != StatusCode::OK {
-            return Err(ClientError::Answer { path: path(), code: response.status() });
+        let code = response.status();
+        if !code.is_success() && code != StatusCode::CONFLICT {
+            return Err(ClientError::Answer { path: path(), code });
         }
-        Ok(response.into_body().collect().await.map_err(broke)?.to_bytes())
+        let body = response.into_body().collect().await.map_err(broke)?.to_bytes();
+        if code.is_success() { Ok(body) } else { Err(ClientError::Refused(String::from_utf8_lossy(&body).into_owned())) }
     };
     tokio::pin!(answer);
     let mut connection = std::pin::pin!(connection);

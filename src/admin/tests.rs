@@ -14,6 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::*;
 use crate::desired::Lifecycle;
+use crate::driver::bgp::Speaker;
 use crate::status::tests::Node;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,9 +35,12 @@ async fn the_client_gets_what_the_server_has() {
     assert_eq!(fs::metadata(&state_dir).unwrap().mode() & 0o777, 0o700);
 
     let node = Node::eventful();
-    let server = tokio::spawn(socket.serve(reader(&node)));
+    let speaker = Speaker::spawn(1).unwrap();
+    let server = tokio::spawn(socket.serve(reader(&node), speaker.operator()));
     assert_eq!(fetch(&path, PATIENCE).await.unwrap(), node.status(None));
     assert_eq!(fetch(&path, PATIENCE).await.unwrap(), node.status(None), "and again");
+    let nobody = PeerOrder { peer: "nobody".to_owned(), operation: Operation::Reset };
+    assert_eq!(order(&path, PATIENCE, &nobody).await.unwrap_err().to_string(), "there is no peer 'nobody'; there is none");
     server.abort();
     assert!(server.await.unwrap_err().is_cancelled());
     assert!(!path.exists(), "the socket goes with the server");

@@ -7,21 +7,39 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
 use super::table::table;
 use super::{Failure, Noun, Output, Show, block_on, complain, print};
 use crate::admin::{self, SOCKET};
 use crate::desired::{Rejection, Subject};
-use crate::status::{LastError, NodeStatus, PeerStatus, RouteState, RouteStatus, SourceState, Time, VipStatus};
+use crate::status::{LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, SourceState, Time, VipStatus};
 
 /// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which daemon is asked.
+#[derive(Args, Debug)]
+pub(super) struct Daemon {
+    /// The admin socket of the daemon
+    #[arg(long, value_name = "PATH", conflicts_with = "instance")]
+    socket: Option<PathBuf>,
+    /// The instance whose socket is in its default place
+    #[arg(long, value_name = "NAME", default_value = "vipherald")]
+    instance: String,
+}
+
+impl Daemon {
+    pub(super) fn socket(&self) -> PathBuf {
+        let default = || Path::new("/run/vipherald").join(&self.instance).join(SOCKET);
+        self.socket.clone().unwrap_or_else(default)
+    }
+}
 
 pub(super) fn show(show: &Show) -> Result<(), Failure> {
-    let default = || Path::new("/run/vipherald").join(&show.instance).join(SOCKET);
-    let socket: PathBuf = show.socket.clone().unwrap_or_else(default);
-    let status = block_on("show", admin::fetch(&socket, PATIENCE))?.map_err(Failure::Daemon)?;
+    let fetched = block_on("show", admin::fetch(&show.daemon.socket(), PATIENCE))?;
+    let status = fetched.map_err(|source| Failure::Daemon { verb: "show", source })?;
     complain(&warnings(&status, show.noun));
     print(&render(&status, show.noun, show.output)?)
 }
@@ -43,6 +61,12 @@ fn warnings(status: &NodeStatus, noun: Noun) -> Vec<String> {
     }
     for address in &status.unclaimed {
         warnings.push(format!("{}: {address} looks like ours and nothing proves it: kept", status.identity.interface));
+    }
+    if let Some(error) = &status.speaker.listen_error {
+        warnings.push(format!("bgp.listen: {error}"));
+    }
+    for peer in &status.peers {
+        warnings.extend(peer.warning.iter().map(|warning| format!("peer {}: {warning}", peer.name)));
     }
     if noun != Noun::Rejections && !status.rejections.is_empty() {
         warnings.push(format!("{} rejections: see 'vipherald show rejections'", status.rejections.len()));
@@ -160,7 +184,7 @@ fn rejected_vip_row(rejection: &Rejection) -> Option<(IpAddr, Vec<String>)> {
 fn peers(status: &NodeStatus, wide: bool) -> String {
     let mut headings = vec!["NAME", "ADDRESS", "ASN", "STATE", "UPTIME", "HOLD", "FAMILIES", "ADVERTISED"];
     if wide {
-        headings.extend(["LOCAL ADDRESS", "SESSIONS", "SINCE"]);
+        headings.extend(["LOCAL ADDRESS", "SESSIONS", "SINCE", "CAPABILITIES", "MESSAGES IN/OUT", "PREFIXES +/-", "MALFORMED"]);
     }
     headings.push("LAST ERROR");
     let row = |peer: &PeerStatus| {
@@ -169,7 +193,7 @@ fn peers(status: &NodeStatus, wide: bool) -> String {
             peer.name.clone(),
             peer.address.to_string(),
             peer.asn.to_string(),
-            peer.state.clone(),
+            if peer.shut { format!("{} (shut down)", peer.state) } else { peer.state.clone() },
             peer.established_since.map(|since| age(since, status.observed_at)).unwrap_or_default(),
             peer.hold_seconds.map(|seconds| format!("{seconds}s")).unwrap_or_default(),
             peer.families.join(","),
@@ -178,11 +202,20 @@ fn peers(status: &NodeStatus, wide: bool) -> String {
         if wide {
             let local = peer.local_address.map(|address| address.to_string()).unwrap_or_default();
             row.extend([local, peer.established_count.to_string(), peer.since.to_string()]);
+            row.extend([peer.capabilities.join(","), format!("{}/{}", total(&peer.received), total(&peer.sent))]);
+            let announced: u64 = peer.prefixes.values().map(|counts| counts.announced).sum();
+            let withdrawn: u64 = peer.prefixes.values().map(|counts| counts.withdrawn).sum();
+            let malformed = peer.malformed.treated_as_withdraw + peer.malformed.attributes_discarded;
+            row.extend([format!("{announced}/{withdrawn}"), malformed.to_string()]);
         }
         row.push(peer.last_error.as_ref().map(|error| last_error(error, wide)).unwrap_or_default());
         row
     };
     table(&headings, &status.peers.iter().map(row).collect::<Vec<_>>())
+}
+
+const fn total(counts: &MessageCounts) -> u64 {
+    counts.open + counts.update + counts.notification + counts.keepalive + counts.route_refresh
 }
 
 fn last_error(error: &LastError, wide: bool) -> String {

@@ -6,7 +6,7 @@ use std::fmt::{Debug, Display};
 
 use super::keys::effect;
 use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::DesiredPeer;
+use crate::desired::{DesiredListen, DesiredPeer, Transport, Ttl};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -84,10 +84,20 @@ fn values(config: &Config) -> BTreeMap<String, String> {
             LogFormat::Text => "text".to_owned(),
         },
     );
+    listen_values(config.bgp.listen.as_ref(), &mut put);
     for (name, peer) in &config.bgp.peers {
         peer_values(name, peer, &mut put);
     }
     values
+}
+
+fn listen_values<R>(listen: Option<&DesiredListen>, put: &mut impl FnMut(&str, String) -> R) {
+    put("bgp.listen.address", format!("{:?}", listen.map(|listen| listen.address)));
+    put("bgp.listen.port", format!("{:?}", listen.map(|listen| listen.port)));
+    put("bgp.listen.prefixes", listen.map(|listen| words(&listen.prefixes)).unwrap_or_default());
+    put("bgp.listen.limit", format!("{:?}", listen.map(|listen| listen.limit)));
+    put("bgp.listen.asn", format!("{:?}", listen.map(|listen| listen.template.asn)));
+    put("bgp.listen.passwordFile", format!("{:?}", listen.and_then(|listen| listen.template.transport.password_file.as_ref())));
 }
 
 fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
@@ -96,6 +106,7 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("address", peer.address.to_string());
     put("port", peer.port.to_string());
     put("asn", peer.asn.to_string());
+    transport_values(&peer.transport, &mut put);
     put("families", words(&peer.families));
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
@@ -103,6 +114,20 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("export.med", format!("{:?}", peer.med));
     put("export.nextHop.ipv4", own_or(peer.next_hop_ipv4));
     put("export.nextHop.ipv6", own_or(peer.next_hop_ipv6));
+}
+
+fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String) -> R) {
+    put("passwordFile", format!("{:?}", transport.password_file));
+    let (hops, multihop) = match transport.ttl {
+        Ttl::Customary => (None, None),
+        Ttl::Multihop(ttl) => (None, Some(ttl)),
+        Ttl::Security { hops } => (Some(hops), None),
+    };
+    put("ttlSecurity.hops", format!("{hops:?}"));
+    put("multihop", format!("{multihop:?}"));
+    put("source", format!("{:?}", transport.source));
+    put("interface", format!("{:?}", transport.interface));
+    put("passive", transport.passive.to_string());
 }
 
 fn words<T: Display>(set: &BTreeSet<T>) -> String {

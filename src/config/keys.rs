@@ -46,10 +46,22 @@ pub const KEYS: &[Key] = &[
     hot("dataplane.type"),
     session("bgp.asn"),
     session("bgp.routerId"),
+    hot("bgp.listen.address"),
+    hot("bgp.listen.port"),
+    session("bgp.listen.prefixes"),
+    hot("bgp.listen.limit"),
+    session("bgp.listen.asn"),
+    session("bgp.listen.passwordFile"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
     session("bgp.peers[].port"),
     session("bgp.peers[].asn"),
+    session("bgp.peers[].passwordFile"),
+    session("bgp.peers[].ttlSecurity.hops"),
+    session("bgp.peers[].multihop"),
+    session("bgp.peers[].source"),
+    session("bgp.peers[].interface"),
+    session("bgp.peers[].passive"),
     session("bgp.peers[].families"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
@@ -118,8 +130,25 @@ mod tests {
     #[test]
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
-        assert_eq!(children("bgp"), ["asn", "routerId", "peers"]);
-        assert_eq!(children("bgp.peers[7]"), ["name", "address", "port", "asn", "families", "timers", "export"]);
+        assert_eq!(children("bgp"), ["asn", "routerId", "listen", "peers"]);
+        assert_eq!(
+            children("bgp.peers[7]"),
+            [
+                "name",
+                "address",
+                "port",
+                "asn",
+                "passwordFile",
+                "ttlSecurity",
+                "multihop",
+                "source",
+                "interface",
+                "passive",
+                "families",
+                "timers",
+                "export"
+            ]
+        );
         assert_eq!(children("bgp.peers[7].export.nextHop"), ["ipv4", "ipv6"]);
         assert_eq!(children("bgp.asn"), [""; 0]);
     }

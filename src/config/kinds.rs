@@ -131,6 +131,42 @@ pub(super) const PEER_ADDRESS: Kind<IpAddr> = Kind {
     },
 };
 
+pub(super) const SOURCE: Kind<IpAddr> =
+    Kind { expected: "an IPv4 or IPv6 address of this node", numeric: false, parse: PEER_ADDRESS.parse };
+
+pub(super) const LISTEN_ADDRESS: Kind<IpAddr> = Kind {
+    expected: "an IPv4 or IPv6 address of this node, or 0.0.0.0 or '::' for all of one family",
+    numeric: false,
+    parse: |text| {
+        let address: IpAddr = text.parse().map_err(unexpected)?;
+        if address.is_unspecified() {
+            return Ok(address);
+        }
+        match unusable(address) {
+            Some(reason) => Err(Refusal::Because(reason.to_owned())),
+            None => Ok(address),
+        }
+    },
+};
+
+pub(super) const LIMIT: Kind<u32> = Kind {
+    expected: "a number from 1 to 10000",
+    numeric: true,
+    parse: |text| decimal(text).filter(|limit| (1..=10_000).contains(limit)).ok_or(Refusal::Unexpected),
+};
+
+pub(super) const HOPS: Kind<u8> = Kind {
+    expected: "a number of hops from 1 to 254",
+    numeric: true,
+    parse: |text| decimal(text).filter(|hops| (1..=254).contains(hops)).ok_or(Refusal::Unexpected),
+};
+
+pub(super) const FILE: Kind<PathBuf> = Kind {
+    expected: "an absolute path of a file",
+    numeric: false,
+    parse: |text| if text.starts_with('/') && !text.contains('\0') { Ok(PathBuf::from(text)) } else { Err(Refusal::Unexpected) },
+};
+
 pub(super) const PORT: Kind<u16> = Kind {
     expected: "a TCP port from 1 to 65535",
     numeric: true,
@@ -259,9 +295,6 @@ fn unusable(address: IpAddr) -> Option<&'static str> {
         _ if address.is_unspecified() => Some("it is the unspecified address"),
         _ if address.is_multicast() => Some("it is a multicast address"),
         IpAddr::V4(v4) if v4.is_broadcast() => Some("it is the broadcast address"),
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            Some("a link-local address is good on one link only, and no interface can be named here")
-        }
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Some("it is an IPv4 address in IPv6 form; write it as IPv4"),
         _ => None,
     }
@@ -269,7 +302,10 @@ fn unusable(address: IpAddr) -> Option<&'static str> {
 
 /// A third party's address as next hop: one that the peer could resolve.
 fn next_hop<A: Copy + Into<IpAddr>>(address: A) -> Result<A, Refusal> {
-    let reason = unusable(address.into()).or_else(|| address.into().is_loopback().then_some("it is a loopback address"));
+    let reason = match address.into() {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("it is a link-local address"),
+        address => unusable(address).or_else(|| address.is_loopback().then_some("it is a loopback address")),
+    };
     reason.map_or(Ok(address), |reason| Err(Refusal::Because(reason.to_owned())))
 }
 

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bgp::{Family, HoldTime};
+use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Reader, Section};
 use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, Vips, WithoutEndpoints, kinds, tree};
-use crate::desired::{DesiredBgp, DesiredPeer, DrainTimes};
+use crate::desired::{DesiredBgp, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
@@ -22,6 +22,7 @@ const LOCAL_PREFERENCE: u32 = 100;
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 const PATIENCE: Duration = Duration::from_secs(5);
+const DYNAMIC_LIMIT: u32 = 100;
 const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9479);
 const LEVEL: &str = "info";
 
@@ -109,6 +110,7 @@ fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
     let section = reader.section(root, "bgp");
     let asn = reader.required(&section, "asn", &kinds::ASN);
     let router_id = reader.or(&section, "routerId", &kinds::ROUTER_ID, None);
+    let listen = if section.has("listen") { listen(reader, &section, asn).map(Some) } else { Some(None) };
     let elements = reader.list(&section, "peers").unwrap_or_default();
     let mut peers = BTreeMap::new();
     let mut seen = Seen::default();
@@ -117,11 +119,58 @@ fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
         let name = reader.required(&section, "name", &kinds::PEER_NAME);
         let peer = peer(reader, &section);
         seen.check(reader, &section, name.as_deref(), peer.as_ref());
+        if let (Some(peer), Some(listen)) = (&peer, &listen) {
+            check_passive(reader, &section, peer, listen.as_ref());
+        }
         if let (Some(name), Some(peer)) = (name, peer) {
             peers.insert(name, peer);
         }
     }
-    Some(DesiredBgp { asn: asn?, router_id: router_id?, peers })
+    Some(DesiredBgp { asn: asn?, router_id: router_id?, listen: listen?, peers })
+}
+
+fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredListen> {
+    let section = reader.section(bgp, "listen");
+    let address = reader.required(&section, "address", &kinds::LISTEN_ADDRESS);
+    let port = reader.or(&section, "port", &kinds::PORT, PORT);
+    let elements = reader.list(&section, "prefixes").unwrap_or_default();
+    let mut prefixes = BTreeSet::new();
+    for element in &elements {
+        let Some(prefix) = reader.scalar(element, &kinds::PREFIX) else { continue };
+        if address.is_some_and(|address| address.is_ipv4() != prefix.address().is_ipv4()) {
+            let message = format!("expected a prefix of the same family as bgp.listen.address, found {prefix}");
+            reader.report(section.place_of("prefixes"), section.key("prefixes"), message);
+        }
+        prefixes.insert(prefix);
+    }
+    let limit = reader.or(&section, "limit", &kinds::LIMIT, DYNAMIC_LIMIT);
+    let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::ASN) } else { local_asn };
+    let password_file = reader.optional(&section, "passwordFile", &kinds::FILE);
+    let template = DesiredPeer {
+        address: address?,
+        port: PORT,
+        asn: asn?,
+        transport: Transport { passive: true, password_file, ..Transport::default() },
+        families: BTreeSet::from(Family::ALL),
+        hold_time: HoldTime::from_secs(HOLD_SECONDS)?,
+        connect_retry: CONNECT_RETRY,
+        local_preference: LOCAL_PREFERENCE,
+        med: None,
+        next_hop_ipv4: None,
+        next_hop_ipv6: None,
+    };
+    Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template })
+}
+
+/// A peer that only dials needs something to dial.
+fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredPeer, listen: Option<&DesiredListen>) {
+    let message = match listen {
+        _ if !peer.transport.passive => return,
+        Some(listen) if listen.address.is_ipv4() == peer.address.is_ipv4() => return,
+        Some(listen) => format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address),
+        None => "the peer cannot dial us: there is no bgp.listen".to_owned(),
+    };
+    reader.report(section.place_of("passive"), section.key("passive"), message);
 }
 
 /// What earlier peers of the list have taken.
@@ -158,6 +207,7 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
     let address = reader.required(section, "address", &kinds::PEER_ADDRESS);
     let port = reader.or(section, "port", &kinds::PORT, PORT);
     let asn = reader.required(section, "asn", &kinds::ASN);
+    let transport = transport(reader, section, address);
     let families = families(reader, section);
     let timers = reader.section(section, "timers");
     let hold_time = reader.optional(&timers, "hold", &kinds::HOLD).or_else(|| HoldTime::from_secs(HOLD_SECONDS));
@@ -172,6 +222,7 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         address: address?,
         port: port?,
         asn: asn?,
+        transport: transport?,
         families,
         hold_time: hold_time?,
         connect_retry: connect_retry?,
@@ -180,6 +231,38 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         next_hop_ipv4: next_hop_ipv4?,
         next_hop_ipv6: next_hop_ipv6?,
     })
+}
+
+/// How the connection to a peer at this address is made.
+fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpAddr>) -> Option<Transport> {
+    let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
+    let security = reader.section(section, "ttlSecurity");
+    let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::HOPS) } else { None };
+    let multihop = reader.optional(section, "multihop", &kinds::HOPS);
+    let source = reader.optional(section, "source", &kinds::SOURCE);
+    let interface = reader.optional(section, "interface", &kinds::INTERFACE);
+    let passive = reader.flag(section, "passive", false);
+    if section.has("ttlSecurity") && section.has("multihop") {
+        let message =
+            "expected either multihop or ttlSecurity: with ttlSecurity the TTL is 255 (RFC 5082), and its hops say how far the peer is";
+        reader.report(section.place_of("multihop"), section.key("multihop"), message.to_owned());
+    }
+    if let (Some(address), Some(source)) = (address, source)
+        && address.is_ipv4() != source.is_ipv4()
+    {
+        let message = format!("expected an address of the same family as the peer's, which is {address}, found {source}");
+        reader.report(section.place_of("source"), section.key("source"), message);
+    }
+    if address.is_some_and(is_link_local) && !section.has("interface") {
+        let message = "this link-local address is good on one link only: say on which by interface";
+        reader.report(section.place_of("address"), section.key("address"), message.to_owned());
+    }
+    let ttl = hops.map_or_else(|| multihop.map_or(Ttl::Customary, Ttl::Multihop), |hops| Ttl::Security { hops });
+    Some(Transport { source, interface, ttl, passive: passive?, password_file })
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 fn families(reader: &mut Reader<'_>, section: &Section<'_>) -> BTreeSet<Family> {

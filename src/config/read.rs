@@ -18,6 +18,9 @@ pub(super) struct Kind<T> {
     pub(super) parse: fn(&str) -> Result<T, Refusal>,
 }
 
+/// `true` or `false` out of a variable, which holds text.
+const FLAG: Kind<bool> = Kind { expected: "true or false", numeric: false, parse: |text| text.parse().ok().ok_or(Refusal::Unexpected) };
+
 /// Why a value is none of its kind.
 pub(super) enum Refusal {
     /// What was expected and what was found say it all.
@@ -162,6 +165,15 @@ impl<'e> Reader<'e> {
             self.report(section.place, section.key(name), format!("this key is missing, expected {}", kind.expected));
         }
         self.optional(section, name, kind)
+    }
+
+    /// Whether the value at `name` is true; this where it is absent, `None` where it is a mistake.
+    pub(super) fn flag(&mut self, section: &Section<'_>, name: &str, default: bool) -> Option<bool> {
+        match section.find(name) {
+            None => Some(default),
+            Some(Node { value: Value::Bool(value), .. }) => Some(*value),
+            Some(node) => self.value(section.key(name), node, &FLAG),
+        }
     }
 
     /// The value of an element that is not a map.

@@ -2,7 +2,6 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use bgp::Prefix;
 use proptest::prelude::*;
 
 use super::*;
@@ -13,6 +12,7 @@ fn config() -> Config {
     let peer = DesiredPeer {
         address: "10.211.1.1".parse().unwrap(),
         port: 179,
+        transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),
         families: Family::ALL.into(),
         hold_time: HoldTime::from_secs(9).unwrap(),
@@ -27,7 +27,7 @@ fn config() -> Config {
         node_name: "node1".into(),
         vips: Vips { interface: "lo".into(), allow: None, without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane::KubeProxy,
-        bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, peers: [("rr1".into(), peer)].into() },
+        bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers: [("rr1".into(), peer)].into() },
         drain: DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
         startup_patience: Duration::from_secs(5),
         state_dir: "/nowhere".into(),

@@ -8,15 +8,19 @@
 //! ```
 //!
 //! Inputs: [`Speaker::configure`], [`Speaker::advertise`] and [`Speaker::stop`], each a whole value that replaces the one before, taken when the
-//! speaker gets to it; nobody waits. Output: [`SpeakerStatus`]. Nothing listens: every connection is dialled by us. A task that panics ends the
-//! process, since the state of its session would be unknown.
+//! speaker gets to it; nobody waits. Output: [`SpeakerStatus`]. Connections are dialled by us; nothing listens unless the
+//! configuration says so. A task that panics ends the process, since the state of its session would be unknown.
 
 mod addresses;
 mod connection;
 mod dial;
+mod keyring;
+mod link;
+mod listener;
 mod neighbours;
 mod report;
 mod session;
+mod socket;
 mod status;
 mod words;
 
@@ -28,7 +32,8 @@ use std::thread::JoinHandle;
 
 use bgp::Prefix;
 use bgp::rib::LocRib;
-use tokio::sync::watch;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub use status::{LastError, Moment, PeerStatus, SpeakerStatus};
 
@@ -41,6 +46,7 @@ use status::Board;
 pub struct Speaker {
     routes: watch::Sender<Option<Routes>>,
     target: watch::Sender<Target>,
+    operator: Operator,
     board: Board,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,11 +62,12 @@ impl Speaker {
         let board = Board::new();
         let routes = watch::Sender::new(None);
         let target = watch::Sender::new(Target::Nothing);
-        let neighbours = Neighbours::new(seed, target.subscribe(), routes.subscribe(), board.clone());
+        let (requests, incoming) = mpsc::channel(1);
+        let neighbours = Neighbours::new(seed, target.subscribe(), incoming, routes.subscribe(), board.clone());
         let thread = std::thread::Builder::new().name("bgp".to_owned()).spawn(move || {
             runtime.block_on(fatal_panics(neighbours.run()));
         })?;
-        Ok(Self { routes, target, board, thread: Some(thread) })
+        Ok(Self { routes, target, operator: Operator(requests), board, thread: Some(thread) })
     }
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
@@ -80,6 +87,12 @@ impl Speaker {
     /// [`SpeakerStatus::configured`] is `None`.
     pub fn stop(&self) {
         self.set_target(Target::Stop);
+    }
+
+    /// The door for an operator's orders.
+    #[must_use]
+    pub fn operator(&self) -> Operator {
+        self.operator.clone()
     }
 
     /// The speaker now.
@@ -118,6 +131,63 @@ impl Drop for Speaker {
             tracing::error!("the BGP thread ended in a panic");
         }
     }
+}
+
+/// What an operator may do with one neighbour. It holds until the process ends, or the next order.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Operation {
+    /// No session any more: Cease, Administrative Shutdown, with a text for the operator of the peer (RFC 9003).
+    Shutdown {
+        /// The text.
+        message: Option<String>,
+    },
+    /// The end of a shutdown.
+    Start,
+    /// A new session: Cease, Administrative Reset.
+    Reset,
+}
+
+/// Passes an operator's orders to the speaker.
+#[derive(Clone, Debug)]
+pub struct Operator(mpsc::Sender<Request>);
+
+/// Why an order is not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// No such neighbour.
+    #[error("there is no peer '{name}'; there is {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// The thread has ended, or is about to.
+    #[error("the BGP speaker takes no orders any more")]
+    Gone,
+}
+
+impl Operator {
+    /// Gives an order; it is under way when this returns.
+    ///
+    /// # Errors
+    /// There is no such neighbour.
+    pub async fn operate(&self, name: &str, operation: Operation) -> Result<(), OperatorError> {
+        let (answer, answered) = oneshot::channel();
+        let request = Request { name: name.to_owned(), operation, answer };
+        let given = self.0.send(request).await;
+        given.ok().ok_or(OperatorError::Gone)?;
+        answered.await.ok().ok_or(OperatorError::Gone)?
+    }
+}
+
+/// One order on its way.
+#[derive(Debug)]
+struct Request {
+    name: String,
+    operation: Operation,
+    answer: oneshot::Sender<Result<(), OperatorError>>,
 }
 
 /// What the slow loop wants of the neighbours.

@@ -63,9 +63,10 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let metrics = Metrics::new(status.clone())?;
     let pulse = Pulse::new(speaker.liveness());
     let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
+    let operator = speaker.operator();
     let _tasks = [
         Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status.clone()))),
-        Task(tokio::spawn(async move { complain("admin socket", admin.serve(status).await) })),
+        Task(tokio::spawn(async move { complain("admin socket", admin.serve(status, operator).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];

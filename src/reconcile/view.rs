@@ -19,8 +19,8 @@ use crate::driver::bgp as driver;
 use crate::observed::Observed;
 use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
 use crate::status::{
-    ConfigStatus, Identity, Inputs, LastError, MessageCounts, NodeStatus, Obstacle, PeerView, SourceState, SourceStatus, SpeakerView,
-    StatusReader, node_status,
+    ConfigStatus, Identity, Inputs, LastError, MalformedCounts, MessageCounts, NodeStatus, Obstacle, PeerView, PrefixCounts, SourceState,
+    SourceStatus, SpeakerView, StatusReader, node_status,
 };
 
 /// See the module.
@@ -135,6 +135,7 @@ fn speaker_view(status: &driver::SpeakerStatus) -> SpeakerView {
     SpeakerView {
         router_id: status.router_id,
         started: status.configured.is_some(),
+        listen_error: status.listen_error.clone(),
         advertised: status.advertised.clone(),
         withdrawing: status.withdrawing(),
         peers: status.peers.iter().map(|(name, peer)| (name.clone(), peer_view(peer))).collect(),
@@ -152,17 +153,29 @@ fn peer_view(peer: &driver::PeerStatus) -> PeerView {
         local_address: peer.local_address,
         hold_time: peer.hold_time,
         families: peer.families.clone(),
+        capabilities: peer.capabilities.clone(),
+        prefixes: peer.counters.prefixes.iter().map(|(family, counts)| (*family, prefix_counts(counts))).collect(),
+        malformed: MalformedCounts {
+            treated_as_withdraw: peer.counters.treated_as_withdraw,
+            attributes_discarded: peer.counters.attributes_discarded,
+        },
         told: if peer.established_since.is_some() { peer.told().collect() } else { Default::default() },
         withdrawing: Arc::clone(&peer.withdrawing),
         withheld: peer.withheld.iter().map(|(prefix, why)| (*prefix, why.to_string())).collect(),
         received: message_counts(&peer.counters.received),
         sent: message_counts(&peer.counters.sent),
+        shut: peer.shut,
+        warning: peer.warning.clone(),
         last_error: peer.last_error.as_ref().map(|error| LastError {
             reason: error.reason.clone(),
             at: error.at.wall.into(),
             count: error.count,
         }),
     }
+}
+
+const fn prefix_counts(counts: &peer::PrefixCounts) -> PrefixCounts {
+    PrefixCounts { announced: counts.announced, withdrawn: counts.withdrawn }
 }
 
 const fn message_counts(counts: &peer::MessageCounts) -> MessageCounts {

@@ -31,10 +31,15 @@ pub(super) fn status(name: &str, view: &PeerView, desired: Option<&Desired>) -> 
         local_address: view.local_address,
         hold_seconds: view.hold_time.map(|hold| hold.secs()),
         families: view.families.iter().map(Family::to_string).collect(),
+        capabilities: view.capabilities.iter().map(|name| (*name).to_owned()).collect(),
+        prefixes: view.prefixes.iter().map(|(family, counts)| (family.to_string(), *counts)).collect(),
+        malformed: view.malformed,
         routes: told.chain(withdrawing).chain(withheld).collect(),
         received: view.received,
         sent: view.sent,
         last_error: view.last_error.clone(),
+        shut: view.shut,
+        warning: view.warning.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::*;
 use crate::api::Kind;
-use crate::desired::{DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, VipIntent, WithholdReason};
+use crate::desired::{DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, Transport, VipIntent, WithholdReason};
 use crate::observed::Failure;
 
 /// All inputs in one hand.
@@ -45,6 +45,7 @@ impl Node {
         let peer = DesiredPeer {
             address: ip("10.211.1.1"),
             port: 179,
+            transport: Transport::default(),
             asn: Asn::new(65_001).unwrap(),
             families: BTreeSet::from(Family::ALL),
             hold_time: HoldTime::from_secs(9).unwrap(),
@@ -54,7 +55,8 @@ impl Node {
             next_hop_ipv4: None,
             next_hop_ipv6: None,
         };
-        let bgp = DesiredBgp { asn: Asn::new(65_001).unwrap(), router_id: None, peers: BTreeMap::from([("rr1".to_owned(), peer)]) };
+        let bgp =
+            DesiredBgp { asn: Asn::new(65_001).unwrap(), router_id: None, listen: None, peers: BTreeMap::from([("rr1".to_owned(), peer)]) };
         let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let mut node = Self {
             desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), found: Vec::new(), bgp, drain }),
@@ -196,11 +198,16 @@ fn established(address: &str) -> PeerView {
         local_address: Some(ip("10.211.1.2")),
         hold_time: HoldTime::from_secs(9),
         families: BTreeSet::from(Family::ALL),
+        capabilities: vec!["four-octet-as", "route-refresh"],
+        prefixes: BTreeMap::from([(Family::Ipv4Unicast, PrefixCounts { announced: 3, withdrawn: 1 })]),
+        malformed: MalformedCounts { treated_as_withdraw: 0, attributes_discarded: 1 },
         told: BTreeSet::new(),
         withdrawing: Arc::default(),
         withheld: BTreeMap::new(),
         received: MessageCounts { open: 1, update: 4, notification: 0, keepalive: 17, route_refresh: 1 },
         sent: MessageCounts { open: 1, update: 2, notification: 0, keepalive: 18, route_refresh: 0 },
+        shut: false,
+        warning: None,
         last_error: None,
     }
 }

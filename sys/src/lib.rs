@@ -2,8 +2,14 @@
 //! The only `unsafe` of the project: system calls that no safe library offers, each behind one safe function.
 #![allow(unsafe_code, reason = "this crate exists to hold the unsafe calls of the project")]
 
+mod tcp_md5;
+mod ttl;
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+pub use tcp_md5::{LONGEST_KEY, set_tcp_md5_key};
+pub use ttl::{set_least_hop_limit_v6, set_least_ttl_v4};
 
 /// Octets in the TCP send queue that the peer has not acknowledged yet (`SIOCOUTQ`, tcp(7)).
 ///

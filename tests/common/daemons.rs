@@ -44,6 +44,10 @@ pub(crate) struct Setup {
     pub(crate) neighbour_asn: u32,
     /// The neighbours.
     pub(crate) neighbours: Vec<IpAddr>,
+    /// The TCP-MD5 key that it demands (RFC 2385).
+    pub(crate) password: Option<&'static str>,
+    /// It drops packets of neighbours that are more than so many hops away (RFC 5082).
+    pub(crate) ttl_security: Option<u8>,
 }
 
 /// What a router learned of one destination from one neighbour.
@@ -304,9 +308,15 @@ mod bird {
     pub(super) fn configuration(setup: &Setup) -> String {
         let mut text =
             format!("router id {};\nlog stderr all;\nprotocol device {{}}\nprotocol direct {{ ipv4; ipv6; }}\n", setup.router_id);
+        let mut options = setup.password.map(|key| format!("password \"{key}\"; ")).unwrap_or_default();
+        match setup.ttl_security {
+            None => options += "direct;",
+            Some(1) => options += "direct; ttl security on;",
+            Some(hops) => options += &format!("multihop {hops}; ttl security on;"),
+        }
         for neighbour in &setup.neighbours {
             text += &format!(
-                "protocol bgp {name} {{ debug {{ states, events, packets }}; local as {asn}; neighbor {neighbour} as {neighbour_asn}; direct; hold time 9; \
+                "protocol bgp {name} {{ debug {{ states, events, packets }}; local as {asn}; neighbor {neighbour} as {neighbour_asn}; {options} hold time 9; \
                  error wait time 1, 4; ipv4 {{ import all; export none; }}; ipv6 {{ import all; export none; }}; }}\n",
                 name = protocol(*neighbour),
                 asn = setup.asn,
@@ -348,6 +358,12 @@ mod frr {
         let each = |line: &str| -> String { setup.neighbours.iter().map(|neighbour| format!(" neighbor {neighbour} {line}\n")).collect() };
         text += &each(&format!("remote-as {}", setup.neighbour_asn));
         text += &each("timers connect 1");
+        if let Some(key) = setup.password {
+            text += &each(&format!("password {key}"));
+        }
+        if let Some(hops) = setup.ttl_security {
+            text += &each(&format!("ttl-security hops {hops}"));
+        }
         for family in Family::ALL {
             text += &format!(" address-family {}\n{} exit-address-family\n", self::family(family), each("activate"));
         }

@@ -66,6 +66,11 @@ impl Connection {
         self.stream.local_addr().ok().map(|address| address.ip())
     }
 
+    /// The socket, for its options.
+    pub(super) const fn socket(&self) -> &TcpStream {
+        &self.stream
+    }
+
     /// Writes the octets now, or when the kernel takes them.
     pub(super) fn send(&mut self, octets: Bytes) {
         if self.write_error.is_none() && !octets.is_empty() {

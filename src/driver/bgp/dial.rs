@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Dialling a peer.
 //!
-//! Input: the peer's address and port. Output: a connection that may be used, with the local addresses that its next hops come from, or why there is
-//! none. The kernel chooses the source address; a connection from a VIP is given up, since it would break when the VIP moves.
+//! Input: the way to the peer and the key. Output: a connection that may be used, with the local addresses that its next hops come from, or why there
+//! is none. A connection from a VIP is given up, since it would break when the VIP moves.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bgp::Prefix;
 use bgp::peer::LocalAddresses;
-use socket2::SockRef;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 use super::Routes;
 use super::addresses::{self, AddressError};
 use super::connection::Connection;
+use super::keyring::Key;
+use super::socket::{OptionError, Way};
 use super::words;
-
-/// How long octets may stay unacknowledged before TCP gives the connection up (RFC 5482). Longer than any pause of a peer that will be back; a session
-/// with a shorter hold time ends by that.
-const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What dialling led to.
 #[derive(Debug)]
@@ -40,31 +36,118 @@ pub(super) enum DialError {
     /// The peer or the network refused.
     #[error("{}", words::io_error(.0))]
     Connect(io::Error),
-    /// The kernel chose a VIP as the source.
-    #[error("the kernel chose the VIP {0} as source address; give the node an address of its own towards this peer")]
+    /// There is to be a key, and there is none.
+    #[error("{0}")]
+    Key(String),
+    /// The socket is not what the configuration demands.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The configured source address is not to be had.
+    #[error("cannot use {address} as the source address")]
+    Source {
+        /// As configured.
+        address: IpAddr,
+        #[source]
+        source: io::Error,
+    },
+    /// The session would be one of a VIP.
+    #[error("our address on the connection is the VIP {0}; give the node an address of its own towards this peer")]
     SourceIsVip(IpAddr),
+    /// A VIP is configured as the source.
+    #[error("the configured source {0} is a VIP; a session from it would break when it moves")]
+    ConfiguredSourceIsVip(IpAddr),
+    /// The peer dialled another address of ours.
+    #[error("the peer dialled {dialled}, and the session's source is {source_address}")]
+    OtherDestination {
+        /// What it dialled.
+        dialled: IpAddr,
+        /// As configured.
+        source_address: IpAddr,
+    },
     /// The next hops of the connection cannot be determined.
     #[error(transparent)]
     Addresses(#[from] AddressError),
 }
 
 /// Connects; the caller bounds the time that it may take.
-pub(super) async fn dial(remote: SocketAddr, routes: watch::Receiver<Option<Routes>>) -> Result<Dialled, DialError> {
-    let (stream, local) = connect(remote).await.map_err(DialError::Connect)?;
+pub(super) async fn dial(
+    way: Way,
+    key: Result<Option<Key>, String>,
+    routes: watch::Receiver<Option<Routes>>,
+) -> Result<Dialled, DialError> {
+    let key = key.map_err(DialError::Key)?;
     let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+    if let Some(source) = way.transport.source
+        && addresses::is_advertised(source, &advertised)
+    {
+        return Err(DialError::ConfiguredSourceIsVip(source));
+    }
+    let (stream, local) = connect(&way, key.as_ref()).await?;
     if addresses::is_advertised(local, &advertised) {
         return Err(DialError::SourceIsVip(local));
     }
-    let local = addresses::local_addresses(local, remote.ip(), &advertised).await?;
+    let local = addresses::local_addresses(local, way.address, &advertised).await?;
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 
-async fn connect(remote: SocketAddr) -> io::Result<(TcpStream, IpAddr)> {
-    let socket = if remote.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_nodelay(true)?;
-    // A path that goes dark is noticed, also where no hold timer runs yet (RFC 4271 §8.2.2: it is large in OpenSent).
-    SockRef::from(&socket).set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    let stream = socket.connect(remote).await?;
-    let local = stream.local_addr()?.ip();
+/// Takes in a connection that the peer has dialled.
+pub(super) async fn arrive(stream: TcpStream, way: Way, routes: watch::Receiver<Option<Routes>>) -> Result<Dialled, DialError> {
+    let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+    let dialled = stream.local_addr().map_err(DialError::Connect)?.ip();
+    if let Some(source_address) = way.transport.source.filter(|source| *source != dialled) {
+        return Err(DialError::OtherDestination { dialled, source_address });
+    }
+    if addresses::is_advertised(dialled, &advertised) {
+        return Err(DialError::SourceIsVip(dialled));
+    }
+    let local = addresses::local_addresses(dialled, way.address, &advertised).await?;
+    Ok(Dialled { connection: Connection::new(stream), local })
+}
+
+async fn connect(way: &Way, key: Option<&Key>) -> Result<(TcpStream, IpAddr), DialError> {
+    let remote = way.remote()?;
+    let socket = if remote.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(DialError::Connect)?;
+    way.prepare(&socket, key)?;
+    if let Some(address) = way.transport.source {
+        let bound = socket.bind(SocketAddr::new(address, 0));
+        bound.map_err(|source| DialError::Source { address, source })?;
+    }
+    let stream = socket.connect(remote).await.map_err(DialError::Connect)?;
+    let local = stream.local_addr().map_err(DialError::Connect)?.ip();
     Ok((stream, local))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::desired::Transport;
+    use crate::driver::bgp::words::with_causes;
+
+    /// Why a listener is not reached with this transport, and that nothing was sent to it.
+    async fn refusal(transport: Transport, key: Result<Option<Key>, String>) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let way = Way { address: Ipv4Addr::LOCALHOST.into(), port, external: false, transport };
+        let error = dial(way, key, watch::channel(None).1).await.unwrap_err();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "dialled all the same");
+        with_causes(&error)
+    }
+
+    #[tokio::test]
+    async fn without_what_protects_it_the_peer_is_not_dialled() {
+        let no_key = Err("no TCP-MD5 key in /k: it is empty".to_owned());
+        assert_eq!(refusal(Transport::default(), no_key).await, "no TCP-MD5 key in /k: it is empty");
+        let refused = refusal(Transport::default(), Ok(Some(Key::unusable()))).await;
+        assert_eq!(refused, "the kernel refuses the TCP-MD5 key: invalid input parameter");
+        let elsewhere = Transport { interface: Some("nowhere0".to_owned()), ..Transport::default() };
+        assert_eq!(refusal(elsewhere, Ok(None)).await, "there is no interface nowhere0: No such device (os error 19)");
+        let foreign = Transport { source: Some(Ipv4Addr::new(192, 0, 2, 77).into()), ..Transport::default() };
+        assert_eq!(
+            refusal(foreign, Ok(None)).await,
+            "cannot use 192.0.2.77 as the source address: Cannot assign requested address (os error 99)"
+        );
+    }
 }

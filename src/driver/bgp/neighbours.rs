@@ -5,26 +5,35 @@
 //! each change of the target and each end of a task the two are compared. A neighbour whose settings changed is stopped, and started again once its
 //! old session is closed; one whose settings are the same notices nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bgp::peer::{PeerConfig, PeerId, Stop};
 use bgp::rib::{Export, NextHopPolicy};
-use bgp::{Asn, BgpIdentifier};
-use tokio::sync::watch;
+use bgp::{Asn, BgpIdentifier, Prefix};
+use nix::net::if_::if_nametoindex;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::session::Session;
+use super::keyring::{Keyring, Keys};
+use super::listener::{Listener, RangeKeys};
+use super::session::{Command, Inputs, Session};
+use super::socket::Way;
 use super::status::Board;
-use super::{Routes, Target, addresses, fatal_panics, words};
+use super::{Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics, words};
 use crate::desired::{DesiredBgp, DesiredPeer};
 
 /// Between two looks at the node's addresses while none gives a router id.
 const ROUTER_ID_RETRY: Duration = Duration::from_secs(1);
+
+/// Connections and orders that wait for a neighbour's task.
+const COMMANDS: usize = 8;
 
 /// All that a session depends on.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -32,9 +41,17 @@ pub(super) struct Settings {
     pub(super) asn: Asn,
     pub(super) identifier: BgpIdentifier,
     pub(super) peer: DesiredPeer,
+    /// It is one of a prefix, and forgotten when it goes.
+    pub(super) dynamic: bool,
 }
 
 impl Settings {
+    /// The way to the peer.
+    pub(super) fn way(&self) -> Way {
+        let peer = &self.peer;
+        Way { address: peer.address, port: peer.port, external: peer.asn != self.asn, transport: peer.transport.clone() }
+    }
+
     /// The same for the core.
     pub(super) fn peer_config(&self) -> PeerConfig {
         let peer = &self.peer;
@@ -54,6 +71,31 @@ impl Settings {
     }
 }
 
+/// Each neighbour and range of dynamic neighbours, with the file of its key.
+fn key_files_by_range(desired: &DesiredBgp) -> impl Iterator<Item = (Prefix, &PathBuf)> {
+    let dynamic = desired.listen.iter().flat_map(|listen| listen.prefixes.iter().map(|prefix| (*prefix, &listen.template)));
+    let configured = desired.peers.values().map(|peer| (Prefix::host(peer.address), peer));
+    dynamic.chain(configured).filter_map(|(range, peer)| Some((range, peer.transport.password_file.as_ref()?)))
+}
+
+fn key_files(desired: &DesiredBgp) -> BTreeSet<PathBuf> {
+    key_files_by_range(desired).map(|(_, file)| file.clone()).collect()
+}
+
+/// What the listener is to demand, as far as it takes the family. A file without a key demands nothing: its neighbours are refused one by one.
+fn range_keys(desired: &DesiredBgp, keys: &Keys) -> RangeKeys {
+    let Some(listen) = &desired.listen else { return RangeKeys::new() };
+    let key = |file| keys.get(file)?.clone().ok();
+    let ranges = key_files_by_range(desired).filter(|(range, _)| range.address().is_ipv4() == listen.address.is_ipv4());
+    ranges.filter_map(|(range, file)| Some((range, key(file)?))).collect()
+}
+
+/// What a dynamic neighbour at this address is to be, if one may come from there.
+fn dynamic_settings(desired: &DesiredBgp, identifier: BgpIdentifier, address: IpAddr) -> Option<Settings> {
+    let peer = desired.listen.as_ref()?.dynamic_peer(address)?;
+    Some(Settings { asn: desired.asn, identifier, peer, dynamic: true })
+}
+
 fn next_hop(configured: Option<impl Into<IpAddr>>) -> NextHopPolicy {
     configured.map_or(NextHopPolicy::SelfAddress, |address| NextHopPolicy::Address(address.into()))
 }
@@ -63,10 +105,14 @@ pub(super) struct Neighbours {
     seed: u64,
     started: u64,
     target: watch::Receiver<Target>,
+    requests: mpsc::Receiver<Request>,
     routes: watch::Receiver<Option<Routes>>,
     board: Board,
+    listener: Listener,
     running: BTreeMap<String, Running>,
     tasks: JoinSet<String>,
+    /// Neighbours that an operator has shut down, whether they run or not.
+    shut: BTreeSet<String>,
     /// The router id taken from the node's addresses, kept for the life of the process.
     automatic: Option<BgpIdentifier>,
     complained: bool,
@@ -74,19 +120,40 @@ pub(super) struct Neighbours {
 
 struct Running {
     settings: Settings,
-    stop: watch::Sender<Option<Stop>>,
+    end: watch::Sender<Option<Stop>>,
+    commands: mpsc::Sender<Command>,
+}
+
+/// What the set of tasks waits for.
+enum Input {
+    Target(bool),
+    Ended(String),
+    Keys,
+    Accepted(TcpStream, SocketAddr),
+    Listener,
+    Request(Request),
+    RouterId,
 }
 
 impl Neighbours {
-    pub(super) fn new(seed: u64, target: watch::Receiver<Target>, routes: watch::Receiver<Option<Routes>>, board: Board) -> Self {
+    pub(super) fn new(
+        seed: u64,
+        target: watch::Receiver<Target>,
+        requests: mpsc::Receiver<Request>,
+        routes: watch::Receiver<Option<Routes>>,
+        board: Board,
+    ) -> Self {
         Self {
             seed,
             started: 0,
             target,
+            requests,
             routes,
             board,
+            listener: Listener::default(),
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
+            shut: BTreeSet::new(),
             automatic: None,
             complained: false,
         }
@@ -94,82 +161,149 @@ impl Neighbours {
 
     /// Runs until the target is to quit; the tasks and their connections end with it.
     pub(super) async fn run(mut self) {
+        let mut keyring = Keyring::new();
+        let mut keys = keyring.subscribe();
         loop {
             let target = self.target.borrow_and_update().clone();
-            let settled = match target {
+            let settled = match &target {
                 Target::Nothing => true,
-                Target::Run(desired) => self.converge(&desired).await,
+                Target::Run(desired) => self.converge(desired, &mut keyring).await,
                 Target::Stop => {
                     self.stop_all();
                     true
                 }
                 Target::Quit => return,
             };
-            let changed = async {
-                tokio::select! {
-                    changed = self.target.changed() => changed.is_ok(),
-                    Some(ended) = self.tasks.join_next() => {
-                        if let Ok(name) = ended {
-                            self.running.remove(&name);
-                            self.board.remove(&name);
-                        }
-                        true
-                    }
+            self.board.set_listen_error(self.listener.error());
+            let input = self.next(&mut keys);
+            let input = if settled { input.await } else { timeout(ROUTER_ID_RETRY, input).await.unwrap_or(Input::RouterId) };
+            match input {
+                Input::Target(true) | Input::Keys | Input::Listener | Input::RouterId => {}
+                Input::Target(false) => return,
+                Input::Ended(name) => {
+                    self.running.remove(&name);
+                    self.board.remove(&name);
                 }
-            };
-            let alive = if settled { changed.await } else { timeout(ROUTER_ID_RETRY, changed).await.unwrap_or(true) };
-            if !alive {
-                return;
+                Input::Accepted(stream, remote) => self.accept(stream, remote, &target, &keyring),
+                Input::Request(request) => self.operate(request, &target).await,
             }
         }
     }
 
+    async fn next(&mut self, keys: &mut watch::Receiver<Arc<Keys>>) -> Input {
+        tokio::select! {
+            changed = self.target.changed() => Input::Target(changed.is_ok()),
+            Some(ended) = self.tasks.join_next() => ended.map_or(Input::RouterId, Input::Ended),
+            Ok(()) = keys.changed() => Input::Keys,
+            accepted = self.listener.accept() => accepted.map_or(Input::Listener, |(stream, remote)| Input::Accepted(stream, remote)),
+            Some(request) = self.requests.recv() => Input::Request(request),
+        }
+    }
+
     /// Brings the tasks closer to the configuration. False where the router id is not known yet.
-    async fn converge(&mut self, desired: &Arc<DesiredBgp>) -> bool {
+    async fn converge(&mut self, desired: &Arc<DesiredBgp>, keyring: &mut Keyring) -> bool {
         let Some(identifier) = self.identifier(desired).await else {
             return false;
         };
-        let wanted = |name: &str| {
-            let peer = desired.peers.get(name)?;
-            Some(Settings { asn: desired.asn, identifier, peer: peer.clone() })
-        };
+        keyring.follow(key_files(desired)).await;
+        self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
+        self.listener.demand(range_keys(desired, &keyring.keys()));
         for (name, running) in &self.running {
-            match wanted(name) {
+            let wanted = match desired.peers.get(name) {
+                Some(peer) => Some(Settings { asn: desired.asn, identifier, peer: peer.clone(), dynamic: false }),
+                None if running.settings.dynamic => dynamic_settings(desired, identifier, running.settings.peer.address),
+                None => None,
+            };
+            match wanted {
                 None => running.order(Stop::Deconfigured),
                 Some(settings) if settings != running.settings => running.order(Stop::ConfigurationChange),
                 Some(_) => {}
             }
         }
-        for name in desired.peers.keys() {
-            if let Some(settings) = wanted(name)
-                && !self.running.contains_key(name)
-            {
-                self.start(name, settings);
+        for (name, peer) in &desired.peers {
+            if !self.running.contains_key(name) {
+                let settings = Settings { asn: desired.asn, identifier, peer: peer.clone(), dynamic: false };
+                self.start(name, settings, keyring, None);
             }
         }
         self.board.set_configured(Some(desired), Some(identifier));
         true
     }
 
-    fn stop_all(&self) {
+    fn stop_all(&mut self) {
+        self.listener.listen(None);
         for running in self.running.values() {
             running.order(Stop::AdministrativeShutdown { communication: None });
         }
         self.board.set_configured(None, self.automatic);
     }
 
-    fn start(&mut self, name: &str, settings: Settings) {
+    fn start(&mut self, name: &str, settings: Settings, keyring: &Keyring, first: Option<TcpStream>) {
         self.started += 1;
         let mut seed = DefaultHasher::new();
         (self.seed, name, self.started).hash(&mut seed);
-        let (stop, order) = watch::channel(None);
-        let session = Session::new(name, &settings, seed.finish(), order, self.routes.clone(), self.board.clone());
+        let (end, ended) = watch::channel(None);
+        let (commands, received) = mpsc::channel(COMMANDS);
+        let inputs = Inputs { end: ended, commands: received, routes: self.routes.clone(), keys: keyring.subscribe() };
+        let session = Session::new(name, &settings, seed.finish(), inputs, self.board.clone());
+        let shut = self.shut.contains(name);
         let name = name.to_owned();
-        self.running.insert(name.clone(), Running { settings, stop });
+        self.running.insert(name.clone(), Running { settings, end, commands });
         self.tasks.spawn(fatal_panics(async move {
-            session.run().await;
+            session.run(shut, first).await;
             name
         }));
+    }
+
+    /// Somebody has dialled us: a configured neighbour, a new dynamic one, or nobody we know; then the connection is closed without a word.
+    fn accept(&mut self, stream: TcpStream, remote: SocketAddr, target: &Target, keyring: &Keyring) {
+        let Target::Run(desired) = target else { return };
+        let address = remote.ip();
+        let mut known = self.running.values().filter(|running| running.settings.peer.address == address);
+        if let Some(running) = known.find(|running| running.is_reached_by(remote)) {
+            // Where its task is far behind, the neighbour will dial again.
+            running.commands.try_send(Command::Accept(stream)).ok();
+            return;
+        }
+        let name = format!("dynamic:{address}");
+        let limit = desired.listen.as_ref().map_or(0, |listen| listen.limit);
+        let dynamic = self.running.values().filter(|running| running.settings.dynamic).count();
+        let settings = self.board.router_id().and_then(|identifier| dynamic_settings(desired, identifier, address));
+        match settings {
+            None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
+            Some(_) if self.shut.contains(&name) || self.running.contains_key(&name) => {}
+            Some(_) if u32::try_from(dynamic).is_ok_and(|count| count >= limit) => {
+                tracing::warn!(%remote, limit, "a connection is closed: there are as many dynamic neighbours as bgp.listen.limit allows");
+            }
+            Some(settings) => self.start(&name, settings, keyring, Some(stream)),
+        }
+    }
+
+    /// Does what an operator wants.
+    async fn operate(&mut self, request: Request, target: &Target) {
+        let Request { name, operation, answer } = request;
+        let configured = match target {
+            Target::Run(desired) => desired.peers.keys().cloned().collect(),
+            Target::Nothing | Target::Stop | Target::Quit => BTreeSet::new(),
+        };
+        let known: BTreeSet<String> = configured.into_iter().chain(self.running.keys().cloned()).chain(self.shut.iter().cloned()).collect();
+        let result = if known.contains(&name) {
+            tracing::info!(peer = %name, ?operation, "an operator's order");
+            match &operation {
+                Operation::Shutdown { .. } => drop(self.shut.insert(name.clone())),
+                Operation::Start => drop(self.shut.remove(&name)),
+                Operation::Reset => {}
+            }
+            if let Some(running) = self.running.get(&name) {
+                // A task that has just ended has nothing left to do.
+                running.commands.send(Command::Operate(operation)).await.ok();
+            }
+            Ok(())
+        } else {
+            Err(OperatorError::Unknown { name, known: known.into_iter().collect() })
+        };
+        // Who asked may have gone.
+        answer.send(result).ok();
     }
 
     /// Our BGP Identifier: the configured one, or one of the node's addresses.
@@ -201,10 +335,20 @@ impl Neighbours {
 impl Running {
     /// Tells the task to end its session; the first order counts.
     fn order(&self, stop: Stop) {
-        self.stop.send_if_modified(|order| {
+        self.end.send_if_modified(|order| {
             let first = order.is_none();
             order.get_or_insert(stop);
             first
         });
+    }
+
+    /// Whether a connection from this address, which is the neighbour's, is of the neighbour: a link-local address is good on one link only.
+    fn is_reached_by(&self, remote: SocketAddr) -> bool {
+        match (remote, &self.settings.peer.transport.interface) {
+            (SocketAddr::V6(remote), Some(name)) if remote.ip().is_unicast_link_local() => {
+                if_nametoindex(name.as_str()).is_ok_and(|index| index == remote.scope_id())
+            }
+            _ => true,
+        }
     }
 }

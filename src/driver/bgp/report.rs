@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bgp::peer::{Counters, DownReason, Peer, State};
+use bgp::wire::Negotiated;
 
 use super::Routes;
 use super::neighbours::Settings;
@@ -24,6 +25,10 @@ pub(super) struct Report {
     status: PeerStatus,
     /// Why the transport failed, while the core is being told that it did.
     transport: Option<String>,
+    /// Whether the peer is never dialled: then no dial fails.
+    passive: bool,
+    /// Whether segments are signed: then wrong signatures look like silence.
+    signed: bool,
     /// Whether the routes of the status may be out of date.
     stale: bool,
     /// Whether the peer may hold routes of a session that is over.
@@ -43,16 +48,46 @@ impl Report {
             local_address: None,
             hold_time: None,
             families: BTreeSet::new(),
+            capabilities: Vec::new(),
             advertised: 0,
             withdrawing: Arc::default(),
             withheld: Arc::default(),
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            warning: None,
+            shut: false,
             open_sockets: 0,
             generation: 0,
         };
-        Self { name: name.to_owned(), board, status, transport: None, stale: false, retained: false }
+        Self {
+            name: name.to_owned(),
+            board,
+            status,
+            transport: None,
+            passive: settings.peer.transport.passive,
+            signed: settings.peer.transport.password_file.is_some(),
+            stale: false,
+            retained: false,
+        }
+    }
+
+    /// Why the session has no key, or keeps an old one.
+    pub(super) fn key(&mut self, problem: Option<String>) {
+        if let Some(problem) = problem.as_ref().filter(|problem| self.status.warning.as_ref() != Some(problem)) {
+            tracing::warn!(peer = %self.name, address = %self.status.address, %problem, "a session that is up goes on, a new one needs the key");
+        }
+        self.status.warning = problem;
+    }
+
+    /// Whether the operator wants no session.
+    pub(super) const fn shut(&mut self, shut: bool) {
+        self.status.shut = shut;
+    }
+
+    /// A connection of the peer was closed before anything was said.
+    pub(super) fn refused(&self, reason: &str) {
+        tracing::warn!(peer = %self.name, address = %self.status.address, %reason, "a connection of the peer is refused");
     }
 
     /// TCP is up.
@@ -96,6 +131,9 @@ impl Report {
 
     /// A session was lost, or an attempt failed. Comes before the transition that it leads to.
     pub(super) fn down(&mut self, down: &DownReason) {
+        if self.passive && *down == DownReason::ConnectFailed {
+            return;
+        }
         let reason = self.in_words(down);
         let repeated = self.status.last_error.as_ref().filter(|last| last.reason == reason && self.status.established_since.is_none());
         let count = repeated.map_or(0, |last| last.count) + 1;
@@ -120,6 +158,7 @@ impl Report {
         }
         status.hold_time = peer.negotiated().map(|negotiated| negotiated.hold_time);
         status.families = peer.negotiated().map(|negotiated| negotiated.families.clone()).unwrap_or_default();
+        status.capabilities = peer.negotiated().map(capabilities).unwrap_or_default();
         self.stale |= status.counters.sent.update != peer.counters().sent.update;
         status.counters = peer.counters().clone();
         let retained = peer.stale_until().is_some();
@@ -145,9 +184,16 @@ impl Report {
             (DownReason::Received(notification), _) if notification.code == OPEN_MESSAGE_ERROR => {
                 format!("the peer refused our OPEN: {notification}")
             }
+            (DownReason::ConnectTimedOut, _) if self.signed => format!("{down}; it may have another TCP-MD5 key, or none"),
             _ => down.to_string(),
         }
     }
+}
+
+/// What both sides can do besides their families.
+fn capabilities(negotiated: &Negotiated) -> Vec<&'static str> {
+    let agreed = [(negotiated.four_octet_as, "four-octet-as"), (negotiated.route_refresh, "route-refresh")];
+    agreed.into_iter().filter(|(agreed, _)| *agreed).map(|(_, name)| name).collect()
 }
 
 /// What the peer holds, in whole: in proportion to the table, so only after a change.

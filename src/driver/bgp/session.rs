@@ -1,87 +1,106 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The task of one neighbour: it owns one [`Peer`], carries out its actions, and feeds it what happens.
 //!
-//! Inputs: the connection, the set to advertise, an order to stop, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
+//! Inputs: the connections, the set to advertise, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
-use std::future::{Future, pending};
-use std::net::SocketAddr;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bgp::peer::{Action, Event, Peer, Role, Stop};
-use tokio::sync::watch;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use super::connection::{Connection, Happening};
-use super::dial::{DialError, Dialled, dial};
+use super::connection::Happening;
+use super::dial::{DialError, Dialled, arrive, dial};
+use super::keyring::{Key, Keys};
+use super::link::{Link, Links, News};
 use super::neighbours::Settings;
 use super::report::Report;
+use super::socket::Way;
 use super::status::Board;
-use super::{Routes, fatal_panics, words};
+use super::{Operation, Routes, fatal_panics, words};
 
-/// Every connection is dialled by us.
-const ROLE: Role = Role::Active;
-
-/// One neighbour and its connection.
-pub(super) struct Session {
-    remote: SocketAddr,
-    peer: Peer,
-    link: Link,
-    /// Connections that deliver their last octets.
-    closing: JoinSet<()>,
-    routes: watch::Receiver<Option<Routes>>,
-    order: watch::Receiver<Option<Stop>>,
-    stopping: bool,
-    report: Report,
+/// What a session listens to, besides its connections.
+pub(super) struct Inputs {
+    /// The order to end.
+    pub(super) end: watch::Receiver<Option<Stop>>,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) routes: watch::Receiver<Option<Routes>>,
+    pub(super) keys: watch::Receiver<Arc<Keys>>,
 }
 
-/// The way to the peer.
-enum Link {
-    Down,
-    Dialling(Pin<Box<dyn Future<Output = Result<Dialled, DialError>> + Send>>),
-    Up(Connection),
+/// What a session is to do next.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// Take this connection of the peer.
+    Accept(TcpStream),
+    /// Do what the operator says.
+    Operate(Operation),
+}
+
+/// One neighbour and its connections.
+pub(super) struct Session {
+    way: Way,
+    peer: Peer,
+    links: Links,
+    /// Connections that deliver their last octets.
+    closing: JoinSet<()>,
+    inputs: Inputs,
+    /// Ends once its last connection is closed.
+    ending: bool,
+    /// The neighbour is one of a prefix: it is forgotten when it goes.
+    dynamic: bool,
+    /// The core wants to dial, and the neighbour is one that dials.
+    undialled: bool,
+    report: Report,
 }
 
 /// What a session waits for.
 enum Input {
     Time,
     Routes,
-    Order,
-    Dialled(Result<Dialled, DialError>),
-    Happened(Happening),
+    End,
+    Keys,
+    Command(Command),
+    Link(Role, News),
     Closed,
 }
 
 impl Session {
-    pub(super) fn new(
-        name: &str,
-        settings: &Settings,
-        seed: u64,
-        order: watch::Receiver<Option<Stop>>,
-        routes: watch::Receiver<Option<Routes>>,
-        board: Board,
-    ) -> Self {
+    pub(super) fn new(name: &str, settings: &Settings, seed: u64, inputs: Inputs, board: Board) -> Self {
         let session = Self {
-            remote: SocketAddr::new(settings.peer.address, settings.peer.port),
+            way: settings.way(),
             peer: Peer::new(settings.peer_config(), seed),
-            link: Link::Down,
+            links: Links::default(),
             closing: JoinSet::new(),
-            routes,
-            order,
-            stopping: false,
+            inputs,
+            ending: false,
+            dynamic: settings.dynamic,
+            undialled: false,
             report: Report::new(name, settings, board),
         };
         session.report.post();
         session
     }
 
-    /// Runs until it was told to stop and the last connection is closed.
-    pub(super) async fn run(mut self) {
-        self.routes.mark_changed();
-        self.handle(Event::Start);
-        while !(self.stopping && matches!(self.link, Link::Down) && self.closing.is_empty()) {
+    /// Runs until it was told to end, or a dynamic neighbour has gone, and the last connection is closed.
+    /// `first` is the connection that brought a dynamic neighbour.
+    pub(super) async fn run(mut self, shut: bool, first: Option<TcpStream>) {
+        self.inputs.routes.mark_changed();
+        self.take_key();
+        self.report.shut(shut);
+        if !shut {
+            self.handle(Event::Start);
+        }
+        if let Some(stream) = first {
+            self.accept(stream);
+            self.publish();
+        }
+        self.ending |= self.dynamic && self.links.are_down();
+        while !(self.ending && self.links.are_down() && self.closing.is_empty()) {
             let input = self.wait().await;
             self.take(input);
         }
@@ -89,12 +108,8 @@ impl Session {
 
     /// Sleeps until something happens or the core's time has come.
     async fn wait(&mut self) -> Input {
-        let poll = match &self.link {
-            Link::Up(connection) => connection.poll_at(),
-            Link::Down | Link::Dialling(_) => None,
-        };
-        let wake = self.peer.deadline().into_iter().chain(poll).min();
-        let input = next_input(&mut self.link, &mut self.closing, &mut self.routes, &mut self.order);
+        let wake = self.peer.deadline().into_iter().chain(self.links.poll_at()).min();
+        let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs);
         match wake {
             // A peer that never pauses must not keep the clock out.
             Some(wake) if wake <= Instant::now() => Input::Time,
@@ -108,48 +123,120 @@ impl Session {
         match input {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
-            Input::Order => self.take_order(),
-            Input::Dialled(Ok(Dialled { connection, local })) => {
-                self.report.connected(connection.local_address());
-                self.link = Link::Up(connection);
-                self.handle(Event::Connected { role: ROLE, local });
-            }
-            Input::Dialled(Err(error)) => {
-                self.link = Link::Down;
-                self.report.transport_failed(words::with_causes(&error));
-                self.handle(Event::ConnectFailed { role: ROLE });
-            }
-            Input::Happened(Happening::Received(bytes)) => self.handle(Event::Received { role: ROLE, bytes }),
-            Input::Happened(Happening::Drained) => self.handle(Event::Writable { role: ROLE }),
-            Input::Happened(Happening::Lost(reason)) => {
-                self.link = Link::Down;
+            Input::End => self.take_end(),
+            Input::Keys => self.take_key(),
+            Input::Command(Command::Accept(stream)) => self.accept(stream),
+            Input::Command(Command::Operate(operation)) => self.operate(operation),
+            Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
+            Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
+            Input::Link(role, News::Happened(Happening::Drained)) => self.handle(Event::Writable { role }),
+            Input::Link(role, News::Happened(Happening::Lost(reason))) => {
+                self.links.set(role, Link::Down);
                 self.report.transport_failed(reason);
-                self.handle(Event::Closed { role: ROLE });
+                self.handle(Event::Closed { role });
             }
             Input::Closed => {}
         }
+        self.ending |= self.dynamic && self.links.are_down();
         self.look_for_acknowledgements();
         self.publish();
     }
 
+    fn opened(&mut self, role: Role, opened: Result<Dialled, DialError>) {
+        self.links.set(role, Link::Down);
+        match opened {
+            Ok(Dialled { connection, local }) if role == Role::Active || self.peer.accepts() => {
+                self.report.connected(connection.local_address());
+                self.links.set(role, Link::Up(connection));
+                self.handle(Event::Connected { role, local });
+                self.take_key();
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.report.transport_failed(words::with_causes(&error));
+                self.handle(match role {
+                    Role::Active => Event::ConnectFailed { role },
+                    Role::Passive => Event::Closed { role },
+                });
+            }
+        }
+    }
+
+    /// The peer has dialled us. A connection that is not wanted is closed without a word.
+    fn accept(&mut self, stream: TcpStream) {
+        if self.ending || !self.peer.accepts() {
+            return;
+        }
+        let prepared = self.key().map_err(DialError::Key).and_then(|key| Ok(self.way.prepare(&stream, key.as_ref())?));
+        match prepared {
+            Ok(()) => {
+                let opening = arrive(stream, self.way.clone(), self.inputs.routes.clone());
+                self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
+            }
+            Err(error) => self.report.refused(&words::with_causes(&error)),
+        }
+    }
+
+    fn operate(&mut self, operation: Operation) {
+        match operation {
+            Operation::Shutdown { message } => {
+                self.report.shut(true);
+                self.handle(Event::Stop(Stop::AdministrativeShutdown { communication: message }));
+            }
+            Operation::Start => {
+                self.report.shut(false);
+                self.handle(Event::Start);
+            }
+            Operation::Reset => self.handle(Event::Stop(Stop::AdministrativeReset)),
+        }
+    }
+
     fn take_routes(&mut self) {
-        let Some(routes) = self.routes.borrow_and_update().clone() else { return };
+        let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
         self.handle(Event::Routes(routes.rib));
     }
 
-    fn take_order(&mut self) {
-        let Some(stop) = self.order.borrow_and_update().clone() else { return };
-        self.stopping = true;
+    fn take_end(&mut self) {
+        let Some(stop) = self.inputs.end.borrow_and_update().clone() else { return };
+        self.ending = true;
         self.handle(Event::Stop(stop));
     }
 
+    /// The key of the session may be another one. Where there is none any more, the session keeps the one that it has.
+    fn take_key(&mut self) {
+        self.inputs.keys.mark_unchanged();
+        let key = self.key();
+        self.report.key(key.as_ref().err().cloned());
+        let Ok(Some(key)) = key else { return };
+        let way = &self.way;
+        let failed = self.links.up().find_map(|(_, connection)| way.sign(connection.socket(), &key).err());
+        if let Some(error) = failed {
+            self.report.key(Some(words::with_causes(&error)));
+            self.handle(Event::Stop(Stop::AdministrativeReset));
+        }
+    }
+
+    /// The key as it is now; `None` where none is wanted, and why there is none where one is.
+    fn key(&self) -> Result<Option<Key>, String> {
+        let Some(path) = &self.way.transport.password_file else { return Ok(None) };
+        let keys = self.inputs.keys.borrow();
+        match keys.get(path) {
+            Some(Ok(key)) => Ok(Some(key.clone())),
+            Some(Err(reason)) => Err(format!("no TCP-MD5 key in {}: {reason}", path.display())),
+            None => Err(format!("no TCP-MD5 key in {}: it is not read yet", path.display())),
+        }
+    }
+
     fn look_for_acknowledgements(&mut self) {
-        if let Link::Up(connection) = &mut self.link
-            && let Some(octets) = connection.acknowledged(Instant::now())
-        {
-            self.report.acknowledged();
-            self.handle(Event::Acknowledged { role: ROLE, octets });
+        let now = Instant::now();
+        for role in [Role::Active, Role::Passive] {
+            if let Link::Up(connection) = self.links.get_mut(role)
+                && let Some(octets) = connection.acknowledged(now)
+            {
+                self.report.acknowledged();
+                self.handle(Event::Acknowledged { role, octets });
+            }
         }
     }
 
@@ -158,22 +245,29 @@ impl Session {
         for action in self.peer.handle(Instant::now(), event) {
             self.carry_out(action);
         }
+        if std::mem::take(&mut self.undialled) {
+            self.handle(Event::ConnectFailed { role: Role::Active });
+        }
     }
 
     fn carry_out(&mut self, action: Action) {
         match action {
-            Action::Connect => self.link = Link::Dialling(Box::pin(dial(self.remote, self.routes.clone()))),
-            Action::Send { bytes, .. } => {
-                if let Link::Up(connection) = &mut self.link {
+            Action::Connect if self.way.transport.passive => self.undialled = true,
+            Action::Connect => {
+                let opening = dial(self.way.clone(), self.key(), self.inputs.routes.clone());
+                self.links.set(Role::Active, Link::Opening(Box::pin(opening)));
+            }
+            Action::Send { role, bytes } => {
+                if let Link::Up(connection) = self.links.get_mut(role) {
                     connection.send(bytes);
                 }
             }
-            Action::Close { .. } => {
-                if let Link::Up(connection) = std::mem::replace(&mut self.link, Link::Down) {
+            Action::Close { role } => {
+                if let Link::Up(connection) = self.links.set(role, Link::Down) {
                     self.closing.spawn(fatal_panics(connection.close()));
                 }
             }
-            Action::Abort { .. } => self.link = Link::Down,
+            Action::Abort { role } => drop(self.links.set(role, Link::Down)),
             Action::Transition { from, to } => self.report.transition(from, to),
             Action::Down(reason) => self.report.down(&reason),
             Action::Learned(_) => {}
@@ -181,35 +275,23 @@ impl Session {
     }
 
     fn publish(&mut self) {
-        let open = self.closing.len() + usize::from(matches!(self.link, Link::Up(_)));
+        let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
-        if let Link::Up(connection) = &mut self.link {
-            connection.watch_acknowledgements(self.report.is_withdrawing(), Instant::now());
+        let (withdrawing, now) = (self.report.is_withdrawing(), Instant::now());
+        for (_, connection) in self.links.up() {
+            connection.watch_acknowledgements(withdrawing, now);
         }
         self.report.post();
     }
 }
 
-async fn next_input(
-    link: &mut Link,
-    closing: &mut JoinSet<()>,
-    routes: &mut watch::Receiver<Option<Routes>>,
-    order: &mut watch::Receiver<Option<Stop>>,
-) -> Input {
+async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut Inputs) -> Input {
     tokio::select! {
-        Ok(()) = order.changed() => Input::Order,
-        Ok(()) = routes.changed() => Input::Routes,
+        Ok(()) = inputs.end.changed() => Input::End,
+        Some(command) = inputs.commands.recv() => Input::Command(command),
+        Ok(()) = inputs.routes.changed() => Input::Routes,
+        Ok(()) = inputs.keys.changed() => Input::Keys,
         Some(_) = closing.join_next() => Input::Closed,
-        input = link.next() => input,
-    }
-}
-
-impl Link {
-    async fn next(&mut self) -> Input {
-        match self {
-            Self::Down => pending().await,
-            Self::Dialling(dial) => Input::Dialled(dial.await),
-            Self::Up(connection) => Input::Happened(connection.next().await),
-        }
+        (role, news) = links.next() => Input::Link(role, news),
     }
 }

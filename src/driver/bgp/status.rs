@@ -27,6 +27,8 @@ pub struct SpeakerStatus {
     pub configured: Option<Arc<DesiredBgp>>,
     /// Our BGP Identifier; `None` before the first configuration, and while none can be taken from the node's addresses.
     pub router_id: Option<BgpIdentifier>,
+    /// Why nothing is listened to though the configuration asks for it.
+    pub listen_error: Option<String>,
     /// The neighbours by name, with those that are about to close.
     pub peers: BTreeMap<String, Arc<PeerStatus>>,
     /// Prefixes that left the set and that some neighbour's task has not heard about yet.
@@ -83,6 +85,8 @@ pub struct PeerStatus {
     pub hold_time: Option<HoldTime>,
     /// The families that both sides have, once both OPENs are there.
     pub families: BTreeSet<Family>,
+    /// The other capabilities that both sides have, once both OPENs are there, in words.
+    pub capabilities: Vec<&'static str>,
     /// How many prefixes the peer was told and holds.
     pub advertised: usize,
     /// Prefixes that are withdrawn, but whose UPDATE the peer's host has not acknowledged.
@@ -95,6 +99,10 @@ pub struct PeerStatus {
     pub counters: Counters,
     /// Why the last session or attempt ended.
     pub last_error: Option<LastError>,
+    /// What an operator should mend though the session may be up.
+    pub warning: Option<String>,
+    /// Whether an operator has shut the session down.
+    pub shut: bool,
     /// Connections that are not closed yet.
     pub open_sockets: usize,
     /// The number of the set that the neighbour's task has.
@@ -188,6 +196,20 @@ impl Board {
         });
     }
 
+    pub(super) fn router_id(&self) -> Option<BgpIdentifier> {
+        self.0.borrow().router_id
+    }
+
+    pub(super) fn set_listen_error(&self, error: Option<&String>) {
+        self.0.send_if_modified(|status| {
+            let changed = status.listen_error.as_ref() != error;
+            if changed {
+                Arc::make_mut(status).listen_error = error.cloned();
+            }
+            changed
+        });
+    }
+
     /// Posts the status of one neighbour.
     pub(super) fn post(&self, name: &str, peer: PeerStatus) {
         self.0.send_if_modified(|status| {
@@ -230,12 +252,15 @@ mod tests {
             local_address: None,
             hold_time: None,
             families: BTreeSet::new(),
+            capabilities: Vec::new(),
             advertised: 0,
             withdrawing,
             withheld: Arc::default(),
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            warning: None,
+            shut: false,
             open_sockets: 0,
             generation,
         }

@@ -2,6 +2,7 @@
 //! The speaker against a scripted neighbour, over loopback TCP.
 
 mod fake_peer;
+mod listening;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,8 +16,8 @@ use bgp::rib::Withheld;
 use bgp::wire::{Cease, Message, Notification, PathAttribute};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
-use super::{PeerStatus, Speaker, SpeakerStatus};
-use crate::desired::{DesiredBgp, DesiredPeer};
+use super::{Operation, PeerStatus, Speaker, SpeakerStatus};
+use crate::desired::{DesiredBgp, DesiredPeer, Transport, Ttl};
 use fake_peer::{FakePeer, PATIENCE, open};
 
 const OUR_AS: u32 = 65001;
@@ -25,6 +26,7 @@ fn neighbour(address: SocketAddr) -> DesiredPeer {
     DesiredPeer {
         address: address.ip(),
         port: address.port(),
+        transport: Transport::default(),
         asn: Asn::new(OUR_AS).unwrap(),
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
@@ -41,6 +43,7 @@ fn desired<'a>(peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<D
     Arc::new(DesiredBgp {
         asn: Asn::new(OUR_AS).unwrap(),
         router_id: BgpIdentifier::new(0xC000_0201),
+        listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
     })
 }
@@ -373,6 +376,125 @@ fn a_restarted_neighbour_is_told_everything_again() {
     }
     let status = speaker.status();
     assert_eq!(peer(&status, "tor").counters.received.open, 3);
+}
+
+/// Gives an order, as the admin socket does.
+fn operate(speaker: &Speaker, name: &str, operation: Operation) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(speaker.operator().operate(name, operation)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn an_operator_shuts_a_session_down_starts_and_resets_it() {
+    let (fake, other) = (FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    let configuration = desired([("other", neighbour(other.address())), ("tor", neighbour(fake.address()))]);
+    speaker.configure(Arc::clone(&configuration));
+    let (mut conversation, mut untouched) = (fake.establish(OUR_AS), other.establish(OUR_AS));
+    conversation.expect_empty_table();
+    untouched.expect_empty_table();
+    assert_eq!(operate(&speaker, "spine", Operation::Reset).unwrap_err(), "there is no peer 'spine'; there is other, tor");
+
+    operate(&speaker, "tor", Operation::Reset).unwrap();
+    assert_eq!(conversation.next(), Some(Message::Notification(Notification::cease(Cease::AdministrativeReset))));
+    drop(conversation);
+    let mut conversation = fake.establish(OUR_AS);
+    conversation.expect_empty_table();
+
+    operate(&speaker, "tor", Operation::Shutdown { message: Some("new line card".to_owned()) }).unwrap();
+    let Some(Message::Notification(last)) = conversation.next() else { panic!("no NOTIFICATION") };
+    assert_eq!((last.code, last.subcode, last.communication().as_deref()), (6, 2, Some("new line card")));
+    drop(conversation);
+    let status = wait_for(&speaker, |status| peer(status, "tor").state == State::Idle && status.open_sessions() == 1);
+    assert!(peer(&status, "tor").shut);
+    operate(&speaker, "tor", Operation::Reset).unwrap();
+    assert!(fake.accept_within(Duration::from_millis(1500)).is_none(), "a reset ends no shutdown");
+
+    // Nor does another configuration of it.
+    let changed = DesiredPeer { local_preference: 7, ..neighbour(fake.address()) };
+    speaker.configure(desired([("other", neighbour(other.address())), ("tor", changed)]));
+    assert!(fake.accept_within(Duration::from_millis(1500)).is_none());
+    assert!(peer(&speaker.status(), "tor").shut);
+
+    operate(&speaker, "tor", Operation::Start).unwrap();
+    fake.establish(OUR_AS).expect_empty_table();
+    assert!(!peer(&speaker.status(), "tor").shut);
+    assert!(untouched.is_silent_for(Duration::from_millis(100)));
+}
+
+fn signed(fake: &FakePeer, file: &std::path::Path) -> DesiredPeer {
+    let transport = Transport { password_file: Some(file.to_owned()), ..Transport::default() };
+    DesiredPeer { transport, ..neighbour(fake.address()) }
+}
+
+#[test]
+fn rfc2385_a_session_comes_up_with_the_key_of_the_file_and_with_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    let fake = FakePeer::listening();
+    fake.demand_key(b"secret");
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(desired([("tor", signed(&fake, &file))]));
+    let status = wait_for(&speaker, |status| !last_error(status, "tor").is_empty());
+    let reason = format!("no TCP-MD5 key in {}: No such file or directory (os error 2)", file.display());
+    assert_eq!(last_error(&status, "tor"), reason);
+    assert_eq!(peer(&status, "tor").warning.as_deref(), Some(reason.as_str()));
+
+    std::fs::write(&file, "Secret\n").unwrap();
+    let status = wait_for(&speaker, |status| last_error(status, "tor").contains("did not answer"));
+    assert!(last_error(&status, "tor").contains("TCP-MD5"), "{}", last_error(&status, "tor"));
+    assert_eq!((peer(&status, "tor").counters.established, peer(&status, "tor").warning.as_ref()), (0, None));
+
+    std::fs::write(&file, "secret\n").unwrap();
+    let _conversation = fake.establish(OUR_AS);
+    wait_for(&speaker, |status| is_up(status, "tor"));
+}
+
+#[test]
+fn a_session_takes_a_new_key_and_outlives_the_loss_of_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    std::fs::write(&file, "secret\n").unwrap();
+    let fake = FakePeer::listening();
+    fake.demand_key(b"secret");
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    speaker.configure(desired([("tor", signed(&fake, &file))]));
+    let mut conversation = fake.establish(OUR_AS);
+    conversation.expect_empty_table();
+    let since = peer(&wait_for(&speaker, |status| is_up(status, "tor")), "tor").established_since;
+
+    std::fs::write(&file, "other\n").unwrap();
+    conversation.change_key(b"other");
+    speaker.advertise(set(["10.0.0.7"]));
+    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+
+    std::fs::remove_file(&file).unwrap();
+    wait_for(&speaker, |status| peer(status, "tor").warning.is_some());
+    speaker.advertise(set(["10.0.0.7", "10.0.0.8"]));
+    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.8").into()]);
+    assert_eq!(peer(&speaker.status(), "tor").established_since, since);
+
+    drop(conversation);
+    let status = wait_for(&speaker, |status| last_error(status, "tor").contains("no TCP-MD5 key"));
+    assert!(!is_up(&status, "tor"));
+}
+
+#[test]
+fn rfc5082_3_a_peer_whose_packets_come_from_too_far_is_not_heard() {
+    let fake = FakePeer::listening();
+    fake.set_ttl(253);
+    let speaker = Speaker::spawn(1).unwrap();
+    let within = |hops| {
+        let transport = Transport { ttl: Ttl::Security { hops }, ..Transport::default() };
+        desired([("tor", DesiredPeer { transport, ..neighbour(fake.address()) })])
+    };
+    speaker.configure(within(2));
+    wait_for(&speaker, |status| last_error(status, "tor").contains("did not answer"));
+    speaker.configure(within(3));
+    let _conversation = fake.establish(OUR_AS);
+    wait_for(&speaker, |status| is_up(status, "tor"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use bgp::wire::{Capability, Deframer, Message, Negotiated, Open, Update};
@@ -40,6 +41,16 @@ impl FakePeer {
         self.socket.set_recv_buffer_size(1).unwrap();
     }
 
+    /// Takes only connections that are signed with this key (RFC 2385).
+    pub(super) fn demand_key(&self, key: &[u8]) {
+        sys::set_tcp_md5_key(self.socket.as_fd(), Ipv4Addr::LOCALHOST.into(), 32, key).unwrap();
+    }
+
+    /// What its packets have.
+    pub(super) fn set_ttl(&self, ttl: u32) {
+        self.socket.set_ttl_v4(ttl).unwrap();
+    }
+
     pub(super) fn address(&self) -> SocketAddr {
         self.socket.local_addr().unwrap().as_socket().unwrap()
     }
@@ -71,12 +82,7 @@ impl FakePeer {
     /// The next connection, up to Established with a neighbour of this AS.
     pub(super) fn establish(&self, asn: u32) -> Conversation {
         let mut conversation = self.accept();
-        let theirs = conversation.expect_open();
-        let ours = open(asn);
-        conversation.send(&Message::Open(ours.clone()));
-        conversation.negotiated = Negotiated::new(&ours, &theirs);
-        assert_eq!(conversation.next(), Some(Message::Keepalive));
-        conversation.send(&Message::Keepalive);
+        conversation.establish(asn);
         conversation
     }
 }
@@ -107,6 +113,36 @@ impl Conversation {
     fn new(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { stream, deframer: Deframer::default(), negotiated: Negotiated::before_open(Asn::new(1).unwrap()) }
+    }
+
+    /// Dials the speaker from this address, signed with this key if there is one. `None` where it does not answer.
+    pub(super) fn dial(from: Ipv4Addr, to: SocketAddr, key: &[u8]) -> Option<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        if !key.is_empty() {
+            sys::set_tcp_md5_key(socket.as_fd(), to.ip(), 32, key).unwrap();
+        }
+        socket.connect_timeout(&to.into(), Duration::from_millis(500)).ok()?;
+        Some(Self::new(socket.into()))
+    }
+
+    /// Goes up to Established, as a neighbour of this AS.
+    pub(super) fn establish(&mut self, asn: u32) {
+        let theirs = self.expect_open();
+        let ours = open(asn);
+        self.answer(&ours, &theirs);
+        assert_eq!(self.next(), Some(Message::Keepalive));
+        self.send(&Message::Keepalive);
+    }
+
+    /// Sends our OPEN; from now on messages are those that both OPENs agree on.
+    pub(super) fn answer(&mut self, ours: &Open, theirs: &Open) {
+        self.send(&Message::Open(ours.clone()));
+        self.negotiated = Negotiated::new(ours, theirs);
+    }
+
+    pub(super) fn change_key(&self, key: &[u8]) {
+        sys::set_tcp_md5_key(self.stream.as_fd(), Ipv4Addr::LOCALHOST.into(), 32, key).unwrap();
     }
 
     pub(super) fn send(&mut self, message: &Message) {

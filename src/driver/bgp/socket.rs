@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The options of a neighbour's sockets: TTL, signature, interface.
+//!
+//! Input: a [`Way`], and a fresh or accepted socket. Output: the socket as the configuration wants it, or which option the kernel refuses; then the
+//! socket must not be used, since it would be open to somebody who is to be kept out.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::net::if_::if_nametoindex;
+use socket2::SockRef;
+
+use super::keyring::Key;
+use crate::desired::{Transport, Ttl};
+
+/// How long octets may stay unacknowledged before TCP gives the connection up (RFC 5482). Longer than any pause of a peer that will be back; a session
+/// with a shorter hold time ends by that.
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An external peer is on the same link unless the configuration says otherwise.
+const EXTERNAL_TTL: u8 = 1;
+
+/// What packets have under GTSM (RFC 5082 §3).
+const SECURE_TTL: u8 = 255;
+
+/// The way to a peer.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) address: IpAddr,
+    pub(super) port: u16,
+    /// The peer is in another AS.
+    pub(super) external: bool,
+    pub(super) transport: Transport,
+}
+
+/// The kernel refuses a socket what the configuration demands.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OptionError {
+    /// No such interface.
+    #[error("there is no interface {name}")]
+    Interface {
+        /// As configured.
+        name: String,
+        #[source]
+        source: io::Error,
+    },
+    /// A socket option.
+    #[error("the kernel refuses {what}")]
+    Refused {
+        /// In words.
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Way {
+    /// Where the peer listens. A link-local address is completed by the index of the interface.
+    pub(super) fn remote(&self) -> Result<SocketAddr, OptionError> {
+        match (self.address, &self.transport.interface) {
+            (IpAddr::V6(address), Some(name)) if address.is_unicast_link_local() => {
+                let index = if_nametoindex(name.as_str());
+                let scope = index.map_err(|errno| OptionError::Interface { name: name.clone(), source: errno.into() })?;
+                Ok(SocketAddrV6::new(address, self.port, 0, scope).into())
+            }
+            _ => Ok(SocketAddr::new(self.address, self.port)),
+        }
+    }
+
+    /// Prepares a socket, before it is used.
+    pub(super) fn prepare(&self, socket: &impl AsFd, key: Option<&Key>) -> Result<(), OptionError> {
+        if let Some(key) = key {
+            self.sign(socket, key)?;
+        }
+        let socket = SockRef::from(socket);
+        let refused = |what| move |source| OptionError::Refused { what, source };
+        socket.set_tcp_nodelay(true).map_err(refused("TCP_NODELAY"))?;
+        // A path that goes dark is noticed, also where no hold timer runs yet (RFC 4271 §8.2.2: it is large in OpenSent).
+        socket.set_tcp_user_timeout(Some(USER_TIMEOUT)).map_err(refused("TCP_USER_TIMEOUT"))?;
+        if let Some(name) = &self.transport.interface {
+            let bound = socket.bind_device(Some(name.as_bytes()));
+            bound.map_err(|source| OptionError::Interface { name: name.clone(), source })?;
+        }
+        match self.transport.ttl {
+            Ttl::Customary if self.external => self.set_ttl(&socket, EXTERNAL_TTL).map_err(refused("the TTL")),
+            Ttl::Customary => Ok(()),
+            Ttl::Multihop(ttl) => self.set_ttl(&socket, ttl).map_err(refused("the TTL")),
+            Ttl::Security { hops } => {
+                self.set_ttl(&socket, SECURE_TTL).map_err(refused("the TTL"))?;
+                // RFC 5082 §3: from a peer that is one hop away comes 255.
+                self.set_least_ttl(&socket, SECURE_TTL - (hops - 1)).map_err(refused("TTL security"))
+            }
+        }
+    }
+
+    /// Signs with this key, instead of another one where there was one.
+    pub(super) fn sign(&self, socket: &impl AsFd, key: &Key) -> Result<(), OptionError> {
+        let prefix_length = if self.address.is_ipv4() { 32 } else { 128 };
+        let set = sys::set_tcp_md5_key(socket.as_fd(), self.address, prefix_length, key.octets());
+        set.map_err(|source| OptionError::Refused { what: "the TCP-MD5 key", source })
+    }
+
+    fn set_ttl(&self, socket: &SockRef<'_>, ttl: u8) -> io::Result<()> {
+        if self.address.is_ipv4() { socket.set_ttl_v4(ttl.into()) } else { socket.set_unicast_hops_v6(ttl.into()) }
+    }
+
+    fn set_least_ttl(&self, socket: &SockRef<'_>, ttl: u8) -> io::Result<()> {
+        if self.address.is_ipv4() { sys::set_least_ttl_v4(socket.as_fd(), ttl) } else { sys::set_least_hop_limit_v6(socket.as_fd(), ttl) }
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Neighbours that dial us: configured ones, dynamic ones, and nobody we know.
+
+use std::net::TcpListener;
+
+use super::fake_peer::Conversation;
+use super::*;
+use crate::desired::DesiredListen;
+
+const LOCALHOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+/// A configuration that listens, and where. Dynamic neighbours come from these prefixes, and there is at most one.
+fn listening<'a>(prefixes: &[&str], peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> (Arc<DesiredBgp>, SocketAddr) {
+    let port = TcpListener::bind((LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    listening_on(port, prefixes, peers)
+}
+
+fn listening_on<'a>(
+    port: u16,
+    prefixes: &[&str],
+    peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>,
+) -> (Arc<DesiredBgp>, SocketAddr) {
+    let prefixes = prefixes.iter().map(|text| {
+        let (address, length) = text.split_once('/').unwrap();
+        Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap()
+    });
+    let template = passive(SocketAddr::from((LOCALHOST, 179)));
+    let listen = DesiredListen { address: LOCALHOST.into(), port, prefixes: prefixes.collect(), limit: 1, template };
+    let configuration = DesiredBgp { listen: Some(listen), ..(*desired(peers)).clone() };
+    (Arc::new(configuration), SocketAddr::from((LOCALHOST, port)))
+}
+
+fn passive(address: SocketAddr) -> DesiredPeer {
+    DesiredPeer { transport: Transport { passive: true, ..Transport::default() }, ..neighbour(address) }
+}
+
+/// Dials until somebody answers.
+fn dial(from: Ipv4Addr, to: SocketAddr) -> Conversation {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(conversation) = Conversation::dial(from, to, b"") {
+            return conversation;
+        }
+        assert!(Instant::now() < deadline, "nobody listens at {to}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_passive_neighbour_is_never_dialled_and_may_dial() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7"]));
+    let (configuration, address) = listening(&[], [("tor", passive(fake.address()))]);
+    speaker.configure(configuration);
+    let status = wait_for(&speaker, |status| status.peers.get("tor").is_some_and(|tor| tor.state == State::Active));
+    assert_eq!(peer(&status, "tor").last_error, None);
+    assert!(fake.accept_within(Duration::from_millis(1500)).is_none());
+    assert_eq!(last_error(&speaker.status(), "tor"), "", "that nobody dials it is no error");
+
+    for _ in 0..2 {
+        let mut conversation = dial(LOCALHOST, address);
+        conversation.establish(OUR_AS);
+        assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+        wait_for(&speaker, |status| is_up(status, "tor"));
+        drop(conversation);
+        wait_for(&speaker, |status| peer(status, "tor").state == State::Active);
+    }
+}
+
+#[test]
+fn nobody_we_know_is_closed_without_an_open() {
+    let elsewhere = passive(SocketAddr::from(([127, 0, 0, 9], 179)));
+    let (configuration, address) = listening(&["192.0.2.0/24"], [("tor", elsewhere)]);
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(configuration);
+    assert_eq!(dial(LOCALHOST, address).next(), None);
+    assert_eq!(speaker.status().peers.len(), 1);
+}
+
+#[test]
+fn dynamic_neighbours_come_and_go_within_the_limit() {
+    let (configuration, address) = listening(&["127.0.0.0/30"], []);
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    speaker.configure(Arc::clone(&configuration));
+    let (first, second) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));
+    let mut conversation = dial(first, address);
+    conversation.establish(OUR_AS);
+    conversation.expect_empty_table();
+    wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.2"));
+    assert_eq!(dial(second, address).next(), None, "one too many");
+    assert_eq!(dial(Ipv4Addr::new(127, 0, 0, 4), address).next(), None, "of no prefix");
+    speaker.configure(Arc::new((*configuration).clone()));
+    assert!(conversation.is_silent_for(Duration::from_millis(100)));
+
+    drop(conversation);
+    wait_for(&speaker, |status| status.peers.is_empty());
+    let mut conversation = dial(second, address);
+    conversation.establish(OUR_AS);
+    conversation.expect_empty_table();
+    wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.3"));
+
+    let (fewer, _) = listening_on(address.port(), &["127.0.0.2/32"], []);
+    speaker.configure(fewer);
+    assert_eq!(conversation.next(), Some(Message::Notification(Notification::cease(Cease::PeerDeconfigured))));
+    drop(conversation);
+    wait_for(&speaker, |status| status.peers.is_empty());
+}
+
+/// RFC 4271 §6.8: of two connections the one stays that was dialled by the speaker with the higher BGP Identifier.
+fn collision(their_identifier: u32) {
+    let fake = FakePeer::listening();
+    let (configuration, address) = listening(&[], [("tor", neighbour(fake.address()))]);
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(configuration);
+    let mut dialled_by_us = fake.accept();
+    let mut dialled_by_them = dial(LOCALHOST, address);
+    let ours = dialled_by_us.expect_open();
+    assert_eq!(dialled_by_them.expect_open(), ours);
+    let theirs = bgp::wire::Open { identifier: BgpIdentifier::new(their_identifier).unwrap(), ..open(OUR_AS) };
+    dialled_by_us.answer(&theirs, &ours);
+    assert_eq!(dialled_by_us.next(), Some(Message::Keepalive));
+    dialled_by_them.answer(&theirs, &ours);
+    let (winner, loser) = if theirs.identifier > ours.identifier {
+        assert_eq!(dialled_by_them.next(), Some(Message::Keepalive));
+        (&mut dialled_by_them, &mut dialled_by_us)
+    } else {
+        (&mut dialled_by_us, &mut dialled_by_them)
+    };
+    assert_eq!(loser.next(), Some(Message::Notification(Notification::cease(Cease::ConnectionCollisionResolution))));
+    winner.send(&Message::Keepalive);
+    let status = wait_for(&speaker, |status| is_up(status, "tor"));
+    assert_eq!(peer(&status, "tor").counters.established, 1);
+    speaker.advertise(set(["10.0.0.7"]));
+    assert_eq!(winner.expect_update().announced, [prefix("10.0.0.7").into()]);
+}
+
+#[test]
+fn rfc4271_6_8_collision_won_by_the_peer() {
+    collision(0xC000_02FE);
+}
+
+#[test]
+fn rfc4271_6_8_collision_won_by_us() {
+    collision(1);
+}
+
+#[test]
+fn rfc2385_who_dials_us_needs_the_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    let fake = FakePeer::closed();
+    let signed = DesiredPeer {
+        transport: Transport { passive: true, password_file: Some(file.clone()), ..Transport::default() },
+        ..neighbour(fake.address())
+    };
+    let (configuration, address) = listening(&[], [("tor", signed)]);
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(configuration);
+    assert_eq!(dial(LOCALHOST, address).next(), None, "no key means no session");
+
+    std::fs::write(&file, "secret\n").unwrap();
+    let dial_with = |key: &[u8]| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(mut conversation) = Conversation::dial(LOCALHOST, address, key) {
+                conversation.establish(OUR_AS);
+                return conversation;
+            }
+            assert!(Instant::now() < deadline);
+        }
+    };
+    let conversation = dial_with(b"secret");
+    wait_for(&speaker, |status| is_up(status, "tor"));
+    for wrong in [&b""[..], b"other"] {
+        assert!(Conversation::dial(LOCALHOST, address, wrong).is_none());
+    }
+    drop(conversation);
+    wait_for(&speaker, |status| peer(status, "tor").state == State::Active);
+    std::fs::write(&file, "other\n").unwrap();
+    let _conversation = dial_with(b"other");
+    wait_for(&speaker, |status| is_up(status, "tor"));
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_and_concerns_nobody_whom_we_dial() {
+    let other = TcpListener::bind((LOCALHOST, 0)).unwrap();
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    let (configuration, address) =
+        listening_on(other.local_addr().unwrap().port(), &["127.0.0.2/32"], [("tor", neighbour(fake.address()))]);
+    speaker.configure(configuration);
+    let mut conversation = fake.establish(OUR_AS);
+    conversation.expect_empty_table();
+    let status = wait_for(&speaker, |status| is_up(status, "tor") && status.listen_error.is_some());
+    assert_eq!(status.listen_error, Some(format!("cannot listen on {address}: Address already in use (os error 98)")));
+    let since = peer(&status, "tor").established_since;
+
+    drop(other);
+    let status = wait_for(&speaker, |status| status.listen_error.is_none());
+    dial(Ipv4Addr::new(127, 0, 0, 2), address).establish(OUR_AS);
+    assert_eq!(peer(&status, "tor").established_since, since);
+    assert!(conversation.is_silent_for(Duration::from_millis(100)));
+}
+
+#[test]
+fn rfc5082_3_ttl_security_counts_for_who_dials_us() {
+    let fake = FakePeer::closed();
+    let secure = |hops| {
+        let transport = Transport { passive: true, ttl: Ttl::Security { hops }, ..Transport::default() };
+        DesiredPeer { transport, ..neighbour(fake.address()) }
+    };
+    // On loopback packets have TTL 64, as from a peer that is 192 hops away.
+    let (configuration, address) = listening(&[], [("tor", secure(191))]);
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(configuration);
+    let mut conversation = dial(LOCALHOST, address);
+    conversation.expect_open();
+    conversation.send(&Message::Open(open(OUR_AS)));
+    assert!(conversation.is_silent_for(Duration::from_millis(300)));
+    assert_eq!(peer(&speaker.status(), "tor").counters.received.open, 0);
+    drop(conversation);
+
+    let (configuration, address) = listening_on(address.port(), &[], [("tor", secure(192))]);
+    speaker.configure(configuration);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // While the old session ends, a connection is closed at once.
+        let mut conversation = dial(LOCALHOST, address);
+        if conversation.next().is_some() {
+            conversation.send(&Message::Open(open(OUR_AS)));
+            assert_eq!(conversation.next(), Some(Message::Keepalive));
+            return;
+        }
+        assert!(Instant::now() < deadline);
+    }
+}
