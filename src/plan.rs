@@ -29,6 +29,7 @@ use bgp::Prefix;
 use crate::desired::{Desired, DesiredBgp, Lifecycle, VipIntent};
 use crate::observed::{Announcement, InterfaceState, Observed, Since};
 
+use blocked::OwnAddresses;
 pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
@@ -126,7 +127,7 @@ struct Planner<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
     now: Instant,
-    own_ipv4: bool,
+    own: OwnAddresses,
     /// What the advertised set shall be.
     announced: BTreeSet<Prefix>,
     removals: Vec<IpAddr>,
@@ -148,7 +149,7 @@ impl<'a> Planner<'a> {
             desired,
             observed,
             now,
-            own_ipv4: blocked::has_own_ipv4(desired, observed),
+            own: OwnAddresses::of(desired, observed),
             announced: BTreeSet::new(),
             removals: Vec::new(),
             forced: BTreeSet::new(),
@@ -174,7 +175,7 @@ impl<'a> Planner<'a> {
         let confirmed = record.confirmed.contains(&address);
         let recorded = confirmed || record.pending.contains(&address);
         let serves = self.desired.lifecycle == Lifecycle::Run && serves(self.desired, address);
-        let block = blocked::reason(address, self.observed, self.own_ipv4);
+        let block = blocked::reason(address, self.observed, self.own);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
         if (wanted && ownership.is_some()) || found(address, self.desired, self.observed) {

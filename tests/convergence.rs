@@ -251,7 +251,7 @@ impl World {
             protocols,
             interface: InterfaceState::Up,
             kernel: BTreeMap::new(),
-            elsewhere: BTreeSet::from([ip(OWN)]),
+            elsewhere: BTreeSet::from([ip(OWN), ip("2001:db8:ffff::10")]),
             record: Record::default(),
             peers: Default::default(),
             advertised: None,

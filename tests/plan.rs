@@ -157,7 +157,7 @@ impl Default for ObservedInput {
             interface: Vec::new(),
             state: "up".to_owned(),
             protocols: true,
-            elsewhere: BTreeSet::from(["192.0.2.10".parse().unwrap()]),
+            elsewhere: ["192.0.2.10", "2001:db8:ffff::10"].map(|own| own.parse().unwrap()).into(),
             record: false,
             pending: BTreeSet::new(),
             confirmed: BTreeSet::new(),

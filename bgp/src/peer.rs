@@ -148,6 +148,13 @@ pub enum Event {
     Changes(Arc<Changes>),
     /// The policy of the peer from now on; the session stays, and only what changes is told again.
     Export(Export),
+    /// Our addresses on a connection are others now: the next hops that change by it are told again, in the same session.
+    Local {
+        /// The connection.
+        role: Role,
+        /// What "self" stands for in each family.
+        local: LocalAddresses,
+    },
     /// The limits for what the peer may tell from now on; the session stays, and the peer is asked for all its routes. Ignored where nothing is
     /// imported.
     Import(Import),
@@ -293,6 +300,7 @@ impl Peer {
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
             Event::Changes(changes) => self.change_routes(&changes, &mut turn),
             Event::Export(export) => self.set_export(export, &mut turn),
+            Event::Local { role, local } => self.set_local(role, local, &mut turn),
         }
         self.settle(&mut turn);
         if !turn.learnt.is_empty() {

@@ -17,6 +17,7 @@ mod dial;
 mod keyring;
 mod link;
 mod listener;
+mod location;
 mod neighbours;
 mod report;
 mod session;

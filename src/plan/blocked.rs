@@ -25,6 +25,8 @@ pub enum BlockReason {
     OnOtherInterface,
     /// The node has no IPv4 address of its own, so that the kernel would take the VIP as the source of the node's own connections.
     NoOwnIpv4Address,
+    /// Likewise for IPv6: a deprecated address is still taken where there is no other (RFC 6724 §5 rule 3).
+    NoOwnIpv6Address,
 }
 
 impl BlockReason {
@@ -37,29 +39,49 @@ impl BlockReason {
 /// What keeps this VIP off the node, if anything.
 #[must_use]
 pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
-    reason(vip, observed, has_own_ipv4(desired, observed))
+    reason(vip, observed, OwnAddresses::of(desired, observed))
 }
 
 /// As [`blocked`], for many VIPs of one observation.
-pub(super) fn reason(vip: IpAddr, observed: &Observed, own_ipv4: bool) -> Option<BlockReason> {
+pub(super) fn reason(vip: IpAddr, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
     match observed.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
         _ if observed.gateways.contains(&vip) => Some(BlockReason::Gateway),
-        _ if vip.is_ipv4() && !own_ipv4 => Some(BlockReason::NoOwnIpv4Address),
+        _ if !own.has_family_of(vip) => Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address }),
         _ if observed.elsewhere.contains(&vip) && !observed.addresses.contains_key(&vip) => Some(BlockReason::OnOtherInterface),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
         InterfaceState::Up => None,
     }
 }
 
-/// Whether the node has a global IPv4 address that was not placed by us: source address selection has something better to take than a VIP. An address
-/// of another interface is the node's, whoever claims it as a VIP.
-pub(super) fn has_own_ipv4(desired: &Desired, observed: &Observed) -> bool {
-    let global = |address: &&IpAddr| matches!(address, IpAddr::V4(v4) if !v4.is_loopback() && !v4.is_link_local());
-    let foreign = |address: &IpAddr| ownership(*address, desired, observed) == Some(Ownership::Foreign);
-    let recorded = |address: &IpAddr| observed.record.confirmed.contains(address) || observed.record.pending.contains(address);
-    observed.elsewhere.iter().filter(global).any(|address| !recorded(address))
-        || observed.addresses.keys().filter(global).any(|address| foreign(address) && !desired.vips.contains_key(address))
+/// Of which families the node has a global address that was not placed by us: there source address selection has something better to take than a VIP.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnAddresses {
+    ipv4: bool,
+    ipv6: bool,
+}
+
+impl OwnAddresses {
+    /// An address of another interface is the node's, whoever claims it as a VIP.
+    pub(super) fn of(desired: &Desired, observed: &Observed) -> Self {
+        let recorded = |address: &IpAddr| observed.record.confirmed.contains(address) || observed.record.pending.contains(address);
+        let foreign = |address: &IpAddr| ownership(*address, desired, observed) == Some(Ownership::Foreign);
+        let elsewhere = observed.elsewhere.iter().filter(|address| !recorded(address));
+        let here = observed.addresses.keys().filter(|address| foreign(address) && !desired.vips.contains_key(address));
+        let own: Vec<&IpAddr> = elsewhere.chain(here).filter(|address| is_global(**address)).collect();
+        Self { ipv4: own.iter().any(|address| address.is_ipv4()), ipv6: own.iter().any(|address| address.is_ipv6()) }
+    }
+
+    const fn has_family_of(self, vip: IpAddr) -> bool {
+        if vip.is_ipv4() { self.ipv4 } else { self.ipv6 }
+    }
+}
+
+const fn is_global(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+    }
 }
 
 #[cfg(test)]
@@ -123,12 +145,14 @@ mod tests {
         assert_eq!(block(&["10.0.0.1"], BTreeMap::new(), "10.0.0.1"), elsewhere, "claiming the node's own address does not take it away");
         assert_eq!(block(&[], on_interface("10.0.0.1", None), "10.0.0.1"), none, "nor is one that somebody else placed");
         assert_eq!(block(&[], on_interface("10.0.0.2", Some(ADDRESS_PROTOCOL)), "10.0.0.1"), none, "nor a stray of ours");
-        assert_eq!(block(&[], BTreeMap::new(), "2001:db8::1"), None, "IPv6 VIPs are deprecated addresses, never a source");
+        assert_eq!(block(&["192.0.2.1", "fe80::1"], BTreeMap::new(), "2001:db8::1"), Some(BlockReason::NoOwnIpv6Address));
+        assert_eq!(block(&["2001:db8:1::1"], BTreeMap::new(), "2001:db8::1"), None);
     }
 
     #[test]
     fn an_interface_that_does_not_deliver_blocks_all() {
-        let observed = |interface| Observed { interface, elsewhere: BTreeSet::from([ip("192.0.2.1")]), ..Observed::default() };
+        let observed =
+            |interface| Observed { interface, elsewhere: BTreeSet::from(["192.0.2.1", "2001:db8:1::1"].map(ip)), ..Observed::default() };
         for vip in ["10.0.0.1", "2001:db8::1"].map(ip) {
             assert_eq!(blocked(vip, &desired(), &observed(InterfaceState::Missing)), Some(BlockReason::InterfaceMissing));
             assert_eq!(blocked(vip, &desired(), &observed(InterfaceState::Down)), Some(BlockReason::InterfaceDown));

@@ -113,6 +113,9 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"
             }
+            BlockReason::NoOwnIpv6Address => {
+                "the node has no IPv6 address of its own but link-local ones, so the kernel would take the VIP as the source of the node's own connections; give the node one"
+            }
         };
         Some((*vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() }))
     };

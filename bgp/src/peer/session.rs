@@ -14,7 +14,7 @@ use super::dial::Dial;
 use super::timing::{Ending, keepalive_interval};
 use super::{Action, DownReason, Peer, Role, State, Turn};
 use crate::prefix::Family;
-use crate::rib::{AdjRibOut, Changes, Export, LocRib};
+use crate::rib::{AdjRibOut, Changes, Export, LocRib, LocalAddresses};
 use crate::wire::{Cease, KEEPALIVE, Message, Negotiated, Notification, Open};
 
 impl Peer {
@@ -89,6 +89,19 @@ impl Peer {
         for role in Role::BOTH {
             if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
                 adj_rib_out.set_export(export.clone(), &routes);
+                self.send_updates(role, turn);
+            }
+        }
+    }
+
+    /// Our addresses on this connection are others: next hops that change by it are told again, in the same session.
+    pub(super) fn set_local(&mut self, role: Role, local: LocalAddresses, turn: &mut Turn) {
+        let routes = self.routes.clone().unwrap_or_default();
+        let Some(connection) = self.connections.get_mut(role) else { return };
+        if connection.local != local {
+            connection.local = local;
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.set_local(local, &routes);
                 self.send_updates(role, turn);
             }
         }

@@ -158,6 +158,16 @@ impl AdjRibOut {
     /// The policy is another one: what changes by it is told again, of these same routes.
     pub fn set_export(&mut self, export: Export, rib: &LocRib) {
         let old = self.exporter.replace(export);
+        self.tell_changed(&old, rib);
+    }
+
+    /// Our addresses are others: what changes by it is told again, of these same routes.
+    pub fn set_local(&mut self, local: LocalAddresses, rib: &LocRib) {
+        let old = self.exporter.relocate(local);
+        self.tell_changed(&old, rib);
+    }
+
+    fn tell_changed(&mut self, old: &Exporter, rib: &LocRib) {
         let mut compared: BTreeMap<(Family, *const Route), bool> = BTreeMap::new();
         for (key, entry) in &mut self.entries {
             if let Some(route) = &entry.told {

@@ -120,6 +120,12 @@ impl Exporter {
         &self.negotiated
     }
 
+    /// Changes our addresses; returns what it was.
+    pub(super) fn relocate(&mut self, local: LocalAddresses) -> Self {
+        let new = Self { local, ..self.clone() };
+        std::mem::replace(self, new)
+    }
+
     /// Changes the policy; returns what it was.
     pub(super) fn replace(&mut self, export: Export) -> Self {
         let new = Self { export, ..self.clone() };

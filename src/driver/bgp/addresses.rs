@@ -36,7 +36,7 @@ pub(super) enum AddressError {
 
 /// One unicast address of an interface.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct InterfaceAddress {
+pub(super) struct InterfaceAddress {
     interface: u32,
     address: IpAddr,
     prefix_length: u8,
@@ -108,9 +108,21 @@ impl InterfaceAddress {
 /// # Errors
 /// The node's addresses cannot be read.
 pub(super) async fn local_addresses(local: IpAddr, remote: IpAddr, advertised: &BTreeSet<Prefix>) -> Result<LocalAddresses, AddressError> {
-    let mut all = Netlink::open()?.addresses().await?;
-    all.retain(|address| !is_advertised(address.address, advertised));
-    Ok(choose_local(&all, local, remote))
+    Ok(local_among(&all().await?, local, remote, advertised))
+}
+
+/// As [`local_addresses`], of addresses that were read before.
+pub(super) fn local_among(all: &[InterfaceAddress], local: IpAddr, remote: IpAddr, advertised: &BTreeSet<Prefix>) -> LocalAddresses {
+    let own: Vec<InterfaceAddress> = all.iter().filter(|address| !is_advertised(address.address, advertised)).copied().collect();
+    choose_local(&own, local, remote)
+}
+
+/// Every unicast address of the node, the best first.
+///
+/// # Errors
+/// They cannot be read.
+pub(super) async fn all() -> Result<Vec<InterfaceAddress>, AddressError> {
+    Netlink::open()?.addresses().await
 }
 
 /// The router id of a node for which none is configured; `None` while the node has no address that could give one.

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::keyring::{Keyring, Keys};
 use super::listener::{Listener, RangeKeys};
+use super::location::{self, Location};
 use super::session::{Command, Inputs, Session};
 use super::socket::Way;
 use super::status::Board;
@@ -108,6 +109,8 @@ pub(super) struct Neighbours {
     requests: mpsc::Receiver<Request>,
     routes: watch::Receiver<Option<Routes>>,
     board: Board,
+    /// The node's addresses, followed once there is a neighbour.
+    location: Option<watch::Receiver<Location>>,
     listener: Listener,
     running: BTreeMap<String, Running>,
     tasks: JoinSet<String>,
@@ -150,6 +153,7 @@ impl Neighbours {
             requests,
             routes,
             board,
+            location: None,
             listener: Listener::default(),
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -244,7 +248,8 @@ impl Neighbours {
         (self.seed, name, self.started).hash(&mut seed);
         let (end, ended) = watch::channel(None);
         let (commands, received) = mpsc::channel(COMMANDS);
-        let inputs = Inputs { end: ended, commands: received, routes: self.routes.clone(), keys: keyring.subscribe() };
+        let location = self.location.get_or_insert_with(location::follow).clone();
+        let inputs = Inputs { end: ended, commands: received, routes: self.routes.clone(), keys: keyring.subscribe(), location };
         let session = Session::new(name, &settings, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();

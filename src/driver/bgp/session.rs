@@ -13,10 +13,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
+use super::addresses::local_among;
 use super::connection::Happening;
 use super::dial::{DialError, Dialled, arrive, dial};
 use super::keyring::{Key, Keys};
 use super::link::{Link, Links, News};
+use super::location::Location;
 use super::neighbours::Settings;
 use super::report::Report;
 use super::socket::Way;
@@ -30,6 +32,7 @@ pub(super) struct Inputs {
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
+    pub(super) location: watch::Receiver<Location>,
 }
 
 /// What a session is to do next.
@@ -64,6 +67,7 @@ enum Input {
     Routes,
     End,
     Keys,
+    Location,
     Command(Command),
     Link(Role, News),
     Closed,
@@ -125,6 +129,7 @@ impl Session {
             Input::Routes => self.take_routes(),
             Input::End => self.take_end(),
             Input::Keys => self.take_key(),
+            Input::Location => self.relocate(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
             Input::Command(Command::Operate(operation)) => self.operate(operation),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
@@ -195,6 +200,17 @@ impl Session {
         let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
         self.handle(Event::Routes(routes.rib));
+    }
+
+    /// The node has other addresses: next hops may be others too.
+    fn relocate(&mut self) {
+        let location = Location::clone(&self.inputs.location.borrow_and_update());
+        let advertised = self.inputs.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+        let own: Vec<_> = self.links.up().filter_map(|(role, connection)| Some((role, connection.local_address()?))).collect();
+        for (role, address) in own {
+            let local = local_among(&location, address, self.way.address, &advertised);
+            self.handle(Event::Local { role, local });
+        }
     }
 
     fn take_end(&mut self) {
@@ -291,6 +307,7 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Some(command) = inputs.commands.recv() => Input::Command(command),
         Ok(()) = inputs.routes.changed() => Input::Routes,
         Ok(()) = inputs.keys.changed() => Input::Keys,
+        Ok(()) = inputs.location.changed() => Input::Location,
         Some(_) = closing.join_next() => Input::Closed,
         (role, news) = links.next() => Input::Link(role, news),
     }

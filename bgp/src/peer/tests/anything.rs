@@ -64,9 +64,11 @@ impl Sockets {
             Event::Connected { role: Role::Active, .. } | Event::ConnectFailed { role: Role::Active } => self.dialling,
             Event::Connected { role: Role::Passive, .. } => !self.up.contains(&Role::Passive) || accepts,
             Event::ConnectFailed { role: Role::Passive } => false,
-            Event::Received { role, .. } | Event::Closed { role } | Event::Writable { role } | Event::Acknowledged { role, .. } => {
-                self.up.contains(role)
-            }
+            Event::Received { role, .. }
+            | Event::Closed { role }
+            | Event::Writable { role }
+            | Event::Acknowledged { role, .. }
+            | Event::Local { role, .. } => self.up.contains(role),
             Event::Start
             | Event::Stop(_)
             | Event::Tick
@@ -95,6 +97,7 @@ impl Sockets {
             | Event::Routes(_)
             | Event::Changes(_)
             | Event::Export(_)
+            | Event::Local { .. }
             | Event::Import(_)
             | Event::Refresh(_) => {}
         }

@@ -324,3 +324,20 @@ fn rfc8326_section_4_a_drain_tells_all_again_in_the_same_session() {
     assert_eq!(bench.event(Event::Export(export)), []);
     assert_eq!((bench.peer.state(), bench.peer.counters().established), (State::Established, 1));
 }
+
+#[test]
+fn next_hops_follow_our_own_addresses_in_the_same_session() {
+    let mut bench = Bench::established();
+    bench.event(Event::Routes(rib(&["10.0.0.1", "2001:db8::1"])));
+    let withheld = |bench: &Bench| bench.peer.adj_rib_out().unwrap().withheld().keys().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(withheld(&bench), [] as [&str; 0]);
+    bench.event(Event::Writable { role: Role::Active });
+    let without = LocalAddresses { ipv6: None, ..LOCAL };
+    let told = bench.event(Event::Local { role: Role::Active, local: without });
+    assert_eq!(told.len(), 1, "the IPv6 route is withdrawn: {told:?}");
+    assert_eq!(withheld(&bench), ["2001:db8::1/128"]);
+    assert_eq!(bench.event(Event::Local { role: Role::Active, local: without }), []);
+    bench.event(Event::Writable { role: Role::Active });
+    assert_eq!(bench.event(Event::Local { role: Role::Active, local: LOCAL }).len(), 1);
+    assert_eq!((withheld(&bench), bench.peer.counters().established), (vec![], 1));
+}
