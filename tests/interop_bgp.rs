@@ -486,3 +486,21 @@ fn vips_come_and_go_without_touching_the_sessions() {
         assert_eq!(peer(&after, name).counters.sent.notification + peer(&after, name).counters.received.notification, 0);
     }
 }
+
+#[test]
+fn next_hops_follow_the_nodes_addresses_in_the_same_session() {
+    const MOVED_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, 9);
+    let rig = Rig::dual_stack("moved");
+    let router = Router::start(Software::Bird, &rig.theirs, router_of(65001, 65001));
+    let speaker = rig.speaker();
+    speaker.advertise(set(["2001:db8:7::7"]));
+    speaker.configure(speaker_of(65001, [("v4", neighbour(THEIRS_V4.into(), 65001))]));
+    let status = wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
+    let next_hop = || router.learned(OURS_V4.into(), prefix("2001:db8:7::7")).map(|learned| learned.next_hop);
+    wait_until("the route is learned", PATIENCE, || next_hop() == Some(OURS_V6.into()));
+    rig.ours.ip(&format!("address del {OURS_V6}/64 dev eth0"));
+    wait_until("the route without next hop is withdrawn", PATIENCE, || next_hop().is_none());
+    rig.ours.ip(&format!("address add {MOVED_V6}/64 dev eth0"));
+    wait_until("the route has the new next hop", PATIENCE, || next_hop() == Some(MOVED_V6.into()));
+    assert_eq!(peer(&speaker.status(), "v4").established_since, peer(&status, "v4").established_since);
+}
