@@ -30,6 +30,8 @@ pub struct Observed {
     pub addresses: BTreeMap<IpAddr, ObservedAddress>,
     /// Addresses on all other interfaces of the node.
     pub elsewhere: BTreeSet<IpAddr>,
+    /// Addresses whose duplicate address detection has failed or still runs.
+    pub unusable: BTreeSet<IpAddr>,
     /// Whether the kernel is known to keep the protocol of an address (`IFA_PROTO`): then one that carries none is not ours.
     pub address_protocols: bool,
     /// Addresses with our protocol that another instance on this node has in its record, and we have not.
@@ -57,6 +59,8 @@ pub struct KernelState {
     pub addresses: BTreeMap<IpAddr, ObservedAddress>,
     /// Addresses on all other interfaces.
     pub elsewhere: BTreeSet<IpAddr>,
+    /// Addresses to which the kernel does not deliver.
+    pub unusable: BTreeSet<IpAddr>,
     /// Whether any address carries a protocol.
     pub address_protocols: bool,
     /// Addresses that another instance has.
@@ -186,12 +190,13 @@ impl Observed {
 /// a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still count.
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
-    let KernelState { interface, addresses, elsewhere, address_protocols, claimed_by_others, gateways, record } = kernel;
+    let KernelState { interface, addresses, elsewhere, unusable, address_protocols, claimed_by_others, gateways, record } = kernel;
     let started = previous.started.unwrap_or(now);
     let mut observed = Observed {
         interface,
         addresses,
         elsewhere,
+        unusable,
         address_protocols,
         claimed_by_others,
         gateways,

@@ -420,6 +420,7 @@ impl World {
             address_protocols: self.protocols,
             claimed_by_others: BTreeSet::new(),
             gateways: BTreeSet::new(),
+            unusable: BTreeSet::new(),
             elsewhere: self.elsewhere.clone(),
             record: self.record.clone(),
         };

@@ -188,6 +188,7 @@ impl ObservedInput {
             address_protocols: self.protocols,
             claimed_by_others: BTreeSet::new(),
             gateways: BTreeSet::new(),
+            unusable: BTreeSet::new(),
             elsewhere: self.elsewhere,
             announcements: advertised.chain(others).collect(),
             started: Some(started),

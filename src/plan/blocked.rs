@@ -23,6 +23,8 @@ pub enum BlockReason {
     Gateway,
     /// Another interface of the node carries the address.
     OnOtherInterface,
+    /// Somebody put it on the interface, and duplicate address detection has failed or still runs (RFC 4862 §5.4).
+    DuplicateAddress,
     /// The node has no IPv4 address of its own, so that the kernel would take the VIP as the source of the node's own connections.
     NoOwnIpv4Address,
     /// Likewise for IPv6: a deprecated address is still taken where there is no other (RFC 6724 §5 rule 3).
@@ -49,6 +51,7 @@ pub(super) fn reason(vip: IpAddr, observed: &Observed, own: OwnAddresses) -> Opt
         _ if observed.gateways.contains(&vip) => Some(BlockReason::Gateway),
         _ if !own.has_family_of(vip) => Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address }),
         _ if observed.elsewhere.contains(&vip) && !observed.addresses.contains_key(&vip) => Some(BlockReason::OnOtherInterface),
+        _ if observed.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
         InterfaceState::Up => None,
     }
@@ -125,6 +128,16 @@ mod tests {
         let observed = Observed { elsewhere: BTreeSet::from([own]), ..Observed::default() };
         assert_eq!(blocked(own, &desired, &observed), Some(BlockReason::OnOtherInterface));
         assert_eq!(blocked(ip("10.0.0.1"), &desired, &observed), None);
+    }
+
+    #[test]
+    fn an_address_that_another_host_may_have_is_not_served() {
+        let vip = ip("2001:db8::1");
+        let elsewhere = BTreeSet::from([ip("2001:db8:1::1")]);
+        let observed = Observed { addresses: on_interface("2001:db8::1", None), elsewhere, ..Observed::default() };
+        assert_eq!(blocked(vip, &desired(), &observed), None);
+        let observed = Observed { unusable: BTreeSet::from([vip]), ..observed };
+        assert_eq!(blocked(vip, &desired(), &observed), Some(BlockReason::DuplicateAddress));
     }
 
     #[test]

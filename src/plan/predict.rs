@@ -17,6 +17,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
         interface: observed.interface,
         addresses: observed.addresses.clone(),
         elsewhere: observed.elsewhere.clone(),
+        unusable: observed.unusable.clone(),
         address_protocols: observed.address_protocols,
         claimed_by_others: observed.claimed_by_others.clone(),
         gateways: observed.gateways.clone(),

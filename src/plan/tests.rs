@@ -49,6 +49,7 @@ fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
         address_protocols: true,
         claimed_by_others: BTreeSet::new(),
         gateways: BTreeSet::new(),
+        unusable: BTreeSet::new(),
         elsewhere: BTreeSet::from([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]),
         record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect() },
         speaker,
