@@ -54,8 +54,8 @@ enum RunError {
 
 /// A whole set that the speaker cannot take yet.
 #[derive(Debug, thiserror::Error)]
-#[error("the speaker has not taken it within {} s; its log lines say why", SPEAKER_PATIENCE.as_secs())]
-struct NotTaken;
+#[error("the speaker has not taken it yet: {0}")]
+struct NotTaken(String);
 
 /// One pass of the loop, for those who show it.
 #[derive(Clone, Debug, Default)]
@@ -202,7 +202,8 @@ impl Reconciler {
                 | Step::RecordRemoved(_)
                 | Step::DropRecord => continue,
             };
-            self.account(step, (!taken).then_some(&NotTaken as &dyn Error));
+            let problem = self.speaker_status.borrow().problem.clone().unwrap_or_else(|| "it is busy".to_owned());
+            self.account(step, (!taken).then_some(&NotTaken(problem) as &dyn Error));
         }
     }
 

@@ -230,6 +230,7 @@ impl Neighbours {
                 self.start(name, settings, keyring, None);
             }
         }
+        self.board.set_problem(None);
         self.board.set_configured(Some(desired), Some(identifier));
         true
     }
@@ -329,9 +330,11 @@ impl Neighbours {
             Ok(None) => "no interface has a global address".to_owned(),
             Err(error) => words::with_causes(&error),
         };
+        let problem = format!("no router id can be chosen ({problem}); set bgp.routerId, or give the node an address");
+        self.board.set_problem(Some(&problem));
         if !self.complained {
             self.complained = true;
-            tracing::warn!(%problem, "no router id can be chosen; set bgp.routerId, or give the node an address: trying again each second");
+            tracing::warn!(%problem, "trying again each second");
         }
         None
     }
