@@ -216,7 +216,7 @@ impl Reconciler {
         self.metrics.count_step(step, error.is_none());
         if let Step::AddAddress(address) = step
             && error.is_none()
-            && self.observed.record.confirmed.contains(address)
+            && self.observed.kernel.record.confirmed.contains(address)
         {
             tracing::warn!(%address, "it was ours, and somebody took it off the interface; it is back");
             self.metrics.count_repair();

@@ -545,7 +545,7 @@ impl World {
 
     fn check_step(&mut self, step: &Step, made: &Plan, observed: &Observed) {
         let ours = |vip: &IpAddr| self.kernel.get(vip).is_some_and(|placed| placed.ours);
-        let recorded = |vip: &IpAddr| observed.record.pending.contains(vip) || observed.record.confirmed.contains(vip);
+        let recorded = |vip: &IpAddr| observed.kernel.record.pending.contains(vip) || observed.kernel.record.confirmed.contains(vip);
         let event = match step {
             Step::Advertise(set) => {
                 assert_eq!(**set, self.allowed.iter().copied().map(Prefix::host).collect(), "advertises what is served, all of it");
@@ -710,7 +710,7 @@ impl World {
             let blocked = self.serves(vip) && !leaving && !self.wanted(vip);
             let Some(placed) = self.kernel.get(&vip).copied() else {
                 assert!(!self.wanted(vip), "{vip} is wanted and missing");
-                let renamed = !leaving && observed.interface == InterfaceState::Missing && observed.elsewhere.contains(&vip);
+                let renamed = !leaving && observed.kernel.interface == InterfaceState::Missing && observed.kernel.elsewhere.contains(&vip);
                 let recorded = self.record.confirmed.contains(&vip) || self.record.pending.contains(&vip);
                 assert!(renamed || !recorded, "{vip} is recorded and missing");
                 self.seen.extend(blocked.then_some("blocked"));

@@ -95,11 +95,11 @@ impl Explainer {
 
 fn placements(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Ownership> {
     let whose = |address: &IpAddr| Some((*address, ownership(*address, desired, observed)?));
-    observed.addresses.keys().filter_map(whose).collect()
+    observed.kernel.addresses.keys().filter_map(whose).collect()
 }
 
 fn found_addresses(desired: &Desired, observed: &Observed) -> BTreeSet<IpAddr> {
-    observed.addresses.keys().filter(|address| found(**address, desired, observed)).copied().collect()
+    observed.kernel.addresses.keys().filter(|address| found(**address, desired, observed)).copied().collect()
 }
 
 fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {

@@ -27,8 +27,9 @@ use super::location::{self, Location};
 use super::session::{Command, Inputs, Session};
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics, words};
+use super::{Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics};
 use crate::desired::{DesiredBgp, DesiredPeer};
+use crate::telemetry::chain;
 
 /// Between two looks at the node's addresses while none gives a router id.
 const ROUTER_ID_RETRY: Duration = Duration::from_secs(1);
@@ -328,7 +329,7 @@ impl Neighbours {
                 return self.automatic;
             }
             Ok(None) => "no interface has a global address".to_owned(),
-            Err(error) => words::with_causes(&error),
+            Err(error) => chain(&error),
         };
         let problem = format!("no router id can be chosen ({problem}); set bgp.routerId, or give the node an address");
         self.board.set_problem(Some(&problem));

@@ -23,7 +23,8 @@ use super::neighbours::Settings;
 use super::report::Report;
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, Routes, fatal_panics, words};
+use super::{Operation, Routes, fatal_panics};
+use crate::telemetry::chain;
 
 /// What a session listens to, besides its connections.
 pub(super) struct Inputs {
@@ -158,7 +159,7 @@ impl Session {
             }
             Ok(_) => {}
             Err(error) => {
-                self.report.transport_failed(words::with_causes(&error));
+                self.report.transport_failed(chain(&error));
                 self.handle(match role {
                     Role::Active => Event::ConnectFailed { role },
                     Role::Passive => Event::Closed { role },
@@ -178,7 +179,7 @@ impl Session {
                 let opening = arrive(stream, self.way.clone(), self.inputs.routes.clone());
                 self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
             }
-            Err(error) => self.report.refused(&words::with_causes(&error)),
+            Err(error) => self.report.refused(&chain(&error)),
         }
     }
 
@@ -228,7 +229,7 @@ impl Session {
         let way = &self.way;
         let failed = self.links.up().find_map(|(_, connection)| way.sign(connection.socket(), &key).err());
         if let Some(error) = failed {
-            self.report.key(Some(words::with_causes(&error)));
+            self.report.key(Some(chain(&error)));
             self.handle(Event::Stop(Stop::AdministrativeReset));
         }
     }
