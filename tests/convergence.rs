@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use bgp::{Asn, Family, HoldTime, Prefix};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason};
+use vipherald::desired::{
+    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason,
+};
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{Ownership, Plan, Step, StepKey, drained, ownership, plan};
 
@@ -769,10 +771,7 @@ fn neighbours(count: usize) -> DesiredBgp {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
-        local_preference: 100,
-        med: None,
-        next_hop_ipv4: None,
-        next_hop_ipv6: None,
+        export: DesiredExport::default(),
     };
     let peers = PEERS.iter().take(count).map(|address| ((*address).to_owned(), peer(address))).collect();
     DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use bgp::{Asn, Family, HoldTime, Prefix};
 use serde::Deserialize;
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason};
+use vipherald::desired::{
+    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason,
+};
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
 };
@@ -116,10 +118,7 @@ fn neighbours(names: &[String]) -> DesiredBgp {
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
-        local_preference: 100,
-        med: None,
-        next_hop_ipv4: None,
-        next_hop_ipv6: None,
+        export: DesiredExport::default(),
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
     DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }

@@ -115,6 +115,12 @@ impl Router {
         }
     }
 
+    /// What BIRD shows of a destination that it learned from the neighbour: the value of one attribute.
+    pub(crate) fn bird_attribute(&self, neighbour: IpAddr, prefix: Prefix, name: &str) -> Option<String> {
+        let output = self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)));
+        output.lines().find_map(|line| Some(line.trim().strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+    }
+
     /// How many destinations of both families it learned from the neighbour.
     pub(crate) fn count(&self, neighbour: IpAddr) -> usize {
         match self.software {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bgp::peer::{Action, Event, Peer, Role, Stop};
+use bgp::rib::Export;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -30,6 +31,8 @@ use crate::telemetry::chain;
 pub(super) struct Inputs {
     /// The order to end.
     pub(super) end: watch::Receiver<Option<Stop>>,
+    /// With what routes are announced.
+    pub(super) export: watch::Receiver<Export>,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
@@ -67,6 +70,7 @@ enum Input {
     Time,
     Routes,
     End,
+    Export,
     Keys,
     Location,
     Command(Command),
@@ -129,6 +133,7 @@ impl Session {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
             Input::End => self.take_end(),
+            Input::Export => self.take_export(),
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
@@ -220,6 +225,12 @@ impl Session {
         self.handle(Event::Stop(stop));
     }
 
+    fn take_export(&mut self) {
+        let export = self.inputs.export.borrow_and_update().clone();
+        self.report.policy_changed();
+        self.handle(Event::Export(export));
+    }
+
     /// The key of the session may be another one. Where there is none any more, the session keeps the one that it has.
     fn take_key(&mut self) {
         self.inputs.keys.mark_unchanged();
@@ -307,6 +318,7 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.end.changed() => Input::End,
         Some(command) = inputs.commands.recv() => Input::Command(command),
         Ok(()) = inputs.routes.changed() => Input::Routes,
+        Ok(()) = inputs.export.changed() => Input::Export,
         Ok(()) = inputs.keys.changed() => Input::Keys,
         Ok(()) = inputs.location.changed() => Input::Location,
         Some(_) = closing.join_next() => Input::Closed,
