@@ -772,7 +772,9 @@ fn neighbours(count: usize) -> DesiredBgp {
         med: None,
         next_hop_ipv4: None,
         next_hop_ipv6: None,
+        reflector_client: false,
+        add_path: None,
     };
     let peers = PEERS.iter().take(count).map(|address| ((*address).to_owned(), peer(address))).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }
+    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }
 }

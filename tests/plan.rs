@@ -120,9 +120,11 @@ fn neighbours(names: &[String]) -> DesiredBgp {
         med: None,
         next_hop_ipv4: None,
         next_hop_ipv6: None,
+        reflector_client: false,
+        add_path: None,
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }
+    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }
 }
 
 #[derive(Deserialize)]

@@ -46,12 +46,14 @@ pub const KEYS: &[Key] = &[
     hot("dataplane.type"),
     session("bgp.asn"),
     session("bgp.routerId"),
+    session("bgp.clusterId"),
     hot("bgp.listen.address"),
     hot("bgp.listen.port"),
     session("bgp.listen.prefixes"),
     hot("bgp.listen.limit"),
     session("bgp.listen.asn"),
     session("bgp.listen.passwordFile"),
+    session("bgp.listen.reflectorClient"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
     session("bgp.peers[].port"),
@@ -63,6 +65,9 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].interface"),
     session("bgp.peers[].passive"),
     session("bgp.peers[].families"),
+    session("bgp.peers[].reflectorClient"),
+    session("bgp.peers[].addPath.send"),
+    session("bgp.peers[].addPath.receive"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
     session("bgp.peers[].export.localPreference"),
@@ -130,7 +135,7 @@ mod tests {
     #[test]
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
-        assert_eq!(children("bgp"), ["asn", "routerId", "listen", "peers"]);
+        assert_eq!(children("bgp"), ["asn", "routerId", "clusterId", "listen", "peers"]);
         assert_eq!(
             children("bgp.peers[7]"),
             [
@@ -145,6 +150,8 @@ mod tests {
                 "interface",
                 "passive",
                 "families",
+                "reflectorClient",
+                "addPath",
                 "timers",
                 "export"
             ]

@@ -54,9 +54,16 @@ impl Node {
             med: None,
             next_hop_ipv4: None,
             next_hop_ipv6: None,
+            reflector_client: false,
+            add_path: None,
         };
-        let bgp =
-            DesiredBgp { asn: Asn::new(65_001).unwrap(), router_id: None, listen: None, peers: BTreeMap::from([("rr1".to_owned(), peer)]) };
+        let bgp = DesiredBgp {
+            asn: Asn::new(65_001).unwrap(),
+            router_id: None,
+            cluster_id: None,
+            listen: None,
+            peers: BTreeMap::from([("rr1".to_owned(), peer)]),
+        };
         let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let mut node = Self {
             desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), found: Vec::new(), bgp, drain }),
@@ -200,6 +207,7 @@ fn established(address: &str) -> PeerView {
         families: BTreeSet::from(Family::ALL),
         capabilities: vec!["four-octet-as", "route-refresh"],
         prefixes: BTreeMap::from([(Family::Ipv4Unicast, PrefixCounts { announced: 3, withdrawn: 1 })]),
+        held: BTreeMap::new(),
         malformed: MalformedCounts { treated_as_withdraw: 0, attributes_discarded: 1 },
         told: BTreeSet::new(),
         withdrawing: Arc::default(),

@@ -36,6 +36,8 @@ fn neighbour(address: SocketAddr) -> DesiredPeer {
         // A loopback address is nobody's next hop.
         next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)),
         next_hop_ipv6: None,
+        reflector_client: false,
+        add_path: None,
     }
 }
 
@@ -43,6 +45,7 @@ fn desired<'a>(peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<D
     Arc::new(DesiredBgp {
         asn: Asn::new(OUR_AS).unwrap(),
         router_id: BgpIdentifier::new(0xC000_0201),
+        cluster_id: None,
         listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
     })
