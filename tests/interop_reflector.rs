@@ -192,7 +192,7 @@ fn tor_has_every_path_with_its_next_hop_and_loses_exactly_that_of_the_client_tha
 }
 
 #[test]
-fn a_route_of_ours_that_a_client_takes_over_is_withdrawn_only_when_the_tor_has_the_clients() {
+fn a_route_of_ours_gives_way_to_that_of_a_client() {
     let rack = Rack::new(&[REFLECTOR, CLIENT_A, TOR]);
     let shared = vips(7);
     let _a = rack.router(CLIENT_A, shared, false);

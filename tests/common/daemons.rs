@@ -3,6 +3,7 @@
 //!
 //! Input: a namespace and the neighbours that the router is to have. Output: a running router of which a test can ask what it learned from each of them.
 //! Configuration, sockets and logs are private to each router; it ends with its value.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeSet;
 use std::fs;
