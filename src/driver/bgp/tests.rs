@@ -3,6 +3,7 @@
 
 mod fake_peer;
 mod listening;
+mod reflecting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
