@@ -15,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bgp::wire::AddPathMode;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
 
@@ -93,10 +94,21 @@ pub struct DesiredBgp {
     pub asn: Asn,
     /// Our BGP Identifier; `None` lets the driver take one from the node's addresses.
     pub router_id: Option<BgpIdentifier>,
+    /// Our cluster, as a route reflector (RFC 4456 §7); our BGP Identifier where absent.
+    pub cluster_id: Option<BgpIdentifier>,
     /// Where neighbours may dial us; nothing listens where absent.
     pub listen: Option<DesiredListen>,
     /// Neighbours by name.
     pub peers: BTreeMap<String, DesiredPeer>,
+}
+
+impl DesiredBgp {
+    /// Whether we are the route reflector of some neighbour, or of one that may come.
+    #[must_use]
+    pub fn reflects(&self) -> bool {
+        let dynamic = self.listen.as_ref().is_some_and(|listen| !listen.prefixes.is_empty() && listen.template.reflector_client);
+        dynamic || self.peers.values().any(|peer| peer.reflector_client)
+    }
 }
 
 /// A listening socket, and the dynamic neighbours that may come by it.
@@ -142,6 +154,10 @@ pub struct DesiredPeer {
     pub connect_retry: Duration,
     /// With what routes are announced to it.
     pub export: DesiredExport,
+    /// We are its route reflector (RFC 4456 §4).
+    pub reflector_client: bool,
+    /// Several paths to one destination (RFC 7911), in every family; only one where absent.
+    pub add_path: Option<AddPathMode>,
 }
 
 /// With what routes are announced to a neighbour. A change of it needs no new session.

@@ -114,6 +114,8 @@ pub struct PeerView {
     pub sent: MessageCounts,
     /// What its UPDATEs said of each family.
     pub prefixes: BTreeMap<Family, PrefixCounts>,
+    /// How many of its routes are kept, in each family; none where nothing is imported.
+    pub held: BTreeMap<Family, u32>,
     /// What its UPDATEs had wrong.
     pub malformed: MalformedCounts,
     /// Why the last session or attempt ended.
@@ -418,6 +420,9 @@ pub struct PeerStatus {
     /// What its UPDATEs said, by family.
     #[serde(default)]
     pub prefixes: BTreeMap<String, PrefixCounts>,
+    /// How many of its routes are kept, by family; none where it is not reflected (RFC 4456).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: BTreeMap<String, u32>,
     /// What its UPDATEs had wrong.
     #[serde(default)]
     pub malformed: MalformedCounts,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bgp::Family;
+use bgp::wire::AddPathMode;
 use proptest::prelude::*;
 use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, WithoutEndpoints, load};
 use vipherald::desired::{DesiredExport, Transport, Ttl};
@@ -44,6 +45,34 @@ fn the_least_file_gives_the_documented_defaults() {
     assert_eq!(config.startup_patience, Duration::from_secs(5));
     assert_eq!((config.state_dir, config.http_address), ("/run/vipherald/vipherald".into(), "0.0.0.0:9479".parse().unwrap()));
     assert_eq!((config.log.level.as_str(), config.log.format), ("info", LogFormat::Json));
+}
+
+#[test]
+fn reflection_takes_effect() {
+    let peers = [
+        ("both", "reflectorClient: true, addPath: {send: true, receive: true}"),
+        ("send", "addPath: {send: true}"),
+        ("receive", "addPath: {receive: true, send: false}"),
+        ("none", "addPath: {}"),
+    ];
+    let peer = |(index, (name, keys)): (usize, &(&str, &str))| format!("{{name: {name}, address: 192.0.2.{}, asn: 1, {keys}}}", index + 1);
+    let peers: Vec<String> = peers.iter().enumerate().map(peer).collect();
+    let config = read(&format!("bgp: {{asn: 1, clusterId: 192.0.2.9, peers: [{}]}}\n", peers.join(", "))).unwrap().bgp;
+    assert_eq!(config.cluster_id.unwrap().to_string(), "192.0.2.9");
+    let modes: Vec<_> = config.peers.iter().map(|(name, peer)| (name.as_str(), peer.reflector_client, peer.add_path)).collect();
+    let expected = [
+        ("both", true, Some(AddPathMode::Both)),
+        ("none", false, None),
+        ("receive", false, Some(AddPathMode::Receive)),
+        ("send", false, Some(AddPathMode::Send)),
+    ];
+    assert_eq!(modes, expected);
+    assert!(config.reflects());
+
+    let listening = |keys: &str| read(&format!("bgp: {{asn: 1, listen: {{address: 192.0.2.1, {keys}}}}}\n")).unwrap().bgp;
+    assert!(listening("prefixes: [192.0.2.0/24], reflectorClient: true").reflects());
+    assert!(!listening("reflectorClient: true").reflects(), "no peer can come");
+    assert!(!listening("prefixes: [192.0.2.0/24]").reflects());
 }
 
 #[test]
@@ -161,14 +190,14 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
     (
         "bgp: {asn: 1, peers: [a]}\n",
-        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, timers, export, found 'a'",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
     ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
-        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, timers, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, timers, export",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, export",
     ),
     ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
     ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
@@ -297,6 +326,14 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, passive: true}]}\n",
         "c.yaml:1:70: bgp.peers[0].passive: the peer cannot dial us: there is no bgp.listen",
+    ),
+    (
+        "bgp: {asn: 1, clusterId: auto, listen: {address: '::', asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}}]}\n",
+        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true}]}\n",
+        "c.yaml:1:78: bgp.peers[0].reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 2",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, families: [ipv4]}]}\n",

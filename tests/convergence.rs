@@ -772,7 +772,9 @@ fn neighbours(count: usize) -> DesiredBgp {
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
         export: DesiredExport::default(),
+        reflector_client: false,
+        add_path: None,
     };
     let peers = PEERS.iter().take(count).map(|address| ((*address).to_owned(), peer(address))).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }
+    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }
 }

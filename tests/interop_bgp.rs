@@ -60,7 +60,16 @@ impl Rig {
 }
 
 fn router_of(asn: u32, neighbour_asn: u32) -> Setup {
-    Setup { asn, router_id: THEIRS_V4, neighbour_asn, neighbours: vec![OURS_V4.into(), OURS_V6.into()], password: None, ttl_security: None }
+    Setup {
+        asn,
+        router_id: THEIRS_V4,
+        neighbour_asn,
+        neighbours: vec![OURS_V4.into(), OURS_V6.into()],
+        password: None,
+        ttl_security: None,
+        announced: Vec::new(),
+        add_paths: false,
+    }
 }
 
 fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
@@ -73,6 +82,8 @@ fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
         export: DesiredExport { local_preference: 200, med: Some(50), ..DesiredExport::default() },
+        reflector_client: false,
+        add_path: None,
     }
 }
 
@@ -86,6 +97,7 @@ fn speaker_of<'a>(asn: u32, peers: impl IntoIterator<Item = (&'a str, DesiredPee
     Arc::new(DesiredBgp {
         asn: Asn::new(asn).unwrap(),
         router_id: None,
+        cluster_id: None,
         listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
     })

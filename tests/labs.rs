@@ -40,3 +40,13 @@ fn multi_rack_with_bird() {
 fn multi_rack_with_frr() {
     run("multi-rack", "frr");
 }
+
+#[test]
+fn route_reflector_with_bird() {
+    run("route-reflector", "bird");
+}
+
+#[test]
+fn route_reflector_with_frr() {
+    run("route-reflector", "frr");
+}

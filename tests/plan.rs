@@ -119,9 +119,11 @@ fn neighbours(names: &[String]) -> DesiredBgp {
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
         export: DesiredExport::default(),
+        reflector_client: false,
+        add_path: None,
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers }
+    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }
 }
 
 #[derive(Deserialize)]

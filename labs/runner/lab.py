@@ -57,10 +57,6 @@ class Lab:
             for daemon in daemons:
                 daemon.require_alive()
 
-    def with_image(self, image):
-        """The nodes that run `image`, in file order."""
-        return [node for node in self.nodes.values() if node.spec.image == image]
-
     def logs(self):
         """The end of every daemon's log, for a lab that failed."""
         daemons = [daemon for daemons in self.daemons.values() for daemon in daemons]

@@ -65,7 +65,7 @@ class Scenario:
     def restore_service(self):
         """Puts the deleted Service back, for a lab that is kept."""
         self.report.heading("put the Service back, for the lab to stay up")
-        for node in self.lab.with_image("vipherald"):
+        for node in self.router_nodes():
             source = next(bind.source for bind in node.spec.binds if bind.target == MANIFESTS)
             _place(node, self.data["service"], (source / self.data["service"]).read_text())
         self.expect.restore()
@@ -79,7 +79,7 @@ class Scenario:
         self.report.line(f"converged {seconds:.1f} s after the last daemon was started")
         self.report.results["convergenceSeconds"] = round(seconds, 2)
         self.show()
-        node = self.lab.with_image("vipherald")[0]
+        node = self.router_nodes()[0]
         for noun in ("vips", "peers", "routes"):
             self.report.block(f"vipherald show {noun} on {node.name}", self.ask(node, noun))
         self.report.results["routes"] = {
@@ -192,7 +192,7 @@ class Scenario:
 
     def delete_service(self):
         self.report.heading(f"delete {self.data['service']} on all router nodes")
-        for node in self.lab.with_image("vipherald"):
+        for node in self.router_nodes():
             _manifest(node, self.data["service"]).unlink()
         self.expect.withdraw_all()
         seconds = self.settle("the Service is deleted")
@@ -226,6 +226,10 @@ class Scenario:
                 for pod, number in pods.items():
                     by_pod[pod] = by_pod.get(pod, 0) + number
         return by_node, by_pod
+
+    def router_nodes(self):
+        """The nodes that have VIPs."""
+        return [self.lab.nodes[name] for name in self.expect.router_nodes]
 
     def ask(self, node, noun):
         socket = Path(_config(node)["stateDir"]) / "admin.sock"

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
 
+use bgp::wire::AddPathMode;
+
 use super::keys::effect;
 use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
 use crate::desired::{DesiredListen, DesiredPeer, Transport, Ttl};
@@ -71,6 +73,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     );
     put("bgp.asn", config.bgp.asn.to_string());
     put("bgp.routerId", config.bgp.router_id.map_or_else(|| "auto".to_owned(), |id| id.to_string()));
+    put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
     put("drain.fabricDelay", format!("{:?}", config.drain.fabric_delay));
     put("drain.timeout", format!("{:?}", config.drain.timeout));
     put("startup.patience", format!("{:?}", config.startup_patience));
@@ -98,6 +101,7 @@ fn listen_values<R>(listen: Option<&DesiredListen>, put: &mut impl FnMut(&str, S
     put("bgp.listen.limit", format!("{:?}", listen.map(|listen| listen.limit)));
     put("bgp.listen.asn", format!("{:?}", listen.map(|listen| listen.template.asn)));
     put("bgp.listen.passwordFile", format!("{:?}", listen.and_then(|listen| listen.template.transport.password_file.as_ref())));
+    put("bgp.listen.reflectorClient", listen.is_some_and(|listen| listen.template.reflector_client).to_string());
 }
 
 fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
@@ -108,6 +112,9 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("asn", peer.asn.to_string());
     transport_values(&peer.transport, &mut put);
     put("families", words(&peer.families));
+    put("reflectorClient", peer.reflector_client.to_string());
+    put("addPath.send", peer.add_path.is_some_and(AddPathMode::sends).to_string());
+    put("addPath.receive", peer.add_path.is_some_and(AddPathMode::receives).to_string());
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
     let export = &peer.export;

@@ -49,12 +49,14 @@ pub const KEYS: &[Key] = &[
     hot("dataplane.type"),
     session("bgp.asn"),
     session("bgp.routerId"),
+    session("bgp.clusterId"),
     hot("bgp.listen.address"),
     hot("bgp.listen.port"),
     session("bgp.listen.prefixes"),
     hot("bgp.listen.limit"),
     session("bgp.listen.asn"),
     session("bgp.listen.passwordFile"),
+    session("bgp.listen.reflectorClient"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
     session("bgp.peers[].port"),
@@ -66,6 +68,9 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].interface"),
     session("bgp.peers[].passive"),
     session("bgp.peers[].families"),
+    session("bgp.peers[].reflectorClient"),
+    session("bgp.peers[].addPath.send"),
+    session("bgp.peers[].addPath.receive"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
     soft("bgp.peers[].export.localPreference"),
@@ -140,7 +145,7 @@ mod tests {
     #[test]
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
-        assert_eq!(children("bgp"), ["asn", "routerId", "listen", "peers"]);
+        assert_eq!(children("bgp"), ["asn", "routerId", "clusterId", "listen", "peers"]);
         assert_eq!(
             children("bgp.peers[7]"),
             [
@@ -155,6 +160,8 @@ mod tests {
                 "interface",
                 "passive",
                 "families",
+                "reflectorClient",
+                "addPath",
                 "timers",
                 "export"
             ]

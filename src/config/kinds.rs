@@ -120,6 +120,15 @@ pub(super) const ROUTER_ID: Kind<Option<BgpIdentifier>> = Kind {
     },
 };
 
+pub(super) const CLUSTER_ID: Kind<BgpIdentifier> = Kind {
+    expected: "an IPv4 address",
+    numeric: false,
+    parse: |text| {
+        let address: Ipv4Addr = text.parse().map_err(unexpected)?;
+        BgpIdentifier::try_from(address).map_err(|error| Refusal::Because(error.to_string()))
+    },
+};
+
 pub(super) const PEER_ADDRESS: Kind<IpAddr> = Kind {
     expected: "the IPv4 or IPv6 address of the peer",
     numeric: false,

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
@@ -108,6 +109,7 @@ fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
     let section = reader.section(root, "bgp");
     let asn = reader.required(&section, "asn", &kinds::ASN);
     let router_id = reader.or(&section, "routerId", &kinds::ROUTER_ID, None);
+    let cluster_id = reader.optional(&section, "clusterId", &kinds::CLUSTER_ID);
     let listen = if section.has("listen") { listen(reader, &section, asn).map(Some) } else { Some(None) };
     let elements = reader.list(&section, "peers").unwrap_or_default();
     let mut peers = BTreeMap::new();
@@ -116,6 +118,7 @@ fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
         let section = reader.element(element);
         let name = reader.required(&section, "name", &kinds::PEER_NAME);
         let peer = peer(reader, &section);
+        check_client(reader, &section, peer.as_ref(), asn);
         seen.check(reader, &section, name.as_deref(), peer.as_ref());
         if let (Some(peer), Some(listen)) = (&peer, &listen) {
             check_passive(reader, &section, peer, listen.as_ref());
@@ -124,7 +127,7 @@ fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
             peers.insert(name, peer);
         }
     }
-    Some(DesiredBgp { asn: asn?, router_id: router_id?, listen: listen?, peers })
+    Some(DesiredBgp { asn: asn?, router_id: router_id?, cluster_id, listen: listen?, peers })
 }
 
 fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredListen> {
@@ -144,6 +147,7 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     let limit = reader.or(&section, "limit", &kinds::LIMIT, DYNAMIC_LIMIT);
     let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::ASN) } else { local_asn };
     let password_file = reader.optional(&section, "passwordFile", &kinds::FILE);
+    let reflector_client = reader.flag(&section, "reflectorClient", false);
     let template = DesiredPeer {
         address: address?,
         port: PORT,
@@ -153,7 +157,10 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
         hold_time: HoldTime::from_secs(HOLD_SECONDS)?,
         connect_retry: CONNECT_RETRY,
         export: DesiredExport::default(),
+        reflector_client: reflector_client?,
+        add_path: None,
     };
+    check_client(reader, &section, Some(&template), local_asn);
     Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template })
 }
 
@@ -166,6 +173,17 @@ fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredP
         None => "the peer cannot dial us: there is no bgp.listen".to_owned(),
     };
     reader.report(section.place_of("passive"), section.key("passive"), message);
+}
+
+/// Reflection is for peers of our own AS (RFC 4456 §4).
+fn check_client(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&DesiredPeer>, local_asn: Option<Asn>) {
+    if let (Some(peer), Some(asn)) = (peer, local_asn)
+        && peer.reflector_client
+        && peer.asn != asn
+    {
+        let message = format!("a client of a route reflector is in its AS, {asn}; this peer is in {}", peer.asn);
+        reader.report(section.place_of("reflectorClient"), section.key("reflectorClient"), message);
+    }
 }
 
 /// What earlier peers of the list have taken.
@@ -204,6 +222,8 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
     let asn = reader.required(section, "asn", &kinds::ASN);
     let transport = transport(reader, section, address);
     let families = families(reader, section);
+    let reflector_client = reader.flag(section, "reflectorClient", false);
+    let add_path = add_path(reader, section);
     let timers = reader.section(section, "timers");
     let hold_time = reader.optional(&timers, "hold", &kinds::HOLD).or_else(|| HoldTime::from_secs(HOLD_SECONDS));
     let connect_retry = reader.or(&timers, "connectRetry", &kinds::CONNECT_RETRY, CONNECT_RETRY);
@@ -217,6 +237,8 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         hold_time: hold_time?,
         connect_retry: connect_retry?,
         export: export?,
+        reflector_client: reflector_client?,
+        add_path: add_path?,
     })
 }
 
@@ -240,6 +262,18 @@ fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> 
         large_communities,
         next_hop_ipv4: next_hop_ipv4?,
         next_hop_ipv6: next_hop_ipv6?,
+    })
+}
+
+fn add_path(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Option<AddPathMode>> {
+    let section = reader.section(section, "addPath");
+    let send = reader.flag(&section, "send", false);
+    let receive = reader.flag(&section, "receive", false);
+    Some(match (send?, receive?) {
+        (true, true) => Some(AddPathMode::Both),
+        (true, false) => Some(AddPathMode::Send),
+        (false, true) => Some(AddPathMode::Receive),
+        (false, false) => None,
     })
 }
 

@@ -18,13 +18,21 @@ fn config() -> Config {
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
         export: DesiredExport::default(),
+        reflector_client: false,
+        add_path: None,
     };
     Config {
         instance: "vipherald".into(),
         node_name: "node1".into(),
         vips: Vips { interface: "lo".into(), allow: None, without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane::KubeProxy,
-        bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, listen: None, peers: [("rr1".into(), peer)].into() },
+        bgp: DesiredBgp {
+            asn: Asn::new(65001).unwrap(),
+            router_id: None,
+            cluster_id: None,
+            listen: None,
+            peers: [("rr1".into(), peer)].into(),
+        },
         drain: DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
         startup_patience: Duration::from_secs(5),
         state_dir: "/nowhere".into(),

@@ -20,6 +20,7 @@ mod listener;
 mod location;
 mod neighbours;
 mod report;
+mod rib;
 mod session;
 mod socket;
 mod status;

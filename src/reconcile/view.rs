@@ -161,6 +161,7 @@ fn peer_view(peer: &driver::PeerStatus) -> PeerView {
         families: peer.families.clone(),
         capabilities: peer.capabilities.clone(),
         prefixes: peer.counters.prefixes.iter().map(|(family, counts)| (*family, prefix_counts(counts))).collect(),
+        held: peer.held.clone(),
         malformed: MalformedCounts {
             treated_as_withdraw: peer.counters.treated_as_withdraw,
             attributes_discarded: peer.counters.attributes_discarded,

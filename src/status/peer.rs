@@ -33,6 +33,7 @@ pub(super) fn status(name: &str, view: &PeerView, desired: Option<&Desired>) -> 
         families: view.families.iter().map(Family::to_string).collect(),
         capabilities: view.capabilities.iter().map(|name| (*name).to_owned()).collect(),
         prefixes: view.prefixes.iter().map(|(family, counts)| (family.to_string(), *counts)).collect(),
+        held: view.held.iter().map(|(family, count)| (family.to_string(), *count)).collect(),
         malformed: view.malformed,
         routes: told.chain(withdrawing).chain(withheld).collect(),
         received: view.received,

@@ -53,9 +53,16 @@ impl Node {
             hold_time: HoldTime::from_secs(9).unwrap(),
             connect_retry: Duration::from_secs(5),
             export: DesiredExport::default(),
+            reflector_client: false,
+            add_path: None,
         };
-        let bgp =
-            DesiredBgp { asn: Asn::new(65_001).unwrap(), router_id: None, listen: None, peers: BTreeMap::from([("rr1".to_owned(), peer)]) };
+        let bgp = DesiredBgp {
+            asn: Asn::new(65_001).unwrap(),
+            router_id: None,
+            cluster_id: None,
+            listen: None,
+            peers: BTreeMap::from([("rr1".to_owned(), peer)]),
+        };
         let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let mut node = Self {
             desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), found: Vec::new(), bgp, drain }),
@@ -199,6 +206,7 @@ fn established(address: &str) -> PeerView {
         families: BTreeSet::from(Family::ALL),
         capabilities: vec!["four-octet-as", "route-refresh"],
         prefixes: BTreeMap::from([(Family::Ipv4Unicast, PrefixCounts { announced: 3, withdrawn: 1 })]),
+        held: BTreeMap::new(),
         malformed: MalformedCounts { treated_as_withdraw: 0, attributes_discarded: 1 },
         told: BTreeSet::new(),
         withdrawing: Arc::default(),

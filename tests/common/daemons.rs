@@ -3,7 +3,9 @@
 //!
 //! Input: a namespace and the neighbours that the router is to have. Output: a running router of which a test can ask what it learned from each of them.
 //! Configuration, sockets, logs and what a router writes to fixed places are private to it; it ends with its value, and nothing of it stays.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
@@ -48,6 +50,10 @@ pub(crate) struct Setup {
     pub(crate) password: Option<&'static str>,
     /// It drops packets of neighbours that are more than so many hops away (RFC 5082).
     pub(crate) ttl_security: Option<u8>,
+    /// What it announces to its neighbours; BIRD only.
+    pub(crate) announced: Vec<Prefix>,
+    /// It takes several paths to one destination (RFC 7911); BIRD only.
+    pub(crate) add_paths: bool,
 }
 
 /// What a router learned of one destination from one neighbour.
@@ -119,6 +125,18 @@ impl Router {
     pub(crate) fn bird_attribute(&self, neighbour: IpAddr, prefix: Prefix, name: &str) -> Option<String> {
         let output = self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)));
         output.lines().find_map(|line| Some(line.trim().strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+    }
+
+    /// The global next hops of all paths to the destination that BIRD learned from the neighbour.
+    pub(crate) fn next_hops(&self, neighbour: IpAddr, prefix: Prefix) -> BTreeSet<IpAddr> {
+        let details = self.details(neighbour, prefix);
+        let hops = details.lines().filter_map(|line| line.trim().strip_prefix("BGP.next_hop:")?.split_whitespace().next());
+        hops.map(|hop| hop.parse().unwrap()).collect()
+    }
+
+    /// All that BIRD shows of the destination as the neighbour told it.
+    pub(crate) fn details(&self, neighbour: IpAddr, prefix: Prefix) -> String {
+        self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)))
     }
 
     /// How many destinations of both families it learned from the neighbour.
@@ -329,10 +347,17 @@ mod bird {
             Some(1) => options += "direct; ttl security on;",
             Some(hops) => options += &format!("multihop {hops}; ttl security on;"),
         }
+        for (family, ipv4) in [("ipv4", true), ("ipv6", false)] {
+            let announced = setup.announced.iter().filter(|prefix| prefix.address().is_ipv4() == ipv4);
+            let routes: String = announced.map(|prefix| format!("route {prefix} blackhole; ")).collect();
+            text += &format!("protocol static {{ {family}; {routes}}}\n");
+        }
+        let paths = if setup.add_paths { " add paths rx;" } else { "" };
         for neighbour in &setup.neighbours {
             text += &format!(
                 "protocol bgp {name} {{ debug {{ states, events, packets }}; local as {asn}; neighbor {neighbour} as {neighbour_asn}; {options} hold time 9; \
-                 error wait time 1, 4; ipv4 {{ import all; export none; }}; ipv6 {{ import all; export none; }}; }}\n",
+                 error wait time 1, 4; ipv4 {{ import all; export where source = RTS_STATIC;{paths} }}; \
+                 ipv6 {{ import all; export where source = RTS_STATIC;{paths} }}; }}\n",
                 name = protocol(*neighbour),
                 asn = setup.asn,
                 neighbour_asn = setup.neighbour_asn,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bgp::peer::{PeerConfig, PeerId, Stop};
+use bgp::peer::{Import, PeerConfig, PeerId, Stop};
 use bgp::rib::{Export, NextHopPolicy};
 use bgp::{Asn, BgpIdentifier, Prefix};
 use nix::net::if_::if_nametoindex;
@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use super::keyring::{Keyring, Keys};
 use super::listener::{Listener, RangeKeys};
 use super::location::{self, Location};
+use super::rib::Rib;
 use super::session::{Command, Inputs, Session};
 use super::socket::Way;
 use super::status::Board;
@@ -45,9 +46,16 @@ pub(super) struct Settings {
     pub(super) peer: DesiredPeer,
     /// It is one of a prefix, and forgotten when it goes.
     pub(super) dynamic: bool,
+    /// Our cluster (RFC 4456 §7), on a speaker that reflects.
+    pub(super) cluster: Option<BgpIdentifier>,
 }
 
 impl Settings {
+    fn new(desired: &DesiredBgp, identifier: BgpIdentifier, peer: DesiredPeer, dynamic: bool) -> Self {
+        let cluster = desired.reflects().then(|| desired.cluster_id.unwrap_or(identifier));
+        Self { asn: desired.asn, identifier, peer, dynamic, cluster }
+    }
+
     /// The way to the peer.
     pub(super) fn way(&self) -> Way {
         let peer = &self.peer;
@@ -63,8 +71,8 @@ impl Settings {
             prepend: export.prepend,
             communities: export.communities.clone(),
             large_communities: export.large_communities.clone(),
-            next_hop_ipv4: next_hop(export.next_hop_ipv4),
-            next_hop_ipv6: next_hop(export.next_hop_ipv6),
+            next_hop_ipv4: self.next_hop(export.next_hop_ipv4),
+            next_hop_ipv6: self.next_hop(export.next_hop_ipv6),
             ..Export::default()
         }
     }
@@ -75,15 +83,29 @@ impl Settings {
         *other == Self { peer, ..*self }
     }
 
-    /// The same for the core.
-    pub(super) fn peer_config(&self) -> PeerConfig {
+    /// The same for the core. Only internal peers of a speaker that reflects may tell anything.
+    pub(super) fn peer_config(&self, id: PeerId) -> PeerConfig {
         let peer = &self.peer;
+        let internal = peer.asn == self.asn;
         PeerConfig {
             hold_time: peer.hold_time,
             connect_retry: peer.connect_retry,
             families: peer.families.clone(),
             export: self.export(),
-            ..PeerConfig::new(PeerId::default(), peer.address, self.asn, peer.asn, self.identifier)
+            import: self.cluster.filter(|_| internal).map(|_| Import::default()),
+            client: peer.reflector_client,
+            cluster_id: self.cluster,
+            add_path: peer.add_path.into_iter().flat_map(|mode| peer.families.iter().map(move |family| (*family, mode))).collect(),
+            ..PeerConfig::new(id, peer.address, self.asn, peer.asn, self.identifier)
+        }
+    }
+
+    /// A reflector is not on the way of the packets.
+    fn next_hop(&self, configured: Option<impl Into<IpAddr>>) -> NextHopPolicy {
+        match (configured, self.cluster) {
+            (Some(address), _) => NextHopPolicy::Address(address.into()),
+            (None, Some(_)) => NextHopPolicy::Unchanged,
+            (None, None) => NextHopPolicy::SelfAddress,
         }
     }
 }
@@ -110,17 +132,15 @@ fn range_keys(desired: &DesiredBgp, keys: &Keys) -> RangeKeys {
 /// What a dynamic neighbour at this address is to be, if one may come from there.
 fn dynamic_settings(desired: &DesiredBgp, identifier: BgpIdentifier, address: IpAddr) -> Option<Settings> {
     let peer = desired.listen.as_ref()?.dynamic_peer(address)?;
-    Some(Settings { asn: desired.asn, identifier, peer, dynamic: true })
-}
-
-fn next_hop(configured: Option<impl Into<IpAddr>>) -> NextHopPolicy {
-    configured.map_or(NextHopPolicy::SelfAddress, |address| NextHopPolicy::Address(address.into()))
+    Some(Settings::new(desired, identifier, peer, true))
 }
 
 /// The tasks and what they are to become.
 pub(super) struct Neighbours {
     seed: u64,
-    started: u64,
+    /// Counts the tasks, so that each has a number of its own.
+    started: u32,
+    rib: Rib,
     target: watch::Receiver<Target>,
     requests: mpsc::Receiver<Request>,
     routes: watch::Receiver<Option<Routes>>,
@@ -166,6 +186,7 @@ impl Neighbours {
         Self {
             seed,
             started: 0,
+            rib: Rib::default(),
             target,
             requests,
             routes,
@@ -231,7 +252,7 @@ impl Neighbours {
         self.listener.demand(range_keys(desired, &keyring.keys()));
         for (name, running) in &mut self.running {
             let wanted = match desired.peers.get(name) {
-                Some(peer) => Some(Settings { asn: desired.asn, identifier, peer: peer.clone(), dynamic: false }),
+                Some(peer) => Some(Settings::new(desired, identifier, peer.clone(), false)),
                 None if running.settings.dynamic => dynamic_settings(desired, identifier, running.settings.peer.address),
                 None => None,
             };
@@ -243,7 +264,7 @@ impl Neighbours {
         }
         for (name, peer) in &desired.peers {
             if !self.running.contains_key(name) {
-                let settings = Settings { asn: desired.asn, identifier, peer: peer.clone(), dynamic: false };
+                let settings = Settings::new(desired, identifier, peer.clone(), false);
                 self.start(name, settings, keyring, None);
             }
         }
@@ -261,16 +282,18 @@ impl Neighbours {
     }
 
     fn start(&mut self, name: &str, settings: Settings, keyring: &Keyring, first: Option<TcpStream>) {
-        self.started += 1;
+        self.started = self.started.wrapping_add(1);
+        let id = PeerId(self.started);
         let mut seed = DefaultHasher::new();
         (self.seed, name, self.started).hash(&mut seed);
         let (end, ended) = watch::channel(None);
         let (export, exported) = watch::channel(settings.export());
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
-        let inputs =
-            Inputs { end: ended, export: exported, commands: received, routes: self.routes.clone(), keys: keyring.subscribe(), location };
-        let session = Session::new(name, &settings, seed.finish(), inputs, self.board.clone());
+        let reflection = settings.cluster.map(|_| self.rib.join(id));
+        let routes = self.routes.clone();
+        let inputs = Inputs { end: ended, export: exported, commands: received, routes, keys: keyring.subscribe(), location, reflection };
+        let session = Session::new(name, id, &settings, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();
         self.running.insert(name.clone(), Running { settings, end, export, commands });

@@ -4,11 +4,13 @@
 //! Input: the core's actions and what the driver knows of the transport. Output: a [`PeerStatus`] after each event. Log: one line at `info` when a
 //! session comes up and one when it goes; a failed attempt is a warning once, and `debug` with a count while it repeats for the same reason.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use bgp::Family;
 use bgp::peer::{Counters, DownReason, Peer, State};
+use bgp::rib::AdjRibIn;
 use bgp::wire::Negotiated;
 
 use super::Routes;
@@ -50,6 +52,7 @@ impl Report {
             families: BTreeSet::new(),
             capabilities: Vec::new(),
             advertised: 0,
+            held: BTreeMap::new(),
             withdrawing: Arc::default(),
             withheld: Arc::default(),
             routes: Arc::default(),
@@ -164,6 +167,8 @@ impl Report {
         status.hold_time = peer.negotiated().map(|negotiated| negotiated.hold_time);
         status.families = peer.negotiated().map(|negotiated| negotiated.families.clone()).unwrap_or_default();
         status.capabilities = peer.negotiated().map(capabilities).unwrap_or_default();
+        let held = |rib: &AdjRibIn| Family::ALL.into_iter().map(|family| (family, rib.count(family))).collect();
+        status.held = peer.adj_rib_in().map(held).unwrap_or_default();
         self.stale |= status.counters.sent.update != peer.counters().sent.update;
         status.counters = peer.counters().clone();
         let retained = peer.stale_until().is_some();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The task of one neighbour: it owns one [`Peer`], carries out its actions, and feeds it what happens.
 //!
-//! Inputs: the connections, the set to advertise, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
+//! Inputs: the connections, the set to advertise, what other neighbours tell where we reflect, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bgp::peer::{Action, Event, Peer, Role, Stop};
+use bgp::peer::{Action, Event, Peer, PeerId, Role, Stop};
 use bgp::rib::Export;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -22,6 +23,7 @@ use super::link::{Link, Links, News};
 use super::location::Location;
 use super::neighbours::Settings;
 use super::report::Report;
+use super::rib::Member;
 use super::socket::Way;
 use super::status::Board;
 use super::{Operation, Routes, fatal_panics};
@@ -37,6 +39,8 @@ pub(super) struct Inputs {
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
     pub(super) location: watch::Receiver<Location>,
+    /// The routes of all neighbours, on a speaker that reflects.
+    pub(super) reflection: Option<Member>,
 }
 
 /// What a session is to do next.
@@ -73,16 +77,17 @@ enum Input {
     Export,
     Keys,
     Location,
+    Reflection,
     Command(Command),
     Link(Role, News),
     Closed,
 }
 
 impl Session {
-    pub(super) fn new(name: &str, settings: &Settings, seed: u64, inputs: Inputs, board: Board) -> Self {
+    pub(super) fn new(name: &str, id: PeerId, settings: &Settings, seed: u64, inputs: Inputs, board: Board) -> Self {
         let session = Self {
             way: settings.way(),
-            peer: Peer::new(settings.peer_config(), seed),
+            peer: Peer::new(settings.peer_config(id), seed),
             links: Links::default(),
             closing: JoinSet::new(),
             inputs,
@@ -108,7 +113,7 @@ impl Session {
             self.accept(stream);
             self.publish();
         }
-        self.ending |= self.dynamic && self.links.are_down();
+        self.ending |= self.has_gone();
         while !(self.ending && self.links.are_down() && self.closing.is_empty()) {
             let input = self.wait().await;
             self.take(input);
@@ -136,6 +141,7 @@ impl Session {
             Input::Export => self.take_export(),
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
+            Input::Reflection => self.catch_up(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
             Input::Command(Command::Operate(operation)) => self.operate(operation),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
@@ -148,7 +154,7 @@ impl Session {
             }
             Input::Closed => {}
         }
-        self.ending |= self.dynamic && self.links.are_down();
+        self.ending |= self.has_gone();
         self.look_for_acknowledgements();
         self.publish();
     }
@@ -205,7 +211,26 @@ impl Session {
     fn take_routes(&mut self) {
         let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
-        self.handle(Event::Routes(routes.rib));
+        match &mut self.inputs.reflection {
+            None => self.handle(Event::Routes(routes.rib)),
+            Some(reflection) => {
+                reflection.originate(&routes);
+                let events = reflection.catch_up();
+                events.into_iter().for_each(|event| self.handle(event));
+            }
+        }
+    }
+
+    /// Other neighbours have told something. Before the first set that starts here nothing is passed on.
+    fn catch_up(&mut self) {
+        let reflection = self.inputs.reflection.as_mut().filter(|reflection| reflection.has_begun());
+        let events = reflection.map(Member::catch_up).unwrap_or_default();
+        events.into_iter().for_each(|event| self.handle(event));
+    }
+
+    /// Whether nothing is left of a dynamic neighbour.
+    fn has_gone(&self) -> bool {
+        self.dynamic && self.links.are_down() && self.peer.is_forgotten()
     }
 
     /// The node has other addresses: next hops may be others too.
@@ -298,7 +323,11 @@ impl Session {
             Action::Abort { role } => drop(self.links.set(role, Link::Down)),
             Action::Transition { from, to } => self.report.transition(from, to),
             Action::Down(reason) => self.report.down(&reason),
-            Action::Learned(_) => {}
+            Action::Learned(learnt) => {
+                if let Some(reflection) = &self.inputs.reflection {
+                    reflection.learn(&learnt);
+                }
+            }
         }
     }
 
@@ -321,7 +350,15 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.export.changed() => Input::Export,
         Ok(()) = inputs.keys.changed() => Input::Keys,
         Ok(()) = inputs.location.changed() => Input::Location,
+        () = changed(&mut inputs.reflection) => Input::Reflection,
         Some(_) = closing.join_next() => Input::Closed,
         (role, news) = links.next() => Input::Link(role, news),
+    }
+}
+
+async fn changed(reflection: &mut Option<Member>) {
+    match reflection {
+        Some(reflection) => reflection.changed().await,
+        None => pending().await,
     }
 }

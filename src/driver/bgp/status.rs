@@ -91,6 +91,8 @@ pub struct PeerStatus {
     pub capabilities: Vec<&'static str>,
     /// How many prefixes the peer was told and holds.
     pub advertised: usize,
+    /// How many routes of the peer are kept, in each family; none where nothing is imported.
+    pub held: BTreeMap<Family, u32>,
     /// Prefixes that are withdrawn, but whose UPDATE the peer's host has not acknowledged.
     pub withdrawing: Arc<BTreeSet<Prefix>>,
     /// Prefixes that this peer is not told, and why.
@@ -266,6 +268,7 @@ mod tests {
             families: BTreeSet::new(),
             capabilities: Vec::new(),
             advertised: 0,
+            held: BTreeMap::new(),
             withdrawing,
             withheld: Arc::default(),
             routes: Arc::default(),

@@ -3,6 +3,7 @@
 
 mod fake_peer;
 mod listening;
+mod reflecting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,6 +34,8 @@ fn neighbour(address: SocketAddr) -> DesiredPeer {
         connect_retry: Duration::from_secs(1),
         // A loopback address is nobody's next hop.
         export: DesiredExport { next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)), ..DesiredExport::default() },
+        reflector_client: false,
+        add_path: None,
     }
 }
 
@@ -40,6 +43,7 @@ fn desired<'a>(peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<D
     Arc::new(DesiredBgp {
         asn: Asn::new(OUR_AS).unwrap(),
         router_id: BgpIdentifier::new(0xC000_0201),
+        cluster_id: None,
         listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
     })

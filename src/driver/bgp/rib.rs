@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The routes of all neighbours in one place, on a speaker that reflects (RFC 4456): the one owner of the [`Reflector`].
+//!
+//! Input: the set that starts here, and what each neighbour's task has learned. Output: for each [`Member`] what it has not heard of yet, as events of the
+//! core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole instead of the steps to it.
+//!
+//! Invariant: what a member has learned is gone with the member.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bgp::peer::{Event, PeerId};
+use bgp::rib::{Changes, Learnt, Reflector};
+use tokio::sync::watch;
+
+use super::Routes;
+
+/// So many changed destinations are remembered for members that are behind.
+const REMEMBERED: usize = 16_384;
+
+/// What all members share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rib(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    table: Mutex<Table>,
+    /// Wakes the members.
+    version: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    reflector: Reflector,
+    /// The number of the set that starts here.
+    generation: u64,
+    /// Counts the changes.
+    version: u64,
+    /// The last of them, the newest last.
+    recent: VecDeque<Arc<Changes>>,
+    /// Destinations in all of those.
+    remembered: usize,
+}
+
+/// One neighbour's share in it.
+#[derive(Debug)]
+pub(super) struct Member {
+    rib: Rib,
+    peer: PeerId,
+    /// What the neighbour was told last; nothing so far where `None`.
+    heard: Option<u64>,
+    version: watch::Receiver<u64>,
+}
+
+impl Rib {
+    /// A neighbour; no two of them have the same number.
+    pub(super) fn join(&self, peer: PeerId) -> Member {
+        Member { rib: self.clone(), peer, heard: None, version: self.0.version.subscribe() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Table) -> Changes) {
+        let mut table = self.table();
+        let changes = change(&mut table);
+        if !changes.is_empty() {
+            table.remember(changes);
+            self.0.version.send_replace(table.version);
+        }
+    }
+}
+
+impl Table {
+    fn remember(&mut self, changes: Changes) {
+        self.version += 1;
+        self.remembered += changes.len();
+        self.recent.push_back(Arc::new(changes));
+        while self.remembered > REMEMBERED
+            && let Some(oldest) = self.recent.pop_front()
+        {
+            self.remembered -= oldest.len();
+        }
+    }
+
+    /// The steps from that version to this one, unless one of them is forgotten.
+    fn since(&self, version: u64) -> Option<impl Iterator<Item = &Arc<Changes>>> {
+        let steps = usize::try_from(self.version.saturating_sub(version)).ok()?;
+        let first = self.recent.len().checked_sub(steps)?;
+        Some(self.recent.range(first..))
+    }
+}
+
+impl Member {
+    /// The set that starts here, if it is newer than what is known.
+    pub(super) fn originate(&self, routes: &Routes) {
+        self.rib.change(|table| {
+            if table.generation >= routes.generation {
+                return Changes::new();
+            }
+            table.generation = routes.generation;
+            table.reflector.originate(routes.rib.routes().map(|(prefix, route)| (prefix, Arc::clone(route))))
+        });
+    }
+
+    /// What the neighbour has told.
+    pub(super) fn learn(&self, learnt: &[Learnt]) {
+        self.rib.change(|table| table.reflector.learn(self.peer, learnt));
+    }
+
+    /// What the neighbour is to be told: at first everything, then what has changed.
+    pub(super) fn catch_up(&mut self) -> Vec<Event> {
+        self.version.mark_unchanged();
+        let table = self.rib.table();
+        let steps = self.heard.replace(table.version).and_then(|heard| table.since(heard));
+        match steps {
+            Some(steps) => steps.cloned().map(Event::Changes).collect(),
+            None => vec![Event::Routes(table.reflector.loc_rib())],
+        }
+    }
+
+    /// Whether the neighbour has been told anything yet.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.heard.is_some()
+    }
+
+    /// Waits for a change. Cancelling the wait loses nothing.
+    pub(super) async fn changed(&mut self) {
+        // The sender lives as long as the member.
+        self.version.changed().await.ok();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.rib.change(|table| table.reflector.forget(self.peer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::net::IpAddr;
+
+    use bgp::Prefix;
+    use bgp::rib::{LocRib, Route};
+    use bgp::wire::Nlri;
+
+    use super::*;
+
+    fn prefix(number: u32) -> Prefix {
+        Prefix::host(IpAddr::from((0x0A00_0000 + number).to_be_bytes()))
+    }
+
+    fn routes(generation: u64, numbers: impl IntoIterator<Item = u32>) -> Routes {
+        let set: BTreeSet<Prefix> = numbers.into_iter().map(prefix).collect();
+        Routes { generation, rib: Arc::new(LocRib::originated(set.iter().copied())), set: Arc::new(set) }
+    }
+
+    fn learnt(numbers: impl IntoIterator<Item = u32>) -> Vec<Learnt> {
+        let route = Arc::new(Route { med: Some(1), ..Route::originated() });
+        numbers.into_iter().map(|number| (Nlri::from(prefix(number)), Some(Arc::clone(&route)))).collect()
+    }
+
+    /// The table of a neighbour that is told these events, and whether it got all of it anew.
+    fn heard(table: &mut LocRib, events: Vec<Event>) -> bool {
+        let mut whole = false;
+        for event in events {
+            match event {
+                Event::Routes(rib) => {
+                    whole = true;
+                    *table = LocRib::clone(&rib);
+                }
+                Event::Changes(changes) => table.apply(&changes),
+                other => panic!("{other:?}"),
+            }
+        }
+        whole
+    }
+
+    #[test]
+    fn members_hear_of_each_other_once_and_of_the_set_that_starts_here() {
+        let rib = Rib::default();
+        let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
+        assert!(!a.has_begun());
+        b.learn(&learnt([1]));
+        let mut table = LocRib::default();
+        a.originate(&routes(1, [1, 2]));
+        assert!(heard(&mut table, a.catch_up()));
+        assert!(a.has_begun());
+        assert_eq!(table.destinations().map(|(_, paths)| paths.len()).collect::<Vec<_>>(), [2, 1]);
+        assert_eq!(a.catch_up(), []);
+        b.originate(&routes(1, [1, 2]));
+        assert_eq!(a.catch_up(), [], "the set is known already");
+        b.originate(&routes(2, [2]));
+        b.learn(&learnt([3]));
+        assert!(!heard(&mut table, a.catch_up()));
+        assert_eq!(table, *rib.table().reflector.loc_rib());
+        assert_eq!(table.len(), 3);
+        a.originate(&routes(1, [7]));
+        assert_eq!(a.catch_up(), [], "an old set changes nothing");
+    }
+
+    #[test]
+    fn what_a_member_has_learned_goes_with_it() {
+        let rib = Rib::default();
+        let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
+        a.learn(&learnt([1]));
+        b.learn(&learnt([1, 2]));
+        let mut table = LocRib::default();
+        heard(&mut table, a.catch_up());
+        drop(b);
+        assert!(!heard(&mut table, a.catch_up()));
+        assert_eq!(table.destinations().map(|(_, paths)| paths.len()).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn who_is_far_behind_is_told_the_whole_and_memory_stays_bounded() {
+        let rib = Rib::default();
+        let (mut behind, busy) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
+        let mut table = LocRib::default();
+        heard(&mut table, behind.catch_up());
+        for round in 0..4 {
+            busy.learn(&learnt(round * 10_000..(round + 1) * 10_000));
+            assert!(rib.table().remembered <= REMEMBERED);
+        }
+        assert!(heard(&mut table, behind.catch_up()));
+        assert_eq!(table.len(), 40_000);
+        busy.learn(&learnt([50_000]));
+        assert!(!heard(&mut table, behind.catch_up()));
+        assert_eq!(table.len(), 40_001);
+    }
+
+    #[tokio::test]
+    async fn a_change_wakes_the_other_members() {
+        let rib = Rib::default();
+        let (mut a, mut b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
+        a.learn(&learnt([1]));
+        assert_eq!(a.catch_up().len(), 1);
+        b.changed().await;
+        assert_eq!(b.catch_up().len(), 1);
+        assert!(!a.version.has_changed().unwrap() && !b.version.has_changed().unwrap());
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The speaker as a route reflector, between scripted neighbours.
+
+use bgp::wire::{AsPath, Origin, Update};
+
+use super::fake_peer::Conversation;
+use super::*;
+
+/// Where the client's packets go.
+const NEXT_HOP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
+
+fn client(fake: &FakePeer) -> DesiredPeer {
+    DesiredPeer { reflector_client: true, ..neighbour(fake.address()) }
+}
+
+fn announcement(address: &str) -> Message {
+    let attributes = vec![
+        PathAttribute::Origin(Origin::Igp),
+        PathAttribute::AsPath(AsPath(Vec::new())),
+        PathAttribute::NextHop(NEXT_HOP),
+        PathAttribute::LocalPref(100),
+    ];
+    Message::Update(Update { attributes, announced: vec![prefix(address).into()], ..Update::default() })
+}
+
+/// Reads on until this prefix is withdrawn.
+fn expect_withdrawal(conversation: &mut Conversation, address: &str) {
+    while !conversation.expect_update().withdrawn.contains(&prefix(address).into()) {}
+}
+
+#[test]
+fn what_a_client_tells_reaches_the_others_and_goes_with_its_session_or_with_the_client() {
+    let (first, second) = (FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    speaker.configure(desired([("first", client(&first)), ("second", neighbour(second.address()))]));
+    let mut teller = first.establish(OUR_AS);
+    teller.expect_empty_table();
+    let mut listener = second.establish(OUR_AS);
+    listener.expect_empty_table();
+
+    let mut expect_announcement = |teller: &mut Conversation| {
+        teller.send(&announcement("10.0.0.7"));
+        let update = listener.expect_update();
+        assert_eq!(update.announced, [prefix("10.0.0.7").into()]);
+        assert!(update.attributes.contains(&PathAttribute::NextHop(NEXT_HOP)), "{update:?}");
+        assert!(update.attributes.iter().any(|attribute| matches!(attribute, PathAttribute::OriginatorId(_))), "{update:?}");
+    };
+    expect_announcement(&mut teller);
+    assert!(teller.is_silent_for(Duration::from_millis(100)), "it was told its own route");
+    let status = wait_for(&speaker, |status| peer(status, "first").held.get(&Family::Ipv4Unicast) == Some(&1));
+    assert!(status.withdrawing().is_empty());
+    drop(teller);
+    expect_withdrawal(&mut listener, "10.0.0.7");
+
+    let mut teller = first.establish(OUR_AS);
+    let mut expect_again = |address: &str| {
+        teller.send(&announcement(address));
+        assert_eq!(listener.expect_update().announced, [prefix(address).into()]);
+    };
+    expect_again("10.0.0.7");
+    expect_again("10.0.0.8");
+    let since = peer(&speaker.status(), "second").established_since;
+    // Another client keeps the speaker a reflector.
+    let third = FakePeer::closed();
+    speaker.configure(desired([("second", neighbour(second.address())), ("third", client(&third))]));
+    let update = listener.expect_update();
+    assert_eq!(update.withdrawn, [prefix("10.0.0.7").into(), prefix("10.0.0.8").into()]);
+    assert_eq!(peer(&speaker.status(), "second").established_since, since);
+}
+
+#[test]
+fn without_a_client_nothing_is_kept_and_the_first_one_resets_all_sessions() {
+    let (first, second) = (FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    speaker.configure(desired([("first", neighbour(first.address())), ("second", neighbour(second.address()))]));
+    let (mut teller, mut listener) = (first.establish(OUR_AS), second.establish(OUR_AS));
+    teller.send(&announcement("10.0.0.7"));
+    let counted = |status: &SpeakerStatus| {
+        let first = status.peers.get("first").map(|first| first.counters.prefixes.values().map(|prefixes| prefixes.announced).sum::<u64>());
+        first == Some(1)
+    };
+    let status = wait_for(&speaker, counted);
+    assert_eq!(peer(&status, "first").held, BTreeMap::new());
+    listener.expect_empty_table();
+    assert!(listener.is_silent_for(Duration::from_millis(100)));
+
+    speaker.configure(desired([("first", client(&first)), ("second", neighbour(second.address()))]));
+    let cease = Some(Message::Notification(Notification::cease(Cease::OtherConfigurationChange)));
+    assert_eq!(listener.next(), cease);
+}
+
+#[test]
+fn withdrawal_is_not_done_while_a_client_that_does_not_read_may_not_know() {
+    let (deaf, busy) = (FakePeer::listening(), FakePeer::listening());
+    deaf.shrink_receive_buffer();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(many(100_000));
+    speaker.configure(desired([("busy", client(&busy)), ("deaf", client(&deaf))]));
+    let mut deaf = deaf.establish(OUR_AS);
+    let mut busy = busy.establish(OUR_AS);
+    while busy.expect_update().is_end_of_rib().is_none() {}
+    wait_for(&speaker, |status| is_up(status, "deaf"));
+
+    let mut fewer = (*many(100_000)).clone();
+    fewer.remove(&prefix("10.0.0.0"));
+    speaker.advertise(Arc::new(fewer));
+    let watched = Instant::now();
+    let mut told = 0;
+    while watched.elapsed() < Duration::from_millis(300) {
+        // The same destination comes and goes elsewhere meanwhile.
+        busy.send(&announcement("10.0.0.0"));
+        busy.send(&announcement(&format!("10.9.0.{}", told % 200)));
+        told += 1;
+        assert_eq!(speaker.status().withdrawing(), BTreeSet::from([prefix("10.0.0.0")]));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let reader = std::thread::spawn(move || {
+        while !deaf.expect_update().attributes.contains(&PathAttribute::NextHop(NEXT_HOP)) {}
+        deaf
+    });
+    wait_for(&speaker, |status| status.withdrawing().is_empty());
+    drop(reader.join().unwrap());
+}
