@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 CARGO_DENY_VERSION := 0.20.2
 
-.PHONY: build demo test test-fast golden ci fmt clippy doc deny packages packages-demo
+.PHONY: bench build demo test test-fast golden ci fmt clippy doc deny packages packages-demo
 
 build:                ## the binary, optimised
 	cargo build --release --locked
@@ -22,6 +22,9 @@ test: packages        ## all tests; needs root
 test-fast:            ## what needs neither root nor a peer
 	cargo test --workspace --locked --lib --bins --test plan --test convergence --test config --test cli \
 	    --test malformed_attributes --test differential --test fuzz_corpus
+
+bench: packages       ## routes to a router, and one change to the wire, beside others; needs root and a quiet machine
+	cargo run --release --locked --example announce
 
 golden:               ## writes the goldens again and shows what changed
 	UPDATE_GOLDENS=1 cargo test --locked --test plan
