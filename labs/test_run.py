@@ -6,14 +6,16 @@ Run: python3 labs/test_run.py
 """
 
 import json
+import os
 import struct
 import tempfile
 import unittest
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
-from runner import kernel, topology
+from runner import kernel, lab, topology
 from runner.expect import FOREVER, Expectations
 from runner.images import IMAGES
 
@@ -208,6 +210,38 @@ class ExpectationsTest(unittest.TestCase):
         self.expect.serving.remove("n2")
         _, differences = self.expect.spread({"n1": 49, "n2": 1, "n3": 50})
         self.assertEqual(differences, ["n2 got requests although it serves none"])
+
+
+class CommandTest(unittest.TestCase):
+    """A kept lab whose node is this process."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        state = mock.patch.object(lab, "STATE", Path(directory.name))
+        state.start()
+        self.addCleanup(state.stop)
+
+    def record(self, start_time):
+        node = {"holder": os.getpid(), "started": start_time, "pid": os.getpid()}
+        directory = lab.STATE / "small-1"
+        directory.mkdir()
+        state = {"lab": "small", "runner": 1, "binary": "/opt/target/debug/vipherald", "nodes": {"a": node}}
+        (directory / "state.json").write_text(json.dumps(state))
+
+    def test_the_binary_of_the_lab_is_on_the_path(self):
+        self.record(lab.started(os.getpid()))
+        command, environment = lab.command("small", "a", ["vipherald", "show", "vips"])
+        self.assertEqual(command[-3:], ["vipherald", "show", "vips"])
+        self.assertEqual(environment["PATH"], f"/opt/target/debug:{os.environ['PATH']}")
+
+    def test_what_cannot_be_entered_is_refused_with_a_reason(self):
+        self.record(lab.started(os.getpid()) - 1)
+        for name, node, reason in (("small", "a", "lab small is not up any more; labs/run down small removes"),
+                                   ("small", "b", "lab small has no node b; it has a"),
+                                   ("other", "a", "no lab other is up")):
+            with self.subTest(reason), self.assertRaisesRegex(lab.LabError, reason):
+                lab.command(name, node, ["true"])
 
 
 class KernelTest(unittest.TestCase):

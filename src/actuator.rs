@@ -148,6 +148,7 @@ impl Kernel {
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
             addresses: addresses.here,
             elsewhere: addresses.elsewhere,
+            unusable: addresses.unusable,
             address_protocols: addresses.protocols,
             claimed_by_others: self.keeper.claimed(&alike),
             gateways: self.gateways.clone().unwrap_or_default(),

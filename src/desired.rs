@@ -11,7 +11,7 @@ mod endpoints;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -152,18 +152,46 @@ pub struct DesiredPeer {
     pub hold_time: HoldTime,
     /// Between two attempts to connect.
     pub connect_retry: Duration,
-    /// LOCAL_PREF towards an internal peer.
-    pub local_preference: u32,
-    /// MULTI_EXIT_DISC; not sent where absent.
-    pub med: Option<u32>,
-    /// Next hop of IPv4 routes; the session's own address where absent.
-    pub next_hop_ipv4: Option<std::net::Ipv4Addr>,
-    /// Next hop of IPv6 routes; the node's own global address where absent.
-    pub next_hop_ipv6: Option<std::net::Ipv6Addr>,
+    /// With what routes are announced to it.
+    pub export: DesiredExport,
     /// We are its route reflector (RFC 4456 §4).
     pub reflector_client: bool,
     /// Several paths to one destination (RFC 7911), in every family; only one where absent.
     pub add_path: Option<AddPathMode>,
+}
+
+/// With what routes are announced to a neighbour. A change of it needs no new session.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DesiredExport {
+    /// LOCAL_PREF towards an internal peer.
+    pub local_preference: u32,
+    /// MULTI_EXIT_DISC; not sent where absent.
+    pub med: Option<u32>,
+    /// How often our AS stands in the path once more, towards an external peer.
+    pub prepend: u8,
+    /// COMMUNITIES (RFC 1997).
+    pub communities: BTreeSet<u32>,
+    /// LARGE_COMMUNITY (RFC 8092).
+    pub large_communities: BTreeSet<[u32; 3]>,
+    /// Next hop of IPv4 routes; the session's own address where absent.
+    pub next_hop_ipv4: Option<Ipv4Addr>,
+    /// Next hop of IPv6 routes; the node's own global address where absent.
+    pub next_hop_ipv6: Option<Ipv6Addr>,
+}
+
+impl Default for DesiredExport {
+    /// LOCAL_PREF 100, as is customary; RFC 4271 §5.1.5 leaves it to us.
+    fn default() -> Self {
+        Self {
+            local_preference: 100,
+            med: None,
+            prepend: 0,
+            communities: BTreeSet::new(),
+            large_communities: BTreeSet::new(),
+            next_hop_ipv4: None,
+            next_hop_ipv6: None,
+        }
+    }
 }
 
 /// How the TCP connection to a peer is made.

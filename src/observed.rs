@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::iter;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 
 use crate::plan::StepKey;
+use crate::telemetry::chain;
 
 /// The address protocol (`IFA_PROTO`, kernel 5.18 and newer) that our addresses carry.
 pub const ADDRESS_PROTOCOL: u8 = 118;
@@ -24,20 +24,8 @@ const FORGET_AFTER: Duration = Duration::from_secs(600);
 /// Everything read in one pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// How `vips.interface` is.
-    pub interface: InterfaceState,
-    /// Addresses on `vips.interface`, loopback and link-local ones left out.
-    pub addresses: BTreeMap<IpAddr, ObservedAddress>,
-    /// Addresses on all other interfaces of the node.
-    pub elsewhere: BTreeSet<IpAddr>,
-    /// Whether the kernel is known to keep the protocol of an address (`IFA_PROTO`): then one that carries none is not ours.
-    pub address_protocols: bool,
-    /// Addresses with our protocol that another instance on this node has in its record, and we have not.
-    pub claimed_by_others: BTreeSet<IpAddr>,
-    /// The next hops of the node's routes.
-    pub gateways: BTreeSet<IpAddr>,
-    /// The ownership record.
-    pub record: Record,
+    /// The kernel.
+    pub kernel: KernelState,
     /// The speaker.
     pub speaker: ObservedSpeaker,
     /// When each VIP's [`Announcement`] last changed; a VIP that was never announced since process start is withdrawn since then.
@@ -48,18 +36,20 @@ pub struct Observed {
     pub failures: BTreeMap<StepKey, Failure>,
 }
 
-/// What the actuator reads from the kernel in one pass. The fields are those of [`Observed`].
+/// The kernel, as the actuator reads it in one pass.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KernelState {
     /// How `vips.interface` is.
     pub interface: InterfaceState,
-    /// Addresses on it.
+    /// Addresses on it, loopback and link-local ones left out.
     pub addresses: BTreeMap<IpAddr, ObservedAddress>,
-    /// Addresses on all other interfaces.
+    /// Addresses on all other interfaces of the node.
     pub elsewhere: BTreeSet<IpAddr>,
-    /// Whether any address carries a protocol.
+    /// Addresses whose duplicate address detection has failed or still runs: the kernel does not deliver to them.
+    pub unusable: BTreeSet<IpAddr>,
+    /// Whether the kernel is known to keep the protocol of an address (`IFA_PROTO`): then one that carries none is not ours.
     pub address_protocols: bool,
-    /// Addresses that another instance has.
+    /// Addresses with our protocol that another instance on this node has in its record, and we have not.
     pub claimed_by_others: BTreeSet<IpAddr>,
     /// The next hops of the node's routes.
     pub gateways: BTreeSet<IpAddr>,
@@ -146,9 +136,8 @@ pub struct Failure {
 impl Observed {
     /// Notes that a step failed, with all causes of its error.
     pub fn fail(&mut self, key: StepKey, error: &dyn Error, now: Instant) {
-        let words = iter::successors(Some(error), |&error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ");
         let failure = self.failures.entry(key).or_insert_with(|| Failure { error: String::new(), count: 0, last: now });
-        failure.error = words;
+        failure.error = chain(error);
         failure.count = failure.count.saturating_add(1);
         failure.last = now;
     }
@@ -160,9 +149,9 @@ impl Observed {
 
     fn is_known(&self, vip: IpAddr) -> bool {
         let prefix = Prefix::host(vip);
-        self.addresses.contains_key(&vip)
-            || self.record.pending.contains(&vip)
-            || self.record.confirmed.contains(&vip)
+        self.kernel.addresses.contains_key(&vip)
+            || self.kernel.record.pending.contains(&vip)
+            || self.kernel.record.confirmed.contains(&vip)
             || self.speaker.withdrawing.contains(&prefix)
             || self.speaker.advertised.as_ref().is_some_and(|advertised| advertised.contains(&prefix))
     }
@@ -186,21 +175,8 @@ impl Observed {
 /// a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still count.
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
-    let KernelState { interface, addresses, elsewhere, address_protocols, claimed_by_others, gateways, record } = kernel;
     let started = previous.started.unwrap_or(now);
-    let mut observed = Observed {
-        interface,
-        addresses,
-        elsewhere,
-        address_protocols,
-        claimed_by_others,
-        gateways,
-        record,
-        speaker,
-        announcements: BTreeMap::new(),
-        started: Some(started),
-        failures: BTreeMap::new(),
-    };
+    let mut observed = Observed { kernel, speaker, announcements: BTreeMap::new(), started: Some(started), failures: BTreeMap::new() };
     let since = |vip| announced_since(previous.announcements.get(&vip), observed.announcement(vip), started, now);
     let known: BTreeMap<_, _> = known_vips(&observed).map(|vip| (vip, since(vip))).collect();
     let gone = previous.announcements.keys().filter(|vip| !known.contains_key(vip)).map(|vip| (*vip, since(*vip)));
@@ -215,8 +191,8 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
 fn known_vips(observed: &Observed) -> impl Iterator<Item = IpAddr> {
     let advertised = observed.speaker.advertised.iter().flat_map(|advertised| advertised.iter());
     let prefixes = advertised.chain(&observed.speaker.withdrawing).filter(|prefix| **prefix == Prefix::host(prefix.address()));
-    let recorded = observed.record.pending.iter().chain(&observed.record.confirmed);
-    observed.addresses.keys().chain(recorded).copied().chain(prefixes.map(Prefix::address))
+    let recorded = observed.kernel.record.pending.iter().chain(&observed.kernel.record.confirmed);
+    observed.kernel.addresses.keys().chain(recorded).copied().chain(prefixes.map(Prefix::address))
 }
 
 fn announced_since(before: Option<&Since<Announcement>>, value: Announcement, started: Instant, now: Instant) -> Since<Announcement> {

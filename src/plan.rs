@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 
 use crate::desired::{Desired, DesiredBgp, Lifecycle, VipIntent};
-use crate::observed::{Announcement, InterfaceState, Observed, Since};
+use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 
 use blocked::OwnAddresses;
 pub use blocked::{BlockReason, blocked};
@@ -109,11 +109,11 @@ pub fn plan(desired: &Desired, observed: &Observed, now: Instant) -> Plan {
 pub fn drained(desired: &Desired, observed: &Observed) -> bool {
     let speaker = &observed.speaker;
     desired.lifecycle == Lifecycle::Drain
-        && !observed.record.exists
+        && !observed.kernel.record.exists
         && speaker.configured.is_none()
         && speaker.open_sessions == 0
         && speaker.advertised.as_ref().is_none_or(|set| set.is_empty())
-        && !observed.addresses.keys().any(|address| ownership(*address, desired, observed) == Some(Ownership::Ours))
+        && !observed.kernel.addresses.keys().any(|address| ownership(*address, desired, observed) == Some(Ownership::Ours))
 }
 
 /// The wait before the first retry of a step; each further failure doubles it.
@@ -165,13 +165,13 @@ impl<'a> Planner<'a> {
 
     /// Every address that intent, kernel or record knows of.
     fn subjects(&self) -> BTreeSet<IpAddr> {
-        let Observed { addresses, record, .. } = self.observed;
+        let KernelState { addresses, record, .. } = &self.observed.kernel;
         self.desired.vips.keys().chain(addresses.keys()).chain(&record.pending).chain(&record.confirmed).copied().collect()
     }
 
     /// Decides about one address; what it is for the others does not matter.
     fn decide(&mut self, address: IpAddr) {
-        let record = &self.observed.record;
+        let record = &self.observed.kernel.record;
         let confirmed = record.confirmed.contains(&address);
         let recorded = confirmed || record.pending.contains(&address);
         let serves = self.desired.lifecycle == Lifecycle::Run && serves(self.desired, address);
@@ -205,7 +205,7 @@ impl<'a> Planner<'a> {
 
     /// Whether the address may stand on `vips.interface` under another name.
     fn may_be_renamed(&self, address: IpAddr) -> bool {
-        self.observed.interface == InterfaceState::Missing && self.observed.elsewhere.contains(&address)
+        self.observed.kernel.interface == InterfaceState::Missing && self.observed.kernel.elsewhere.contains(&address)
     }
 
     /// Whether what is ours and not wanted leaves the interface: not while the intent is known in part only.
@@ -332,7 +332,7 @@ impl<'a> Planner<'a> {
     }
 
     fn drop_record(&mut self) -> Option<Step> {
-        let Observed { record, speaker, .. } = self.observed;
+        let Observed { kernel: KernelState { record, .. }, speaker, .. } = self.observed;
         let over = self.desired.lifecycle == Lifecycle::Drain
             && record.exists
             && record.pending.is_empty()
@@ -364,7 +364,7 @@ impl<'a> Planner<'a> {
 #[must_use]
 pub fn found(address: IpAddr, desired: &Desired, observed: &Observed) -> bool {
     desired.lifecycle == Lifecycle::Run
-        && observed.interface == InterfaceState::Up
+        && observed.kernel.interface == InterfaceState::Up
         && desired.found.iter().any(|prefix| prefix.contains(address))
         && ownership(address, desired, observed).is_some_and(|ownership| ownership != Ownership::Ours)
 }

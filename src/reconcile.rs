@@ -54,8 +54,8 @@ enum RunError {
 
 /// A whole set that the speaker cannot take yet.
 #[derive(Debug, thiserror::Error)]
-#[error("the speaker has not taken it within {} s; its log lines say why", SPEAKER_PATIENCE.as_secs())]
-struct NotTaken;
+#[error("the speaker has not taken it yet: {0}")]
+struct NotTaken(String);
 
 /// One pass of the loop, for those who show it.
 #[derive(Clone, Debug, Default)]
@@ -202,7 +202,8 @@ impl Reconciler {
                 | Step::RecordRemoved(_)
                 | Step::DropRecord => continue,
             };
-            self.account(step, (!taken).then_some(&NotTaken as &dyn Error));
+            let problem = self.speaker_status.borrow().problem.clone().unwrap_or_else(|| "it is busy".to_owned());
+            self.account(step, (!taken).then_some(&NotTaken(problem) as &dyn Error));
         }
     }
 
@@ -215,7 +216,7 @@ impl Reconciler {
         self.metrics.count_step(step, error.is_none());
         if let Step::AddAddress(address) = step
             && error.is_none()
-            && self.observed.record.confirmed.contains(address)
+            && self.observed.kernel.record.confirmed.contains(address)
         {
             tracing::warn!(%address, "it was ours, and somebody took it off the interface; it is back");
             self.metrics.count_repair();

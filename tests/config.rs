@@ -10,7 +10,7 @@ use bgp::Family;
 use bgp::wire::AddPathMode;
 use proptest::prelude::*;
 use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, WithoutEndpoints, load};
-use vipherald::desired::{Transport, Ttl};
+use vipherald::desired::{DesiredExport, Transport, Ttl};
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -40,7 +40,7 @@ fn the_least_file_gives_the_documented_defaults() {
     assert_eq!((peer.address, peer.port, peer.asn.number()), ("10.211.1.254".parse().unwrap(), 179, 65_001));
     assert_eq!((peer.families.clone(), peer.transport.clone()), (BTreeSet::from(Family::ALL), Transport::default()));
     assert_eq!((peer.hold_time.secs(), peer.connect_retry), (9, Duration::from_secs(5)));
-    assert_eq!((peer.local_preference, peer.med, peer.next_hop_ipv4, peer.next_hop_ipv6), (100, None, None, None));
+    assert_eq!(peer.export, DesiredExport::default());
     assert_eq!((config.drain.fabric_delay, config.drain.timeout), (Duration::from_secs(1), Duration::from_secs(25)));
     assert_eq!(config.startup_patience, Duration::from_secs(5));
     assert_eq!((config.state_dir, config.http_address), ("/run/vipherald/vipherald".into(), "0.0.0.0:9479".parse().unwrap()));
@@ -99,7 +99,13 @@ bgp:
       passive: true
       families: [ipv6-unicast]
       timers: {hold: 1m30s, connectRetry: 2s}
-      export: {localPreference: 0, med: 4294967295, nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}}
+      export:
+        localPreference: 0
+        med: 4294967295
+        prepend: 3
+        communities: [65001:100, NO_EXPORT, BLACKHOLE, GRACEFUL_SHUTDOWN]
+        largeCommunities: ['4200000001:7:0']
+        nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}
 drain: {fabricDelay: 0s, timeout: 1h}
 startup: {patience: 0s}
 stateDir: /tmp/$$x
@@ -133,9 +139,16 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!(listen.dynamic_peer("2001:db9::9".parse().unwrap()), None);
     assert_eq!(peer.families, BTreeSet::from([Family::Ipv6Unicast]));
     assert_eq!((peer.hold_time.secs(), peer.connect_retry), (90, Duration::from_secs(2)));
-    assert_eq!((peer.local_preference, peer.med), (0, Some(u32::MAX)));
-    assert_eq!(peer.next_hop_ipv4, Some("192.0.2.1".parse().unwrap()));
-    assert_eq!(peer.next_hop_ipv6, Some("2001:db8::1".parse().unwrap()));
+    let export = DesiredExport {
+        local_preference: 0,
+        med: Some(u32::MAX),
+        prepend: 3,
+        communities: BTreeSet::from([65_001 << 16 | 100, 0xFFFF_FF01, 0xFFFF_029A, 0xFFFF_0000]),
+        large_communities: BTreeSet::from([[4_200_000_001, 7, 0]]),
+        next_hop_ipv4: Some("192.0.2.1".parse().unwrap()),
+        next_hop_ipv6: Some("2001:db8::1".parse().unwrap()),
+    };
+    assert_eq!(peer.export, export);
     assert_eq!((config.drain.fabric_delay, config.drain.timeout), (Duration::ZERO, Duration::from_secs(3600)));
     assert_eq!((config.startup_patience, config.state_dir), (Duration::ZERO, "/tmp/$x".into()));
     assert_eq!((config.http_address, config.log.level.as_str()), ("[::1]:1".parse().unwrap(), "warn,bgp=trace"));
@@ -345,6 +358,10 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {localPreference: -1, med: high}}]}\n",
         "c.yaml:1:87: bgp.peers[0].export.localPreference: expected a number from 0 to 4294967295, found '-1'\nc.yaml:1:96: bgp.peers[0].export.med: expected a number from 0 to 4294967295, found 'high'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {prepend: 33, communities: [no-export, 65536:1, 7], largeCommunities: ['1:2', '1:2:+3']}}]}\n",
+        "c.yaml:1:79: bgp.peers[0].export.prepend: expected a number from 0 to 32, found '33'\nc.yaml:1:97: bgp.peers[0].export.communities[0]: expected a community such as 65001:100 (each number up to 65535), or one of NO_EXPORT, NO_ADVERTISE, NO_EXPORT_SUBCONFED, GRACEFUL_SHUTDOWN, NO_LLGR, BLACKHOLE, found 'no-export'\nc.yaml:1:108: bgp.peers[0].export.communities[1]: expected a community such as 65001:100 (each number up to 65535), or one of NO_EXPORT, NO_ADVERTISE, NO_EXPORT_SUBCONFED, GRACEFUL_SHUTDOWN, NO_LLGR, BLACKHOLE, found '65536:1'\nc.yaml:1:117: bgp.peers[0].export.communities[2]: expected a community such as 65001:100 (each number up to 65535), or one of NO_EXPORT, NO_ADVERTISE, NO_EXPORT_SUBCONFED, GRACEFUL_SHUTDOWN, NO_LLGR, BLACKHOLE, found the number 7\nc.yaml:1:140: bgp.peers[0].export.largeCommunities[0]: expected a large community such as 65001:100:7 (each number up to 4294967295), found '1:2'\nc.yaml:1:147: bgp.peers[0].export.largeCommunities[1]: expected a large community such as 65001:100:7 (each number up to 4294967295), found '1:2:+3'",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {nextHop: {ipv4: '::1', ipv6: 192.0.2.1}}}]}\n",

@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use bgp::{Asn, Family, HoldTime, Prefix};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason};
+use vipherald::desired::{
+    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason,
+};
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{Ownership, Plan, Step, StepKey, drained, ownership, plan};
 
@@ -420,6 +422,7 @@ impl World {
             address_protocols: self.protocols,
             claimed_by_others: BTreeSet::new(),
             gateways: BTreeSet::new(),
+            unusable: BTreeSet::new(),
             elsewhere: self.elsewhere.clone(),
             record: self.record.clone(),
         };
@@ -544,7 +547,7 @@ impl World {
 
     fn check_step(&mut self, step: &Step, made: &Plan, observed: &Observed) {
         let ours = |vip: &IpAddr| self.kernel.get(vip).is_some_and(|placed| placed.ours);
-        let recorded = |vip: &IpAddr| observed.record.pending.contains(vip) || observed.record.confirmed.contains(vip);
+        let recorded = |vip: &IpAddr| observed.kernel.record.pending.contains(vip) || observed.kernel.record.confirmed.contains(vip);
         let event = match step {
             Step::Advertise(set) => {
                 assert_eq!(**set, self.allowed.iter().copied().map(Prefix::host).collect(), "advertises what is served, all of it");
@@ -709,7 +712,7 @@ impl World {
             let blocked = self.serves(vip) && !leaving && !self.wanted(vip);
             let Some(placed) = self.kernel.get(&vip).copied() else {
                 assert!(!self.wanted(vip), "{vip} is wanted and missing");
-                let renamed = !leaving && observed.interface == InterfaceState::Missing && observed.elsewhere.contains(&vip);
+                let renamed = !leaving && observed.kernel.interface == InterfaceState::Missing && observed.kernel.elsewhere.contains(&vip);
                 let recorded = self.record.confirmed.contains(&vip) || self.record.pending.contains(&vip);
                 assert!(renamed || !recorded, "{vip} is recorded and missing");
                 self.seen.extend(blocked.then_some("blocked"));
@@ -768,10 +771,7 @@ fn neighbours(count: usize) -> DesiredBgp {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
-        local_preference: 100,
-        med: None,
-        next_hop_ipv4: None,
-        next_hop_ipv6: None,
+        export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
     };

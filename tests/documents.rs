@@ -34,7 +34,9 @@ fn commands(document: &str) -> Vec<String> {
 
 /// A script that runs them with strict rules, and stops the daemon in the end.
 fn script(commands: &[String]) -> String {
-    let mut script = "set -euo pipefail\nmount -t tmpfs none /run\nexport NODE_NAME=node-1\ndaemon=\n".to_owned();
+    let mut script =
+        "set -euo pipefail\nmount -t tmpfs none /run\nexport NODE_NAME=node-1\ndaemon=\ntrap '[ -z \"$daemon\" ] || kill $daemon' EXIT\n"
+            .to_owned();
     for command in commands {
         writeln!(script, "echo '$ {command}'").unwrap();
         match command.split_whitespace().next() {
@@ -51,7 +53,7 @@ fn script(commands: &[String]) -> String {
             _ => panic!("no test runs the command '{command}' of a document: teach tests/documents.rs"),
         }
     }
-    script.push_str("[ -z \"$daemon\" ] || { kill $daemon; wait $daemon; }\n");
+    script.push_str("[ -z \"$daemon\" ] || { kill $daemon; wait $daemon; daemon=; }\n");
     script
 }
 

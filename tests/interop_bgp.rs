@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use bgp::peer::State;
 use bgp::rib::Withheld;
+use bgp::wire::community;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, Transport, Ttl};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, Transport, Ttl};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -80,10 +81,7 @@ fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
-        local_preference: 200,
-        med: Some(50),
-        next_hop_ipv4: None,
-        next_hop_ipv6: None,
+        export: DesiredExport { local_preference: 200, med: Some(50), ..DesiredExport::default() },
         reflector_client: false,
         add_path: None,
     }
@@ -496,6 +494,45 @@ fn vips_come_and_go_without_touching_the_sessions() {
     for name in ["v4", "v6"] {
         assert_eq!(peer(&after, name).established_since, peer(&before, name).established_since);
         assert_eq!(peer(&after, name).counters.sent.notification + peer(&after, name).counters.received.notification, 0);
+    }
+}
+
+#[test]
+fn bird_sees_another_policy_in_the_same_session() {
+    let rig = Rig::dual_stack("policy");
+    let router = Router::start(Software::Bird, &rig.theirs, router_of(65000, LARGE_AS));
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
+    speaker.configure(both_sessions(LARGE_AS, 65000));
+    let before = wait_until_up(&speaker);
+    let routes = [(OURS_V4.into(), prefix("10.0.0.7")), (OURS_V6.into(), prefix("2001:db8:7::7"))];
+    for (neighbour, prefix) in routes {
+        wait_until("the route is learned", PATIENCE, || router.learned(neighbour, prefix).is_some());
+        assert_eq!(router.bird_attribute(neighbour, prefix, "BGP.community"), None);
+    }
+
+    let mut desired = (*both_sessions(LARGE_AS, 65000)).clone();
+    for peer in desired.peers.values_mut() {
+        peer.export = DesiredExport {
+            med: Some(7),
+            prepend: 2,
+            communities: BTreeSet::from([65_001 << 16 | 100, community::GRACEFUL_SHUTDOWN]),
+            large_communities: BTreeSet::from([[LARGE_AS, 1, 2]]),
+            ..DesiredExport::default()
+        };
+    }
+    speaker.configure(Arc::new(desired));
+    for (neighbour, prefix) in routes {
+        wait_until("the community is seen", PATIENCE, || {
+            router.bird_attribute(neighbour, prefix, "BGP.community").as_deref() == Some("(65001,100) (65535,0)")
+        });
+        let large = router.bird_attribute(neighbour, prefix, "BGP.large_community");
+        assert_eq!(large.as_deref(), Some(format!("({LARGE_AS}, 1, 2)").as_str()));
+        let learned = router.learned(neighbour, prefix).unwrap();
+        assert_eq!((learned.as_path, learned.med), (vec![LARGE_AS; 3], Some(7)));
+    }
+    for name in ["v4", "v6"] {
+        assert_eq!(peer(&speaker.status(), name).established_since, peer(&before, name).established_since);
     }
 }
 

@@ -18,7 +18,7 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, Transport};
 use vipherald::driver::bgp::{Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -103,10 +103,7 @@ fn neighbour(host: u8) -> DesiredPeer {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
-        local_preference: 100,
-        med: None,
-        next_hop_ipv4: None,
-        next_hop_ipv6: None,
+        export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
     }

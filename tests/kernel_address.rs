@@ -614,6 +614,23 @@ fn a_set_that_somebody_uses_keeps_nobody_from_leaving() {
 }
 
 #[test]
+fn an_address_under_duplicate_detection_is_not_usable_yet() {
+    let namespace = Namespace::new("tentative");
+    let far = Namespace::new("tentative-far");
+    namespace.veth("eth1", &far, "eth1");
+    namespace.sysctl("net/ipv6/conf/eth1/accept_dad", "1");
+    far.ip("addr add 2001:db8:7::1/64 dev eth1");
+    namespace.ip("addr add 2001:db8:7::1/128 dev eth1");
+    namespace.enter(async || {
+        let mut kernel = Kernel::new("eth1", "vipherald").await.unwrap();
+        let vips = set(&["2001:db8:7::1"]);
+        assert_eq!(kernel.observe().await.unwrap().unusable.intersection(&vips).count(), 1);
+        namespace.ip("addr del 2001:db8:7::1/128 dev eth1");
+        assert_eq!(kernel.observe().await.unwrap().unusable.intersection(&vips).count(), 0);
+    });
+}
+
+#[test]
 fn the_next_hops_of_all_routes_are_gateways() {
     let namespace = Namespace::new("gateways");
     namespace.ip("link add eth1 type veth peer name far");

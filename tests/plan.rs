@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 
 use bgp::{Asn, Family, HoldTime, Prefix};
 use serde::Deserialize;
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason};
+use vipherald::desired::{
+    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason,
+};
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
+    ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
 };
 use vipherald::plan::{StepKey, drained, plan};
 
@@ -116,10 +118,7 @@ fn neighbours(names: &[String]) -> DesiredBgp {
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
-        local_preference: 100,
-        med: None,
-        next_hop_ipv4: None,
-        next_hop_ipv6: None,
+        export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
     };
@@ -185,20 +184,23 @@ impl ObservedInput {
             other => panic!("{other} is no state"),
         };
         Observed {
-            interface,
-            addresses: self.interface.iter().map(|text| address(text)).collect(),
-            address_protocols: self.protocols,
-            claimed_by_others: BTreeSet::new(),
-            gateways: BTreeSet::new(),
-            elsewhere: self.elsewhere,
+            kernel: KernelState {
+                interface,
+                addresses: self.interface.iter().map(|text| address(text)).collect(),
+                address_protocols: self.protocols,
+                claimed_by_others: BTreeSet::new(),
+                gateways: BTreeSet::new(),
+                unusable: BTreeSet::new(),
+                elsewhere: self.elsewhere,
+                record: Record {
+                    exists: self.record || !self.pending.is_empty() || !self.confirmed.is_empty(),
+                    pending: self.pending,
+                    confirmed: self.confirmed,
+                },
+            },
             announcements: advertised.chain(others).collect(),
             started: Some(started),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
-            record: Record {
-                exists: self.record || !self.pending.is_empty() || !self.confirmed.is_empty(),
-                pending: self.pending,
-                confirmed: self.confirmed,
-            },
             speaker: ObservedSpeaker {
                 advertised: self.advertised.map(|vips| Arc::new(vips.into_iter().map(Prefix::host).collect())),
                 configured: self.peers.map(|names| Arc::new(DesiredBgp { asn: desired.bgp.asn, ..neighbours(&names) })),

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -18,10 +19,11 @@ use vipherald::source::{Snapshot, Snapshots};
 /// Longer than anything here takes, the look of every 10 seconds included.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// In the order in which they go: nobody writes into the directory any more when it is removed.
 struct Followed {
-    root: TempDir,
     snapshots: Snapshots,
-    _follower: Follower,
+    following: Following,
+    root: TempDir,
 }
 
 impl Followed {
@@ -37,15 +39,14 @@ impl Followed {
 
     fn start(root: TempDir) -> Self {
         let (snapshots, follower) = follow(root.path().join("manifests"), Some(root.path().join("state"))).unwrap();
-        Self { root, snapshots, _follower: follower }
+        let following = Following { ends: snapshots.clone(), follower: Some(follower) };
+        Self { snapshots, following, root }
     }
 
     /// The same directory and state with a new process, after something was done to them.
-    async fn restart(self, between: impl FnOnce()) -> Self {
-        let Self { root, mut snapshots, _follower } = self;
-        drop(_follower);
-        let ended = async { while snapshots.changed().await.is_ok() {} };
-        tokio::time::timeout(DEADLINE, ended).await.unwrap();
+    fn restart(self, between: impl FnOnce()) -> Self {
+        let Self { following, root, .. } = self;
+        drop(following);
         between();
         Self::start(root)
     }
@@ -101,6 +102,24 @@ impl Followed {
         let name = format!("barrier-{}", self.now().nodes.len());
         self.rename_into(&format!("{name}.yaml"), &node(&name, "x"));
         self.until_always(&name, always, |snapshot| version(snapshot, &name).is_some()).await
+    }
+}
+
+/// A follower whose thread has ended, and writes no state any more, when this is dropped.
+struct Following {
+    follower: Option<Follower>,
+    ends: Snapshots,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        drop(self.follower.take());
+        let deadline = Instant::now() + DEADLINE;
+        let is_running = || self.ends.has_changed().is_ok();
+        while is_running() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!is_running() || thread::panicking(), "the follower has not ended within {DEADLINE:?}");
     }
 }
 
@@ -222,7 +241,7 @@ async fn a_bad_file_keeps_its_last_good_content_and_hurts_no_other() {
     let snapshot = followed.until("g changes", is("b", "2")).await;
     assert_eq!(version(&snapshot, "a"), Some("1"));
     // A new process knows the last good content too.
-    let followed = followed.restart(|| {}).await;
+    let followed = followed.restart(|| {});
     let snapshot = followed.now();
     assert_eq!((version(&snapshot, "a"), snapshot.complete, snapshot.rejections.len()), (Some("1"), true, 1));
     // Without the state directory it does not, but the rest runs.
@@ -231,7 +250,7 @@ async fn a_bad_file_keeps_its_last_good_content_and_hurts_no_other() {
         fs::remove_dir_all(state).unwrap();
         fs::write(file, "a: [\n").unwrap();
     };
-    let mut followed = followed.restart(between).await;
+    let mut followed = followed.restart(between);
     let snapshot = followed.now();
     assert_eq!((version(&snapshot, "a"), version(&snapshot, "b"), snapshot.complete), (None, Some("2"), false));
     followed.write("f.yaml", &node("a", "3"));
@@ -343,7 +362,7 @@ async fn a_start_needs_the_directory_or_what_was_kept_of_it() {
     let mut followed = Followed::new(&[("a.yaml", &node("a", "1"))]);
     followed.until("kept", is("a", "1")).await;
     let (dir, away) = (followed.dir(), followed.root.path().join("away"));
-    let mut followed = followed.restart(|| fs::rename(dir, away).unwrap()).await;
+    let mut followed = followed.restart(|| fs::rename(dir, away).unwrap());
     assert!(followed.snapshots.borrow().is_none());
     fs::rename(followed.root.path().join("away"), followed.dir()).unwrap();
     let snapshot = followed.until("the directory comes", |_| true).await;
@@ -354,7 +373,7 @@ async fn a_start_needs_the_directory_or_what_was_kept_of_it() {
 fn a_mount_point_without_its_volume_is_not_an_empty_directory() {
     // A mount namespace belongs to a thread and to those that it starts.
     let body = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(mount_and_unmount());
-    std::thread::spawn(body).join().unwrap();
+    thread::spawn(body).join().unwrap();
 }
 
 async fn mount_and_unmount() {
@@ -387,9 +406,9 @@ async fn mount_and_unmount() {
 
 #[tokio::test]
 async fn who_follows_no_longer_is_told_nothing_more() {
-    let Followed { root, mut snapshots, _follower } = Followed::new(&[("a.yaml", &node("a", "1"))]);
+    let Followed { mut snapshots, following, root } = Followed::new(&[("a.yaml", &node("a", "1"))]);
     snapshots.borrow_and_update();
-    drop(_follower);
+    drop(following);
     assert!(tokio::time::timeout(DEADLINE, snapshots.changed()).await.unwrap().is_err());
     drop(root);
 }

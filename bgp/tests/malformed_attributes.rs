@@ -2,55 +2,27 @@
 //! RFC 7606: `malformed_attributes.txt`, line by line, from an external and from an internal peer. The same file is what an interoperation test sends.
 #![expect(clippy::unwrap_used, reason = "a test ends there")]
 
+#[path = "malformed_attributes/table.rs"]
+mod table;
+
 use std::fmt::Write as _;
 
 use bgp::wire::{Capability, Deframer, ErrorHandling, Message, Negotiated, Open};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime};
+use table::{Case, cases, octets};
 
-const TABLE: &str = include_str!("malformed_attributes.txt");
 /// 10.1.0.0/24, the route of the UPDATE.
 const NLRI: &[u8] = &[24, 10, 1, 0];
 
-/// One line of the table.
-struct Case<'a> {
-    type_code: u8,
-    flags: u8,
-    value: Vec<u8>,
-    external: &'a str,
-    internal: &'a str,
-    what: &'a str,
-}
-
-impl<'a> Case<'a> {
-    fn parse(line: &'a str) -> Self {
-        let mut fields = line.splitn(3, ' ');
-        let (type_code, flags, rest) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
-        let (value, rest) = rest.split_once(' ').unwrap();
-        let (external, rest) = rest.trim_start().split_once(' ').unwrap();
-        let (internal, what) = rest.trim_start().split_once(' ').unwrap();
-        let value = if value == "-" { Vec::new() } else { octets(value) };
-        Self { type_code: octets(type_code)[0], flags: octets(flags)[0], value, external, internal, what: what.trim() }
-    }
-
-    /// The whole UPDATE: mandatory attributes, this one in its place or behind them, and the route.
-    fn update(&self) -> Vec<u8> {
-        let own = [&[self.flags, self.type_code, u8::try_from(self.value.len()).unwrap()], &self.value[..]].concat();
-        let mandatory = ["40010100", "40020602010000FDEA", "4003040A000002"].map(octets);
-        let others = mandatory.into_iter().filter(|attribute| attribute[1] != self.type_code);
-        let attributes = others.chain([own]).collect::<Vec<_>>().concat();
-        let length = |length: usize| u16::try_from(length).unwrap().to_be_bytes();
-        let total = length(19 + 4 + attributes.len() + NLRI.len());
-        [&[0xFF; 16][..], &total, &[2, 0, 0], &length(attributes.len()), &attributes, NLRI].concat()
-    }
-}
-
-fn octets(digits: &str) -> Vec<u8> {
-    assert!(digits.len().is_multiple_of(2), "{digits}");
-    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
-}
-
-fn cases() -> Vec<Case<'static>> {
-    TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(Case::parse).collect()
+/// The whole UPDATE: mandatory attributes, this one in its place or behind them, and the route.
+fn update(case: &Case<'_>) -> Vec<u8> {
+    let own = [&[case.flags, case.type_code, u8::try_from(case.value.len()).unwrap()], &case.value[..]].concat();
+    let mandatory = ["40010100", "40020602010000FDEA", "4003040A000002"].map(octets);
+    let others = mandatory.into_iter().filter(|attribute| attribute[1] != case.type_code);
+    let attributes = others.chain([own]).collect::<Vec<_>>().concat();
+    let length = |length: usize| u16::try_from(length).unwrap().to_be_bytes();
+    let total = length(19 + 4 + attributes.len() + NLRI.len());
+    [&[0xFF; 16][..], &total, &[2, 0, 0], &length(attributes.len()), &attributes, NLRI].concat()
 }
 
 /// The session of the table with a peer in this AS.
@@ -86,7 +58,7 @@ fn rfc7606_every_malformed_attribute_has_its_outcome() {
     let (external, internal) = (session(65002), session(65001));
     let mut wrong = String::new();
     for case in cases() {
-        let update = case.update();
+        let update = update(&case);
         let outcomes = (outcome(&update, &external), outcome(&update, &internal));
         if outcomes != (case.external, case.internal) {
             let Case { type_code, flags, value, external, internal, what } = case;

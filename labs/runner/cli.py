@@ -45,8 +45,10 @@ def main():
         return check()
     if options.words[:1] == ["down"] and len(options.words) <= 2:
         return down(options.words[1] if len(options.words) == 2 else None)
-    if len(options.words) != 1 or options.words[0] not in names():
+    if len(options.words) != 1:
         parser.error(f"name one lab: {', '.join(names())}")
+    if options.words[0] not in names():
+        parser.error(f"no lab is called {options.words[0]}; there are {', '.join(names())}")
     if os.geteuid() != 0:
         parser.error("network namespaces need root")
     return run(options.words[0], options.keep, options.json)
@@ -131,11 +133,11 @@ def execute(parser, words):
     if len(words) < 3:
         parser.error("exec needs a lab, a node and a command")
     try:
-        command = labs.command(words[0], words[1], words[2:])
+        command, environment = labs.command(words[0], words[1], words[2:])
     except LabError as error:
         print(f"labs/run: {error}", file=sys.stderr)
         return 1
-    os.execvp(command[0], command)
+    os.execvpe(command[0], command, environment)
 
 
 def topology_file(name):

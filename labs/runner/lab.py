@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .images import IMAGES, require_programs
+from .images import IMAGES, binary, require_programs
 from .node import LabError, Node, connect, end_holder, enter
 
 STATE = Path("/run/vipherald-labs")
@@ -72,7 +72,8 @@ class Lab:
         holders = {name: {"holder": node.holder.pid, "started": started(node.holder.pid), "pid": node.pid}
                    for name, node in self.nodes.items()}
         partial = self.directory / "state.json.new"
-        partial.write_text(json.dumps({"lab": self.topology.name, "runner": os.getpid(), "nodes": holders}))
+        state = {"lab": self.topology.name, "runner": os.getpid(), "binary": binary(), "nodes": holders}
+        partial.write_text(json.dumps(state))
         partial.rename(self.directory / "state.json")
 
 
@@ -98,14 +99,19 @@ def end(directory, state):
 
 
 def command(name, node, argv):
-    """The command line that runs `argv` in a node of the newest lab called `name`."""
+    """The command line that runs `argv` in a node of the newest lab called `name`, and its environment: the lab's
+    vipherald is on PATH."""
     labs = running(name)
     if not labs:
         raise LabError(f"no lab {name} is up")
     state = labs[0][1]
     if node not in state["nodes"]:
         raise LabError(f"lab {name} has no node {node}; it has {', '.join(state['nodes'])}")
-    return enter(state["nodes"][node]["pid"], argv)
+    entry = state["nodes"][node]
+    if started(entry["holder"]) != entry["started"]:
+        raise LabError(f"lab {name} is not up any more; labs/run down {name} removes what is left of it")
+    path = f"{Path(state['binary']).parent}:{os.environ['PATH']}"
+    return enter(entry["pid"], argv), {**os.environ, "PATH": path}
 
 
 def started(pid):

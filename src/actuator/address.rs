@@ -66,6 +66,8 @@ pub(super) struct Addresses {
     pub(super) here: BTreeMap<IpAddr, ObservedAddress>,
     /// On all others.
     pub(super) elsewhere: BTreeSet<IpAddr>,
+    /// Those whose duplicate address detection has failed or still runs (RFC 4862 §5.4): the kernel delivers nothing to them.
+    pub(super) unusable: BTreeSet<IpAddr>,
     /// Whether any carries a protocol, as those of `lo` do from kernel 5.18 on.
     pub(super) protocols: bool,
 }
@@ -74,6 +76,9 @@ impl Addresses {
     fn insert(&mut self, message: &AddressMessage, interface: Option<u32>) {
         let Some(address) = local_address(message) else { return };
         self.protocols |= protocol(message).is_some();
+        if message.header.flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed) {
+            self.unusable.insert(address);
+        }
         if Some(message.header.index) != interface {
             self.elsewhere.insert(address);
             return;

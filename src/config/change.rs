@@ -117,10 +117,14 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("addPath.receive", peer.add_path.is_some_and(AddPathMode::receives).to_string());
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
-    put("export.localPreference", peer.local_preference.to_string());
-    put("export.med", format!("{:?}", peer.med));
-    put("export.nextHop.ipv4", own_or(peer.next_hop_ipv4));
-    put("export.nextHop.ipv6", own_or(peer.next_hop_ipv6));
+    let export = &peer.export;
+    put("export.localPreference", export.local_preference.to_string());
+    put("export.med", format!("{:?}", export.med));
+    put("export.prepend", export.prepend.to_string());
+    put("export.communities", format!("{:?}", export.communities));
+    put("export.largeCommunities", format!("{:?}", export.large_communities));
+    put("export.nextHop.ipv4", own_or(export.next_hop_ipv4));
+    put("export.nextHop.ipv6", own_or(export.next_hop_ipv6));
 }
 
 fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String) -> R) {
@@ -195,7 +199,7 @@ bgp:
             BASE.replace("name: rr1,", "name: rr1, export: {med: 0}, timers: {hold: 30s},").replace("rr10", "rr2") + "stateDir: /tmp/x\n";
         let expected = [
             change("bgp.peers[rr10]", Effect::Session),
-            change("bgp.peers[rr1].export.med", Effect::Session),
+            change("bgp.peers[rr1].export.med", Effect::Soft),
             change("bgp.peers[rr1].timers.hold", Effect::Session),
             change("bgp.peers[rr2]", Effect::Session),
             change("stateDir", Effect::Restart),

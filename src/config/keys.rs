@@ -17,6 +17,8 @@ pub struct Key {
 pub enum Effect {
     /// Nothing: it is in force at once.
     Hot,
+    /// What the peers that it is about were told is told again as it is now; the session stays.
+    Soft,
     /// The BGP sessions that it is about are closed and opened again.
     Session,
     /// It is in force after a restart; until then the old value stays.
@@ -29,6 +31,7 @@ impl Effect {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hot => "hot",
+            Self::Soft => "re-sends routes, no reset",
             Self::Session => "resets a session",
             Self::Restart => "needs a restart",
         }
@@ -70,10 +73,13 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].addPath.receive"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
-    session("bgp.peers[].export.localPreference"),
-    session("bgp.peers[].export.med"),
-    session("bgp.peers[].export.nextHop.ipv4"),
-    session("bgp.peers[].export.nextHop.ipv6"),
+    soft("bgp.peers[].export.localPreference"),
+    soft("bgp.peers[].export.med"),
+    soft("bgp.peers[].export.prepend"),
+    soft("bgp.peers[].export.communities"),
+    soft("bgp.peers[].export.largeCommunities"),
+    soft("bgp.peers[].export.nextHop.ipv4"),
+    soft("bgp.peers[].export.nextHop.ipv6"),
     hot("drain.fabricDelay"),
     hot("drain.timeout"),
     hot("startup.patience"),
@@ -85,6 +91,10 @@ pub const KEYS: &[Key] = &[
 
 const fn hot(path: &'static str) -> Key {
     Key { path, effect: Effect::Hot }
+}
+
+const fn soft(path: &'static str) -> Key {
+    Key { path, effect: Effect::Soft }
 }
 
 const fn session(path: &'static str) -> Key {
@@ -164,6 +174,7 @@ mod tests {
     fn effects_follow_the_table() {
         assert_eq!(effect("log.level"), Effect::Hot);
         assert_eq!(effect("bgp.peers[rr1].timers.hold"), Effect::Session);
+        assert_eq!(effect("bgp.peers[rr1].export.communities"), Effect::Soft);
         assert_eq!(effect("bgp.peers[rr1]"), Effect::Session);
         assert_eq!(effect("stateDir"), Effect::Restart);
     }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bgp::wire::community;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
 
@@ -213,6 +214,32 @@ pub(super) const LOCAL_PREFERENCE: Kind<u32> =
 
 pub(super) const MED: Kind<u32> = Kind { expected: NUMBER, numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
 
+pub(super) const PREPEND: Kind<u8> = Kind {
+    expected: "a number from 0 to 32",
+    numeric: true,
+    parse: |text| decimal(text).filter(|times| *times <= 32).ok_or(Refusal::Unexpected),
+};
+
+pub(super) const COMMUNITY: Kind<u32> = Kind {
+    expected: "a community such as 65001:100 (each number up to 65535), or one of NO_EXPORT, NO_ADVERTISE, NO_EXPORT_SUBCONFED, GRACEFUL_SHUTDOWN, NO_LLGR, BLACKHOLE",
+    numeric: false,
+    parse: |text| match text {
+        "NO_EXPORT" => Ok(community::NO_EXPORT),
+        "NO_ADVERTISE" => Ok(community::NO_ADVERTISE),
+        "NO_EXPORT_SUBCONFED" => Ok(community::NO_EXPORT_SUBCONFED),
+        "GRACEFUL_SHUTDOWN" => Ok(community::GRACEFUL_SHUTDOWN),
+        "NO_LLGR" => Ok(community::NO_LLGR),
+        "BLACKHOLE" => Ok(community::BLACKHOLE),
+        _ => {
+            let [high, low] = numbers::<u16, 2>(text)?;
+            Ok(u32::from(high) << 16 | u32::from(low))
+        }
+    },
+};
+
+pub(super) const LARGE_COMMUNITY: Kind<[u32; 3]> =
+    Kind { expected: "a large community such as 65001:100:7 (each number up to 4294967295)", numeric: false, parse: numbers::<u32, 3> };
+
 const NUMBER: &str = "a number from 0 to 4294967295";
 
 /// `None` stands for `self`.
@@ -286,6 +313,12 @@ fn is_label(text: &str) -> bool {
 /// Only digits, unlike `parse`, which takes a sign too.
 fn decimal<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.chars().all(|c| c.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Numbers with colons between them.
+fn numbers<T: std::str::FromStr, const COUNT: usize>(text: &str) -> Result<[T; COUNT], Refusal> {
+    let numbers: Option<Vec<T>> = text.split(':').map(decimal).collect();
+    numbers.and_then(|numbers| numbers.try_into().ok()).ok_or(Refusal::Unexpected)
 }
 
 fn duration(text: &str) -> Result<Duration, Refusal> {

@@ -9,17 +9,15 @@ use std::time::Duration;
 use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 
-use super::read::{Element, Reader, Section};
+use super::read::{Element, Kind, Reader, Section};
 use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, Vips, WithoutEndpoints, kinds, tree};
-use crate::desired::{DesiredBgp, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
+use crate::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
 const PORT: u16 = 179;
 const HOLD_SECONDS: u16 = 9;
 const CONNECT_RETRY: Duration = Duration::from_secs(5);
-/// The customary default of LOCAL_PREF; RFC 4271 §5.1.5 leaves it to us.
-const LOCAL_PREFERENCE: u32 = 100;
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -158,10 +156,7 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(HOLD_SECONDS)?,
         connect_retry: CONNECT_RETRY,
-        local_preference: LOCAL_PREFERENCE,
-        med: None,
-        next_hop_ipv4: None,
-        next_hop_ipv6: None,
+        export: DesiredExport::default(),
         reflector_client: reflector_client?,
         add_path: None,
     };
@@ -232,12 +227,7 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
     let timers = reader.section(section, "timers");
     let hold_time = reader.optional(&timers, "hold", &kinds::HOLD).or_else(|| HoldTime::from_secs(HOLD_SECONDS));
     let connect_retry = reader.or(&timers, "connectRetry", &kinds::CONNECT_RETRY, CONNECT_RETRY);
-    let export = reader.section(section, "export");
-    let local_preference = reader.or(&export, "localPreference", &kinds::LOCAL_PREFERENCE, LOCAL_PREFERENCE);
-    let med = reader.optional(&export, "med", &kinds::MED);
-    let next_hop = reader.section(&export, "nextHop");
-    let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::NEXT_HOP_IPV4, None);
-    let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::NEXT_HOP_IPV6, None);
+    let export = export(reader, section);
     Some(DesiredPeer {
         address: address?,
         port: port?,
@@ -246,12 +236,32 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         families,
         hold_time: hold_time?,
         connect_retry: connect_retry?,
-        local_preference: local_preference?,
-        med,
-        next_hop_ipv4: next_hop_ipv4?,
-        next_hop_ipv6: next_hop_ipv6?,
+        export: export?,
         reflector_client: reflector_client?,
         add_path: add_path?,
+    })
+}
+
+/// With what routes are announced to a peer.
+fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> {
+    let default = DesiredExport::default();
+    let section = reader.section(peer, "export");
+    let local_preference = reader.or(&section, "localPreference", &kinds::LOCAL_PREFERENCE, default.local_preference);
+    let med = reader.optional(&section, "med", &kinds::MED);
+    let prepend = reader.or(&section, "prepend", &kinds::PREPEND, default.prepend);
+    let communities = set(reader, &section, "communities", &kinds::COMMUNITY);
+    let large_communities = set(reader, &section, "largeCommunities", &kinds::LARGE_COMMUNITY);
+    let next_hop = reader.section(&section, "nextHop");
+    let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::NEXT_HOP_IPV4, None);
+    let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::NEXT_HOP_IPV6, None);
+    Some(DesiredExport {
+        local_preference: local_preference?,
+        med,
+        prepend: prepend?,
+        communities,
+        large_communities,
+        next_hop_ipv4: next_hop_ipv4?,
+        next_hop_ipv6: next_hop_ipv6?,
     })
 }
 
@@ -265,6 +275,12 @@ fn add_path(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Option<Add
         (false, true) => Some(AddPathMode::Receive),
         (false, false) => None,
     })
+}
+
+/// The values of a list, of which the order does not matter; none where it is absent.
+fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind: &Kind<T>) -> BTreeSet<T> {
+    let elements = reader.list(section, name).unwrap_or_default();
+    elements.iter().filter_map(|element| reader.scalar(element, kind)).collect()
 }
 
 /// How the connection to a peer at this address is made.

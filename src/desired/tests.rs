@@ -17,10 +17,7 @@ fn config() -> Config {
         families: Family::ALL.into(),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
-        local_preference: 100,
-        med: None,
-        next_hop_ipv4: None,
-        next_hop_ipv6: None,
+        export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
     };

@@ -80,7 +80,8 @@ impl Speaker {
         });
     }
 
-    /// Makes this the whole configuration. Sessions of unchanged neighbours are not touched; a changed one is closed and started again.
+    /// Makes this the whole configuration. Sessions of unchanged neighbours are not touched; one with another policy is told it in its
+    /// session; one that changed otherwise is closed and started again.
     pub fn configure(&self, desired: Arc<DesiredBgp>) {
         self.set_target(Target::Run(desired));
     }

@@ -23,6 +23,8 @@ pub enum BlockReason {
     Gateway,
     /// Another interface of the node carries the address.
     OnOtherInterface,
+    /// Somebody put it on the interface, and duplicate address detection has failed or still runs (RFC 4862 §5.4).
+    DuplicateAddress,
     /// The node has no IPv4 address of its own, so that the kernel would take the VIP as the source of the node's own connections.
     NoOwnIpv4Address,
     /// Likewise for IPv6: a deprecated address is still taken where there is no other (RFC 6724 §5 rule 3).
@@ -44,11 +46,14 @@ pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<Bl
 
 /// As [`blocked`], for many VIPs of one observation.
 pub(super) fn reason(vip: IpAddr, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
-    match observed.interface {
+    match observed.kernel.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
-        _ if observed.gateways.contains(&vip) => Some(BlockReason::Gateway),
+        _ if observed.kernel.gateways.contains(&vip) => Some(BlockReason::Gateway),
         _ if !own.has_family_of(vip) => Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address }),
-        _ if observed.elsewhere.contains(&vip) && !observed.addresses.contains_key(&vip) => Some(BlockReason::OnOtherInterface),
+        _ if observed.kernel.elsewhere.contains(&vip) && !observed.kernel.addresses.contains_key(&vip) => {
+            Some(BlockReason::OnOtherInterface)
+        }
+        _ if observed.kernel.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
         InterfaceState::Up => None,
     }
@@ -64,10 +69,11 @@ pub(super) struct OwnAddresses {
 impl OwnAddresses {
     /// An address of another interface is the node's, whoever claims it as a VIP.
     pub(super) fn of(desired: &Desired, observed: &Observed) -> Self {
-        let recorded = |address: &IpAddr| observed.record.confirmed.contains(address) || observed.record.pending.contains(address);
+        let recorded =
+            |address: &IpAddr| observed.kernel.record.confirmed.contains(address) || observed.kernel.record.pending.contains(address);
         let foreign = |address: &IpAddr| ownership(*address, desired, observed) == Some(Ownership::Foreign);
-        let elsewhere = observed.elsewhere.iter().filter(|address| !recorded(address));
-        let here = observed.addresses.keys().filter(|address| foreign(address) && !desired.vips.contains_key(address));
+        let elsewhere = observed.kernel.elsewhere.iter().filter(|address| !recorded(address));
+        let here = observed.kernel.addresses.keys().filter(|address| foreign(address) && !desired.vips.contains_key(address));
         let own: Vec<&IpAddr> = elsewhere.chain(here).filter(|address| is_global(**address)).collect();
         Self { ipv4: own.iter().any(|address| address.is_ipv4()), ipv6: own.iter().any(|address| address.is_ipv6()) }
     }
@@ -89,8 +95,8 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::observed::{ADDRESS_PROTOCOL, ObservedAddress, Record};
-    use crate::plan::tests::{desired, serve};
+    use crate::observed::{ADDRESS_PROTOCOL, KernelState, ObservedAddress, Record};
+    use crate::plan::tests::{desired, of_kernel, serve};
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -105,7 +111,7 @@ mod tests {
         serve(&mut desired, ip("10.0.0.1"));
         serve(&mut desired, ip("2001:db8::1"));
         let elsewhere = elsewhere.iter().map(|address| ip(address)).collect();
-        blocked(ip(vip), &desired, &Observed { addresses, elsewhere, address_protocols: true, ..Observed::default() })
+        blocked(ip(vip), &desired, &of_kernel(KernelState { addresses, elsewhere, address_protocols: true, ..KernelState::default() }))
     }
 
     #[test]
@@ -122,15 +128,25 @@ mod tests {
         let own = ip("192.0.2.1");
         serve(&mut desired, own);
         serve(&mut desired, ip("10.0.0.1"));
-        let observed = Observed { elsewhere: BTreeSet::from([own]), ..Observed::default() };
+        let observed = of_kernel(KernelState { elsewhere: BTreeSet::from([own]), ..KernelState::default() });
         assert_eq!(blocked(own, &desired, &observed), Some(BlockReason::OnOtherInterface));
         assert_eq!(blocked(ip("10.0.0.1"), &desired, &observed), None);
     }
 
     #[test]
+    fn an_address_that_another_host_may_have_is_not_served() {
+        let vip = ip("2001:db8::1");
+        let elsewhere = BTreeSet::from([ip("2001:db8:1::1")]);
+        let observed = of_kernel(KernelState { addresses: on_interface("2001:db8::1", None), elsewhere, ..KernelState::default() });
+        assert_eq!(blocked(vip, &desired(), &observed), None);
+        let observed = of_kernel(KernelState { unusable: BTreeSet::from([vip]), ..observed.kernel });
+        assert_eq!(blocked(vip, &desired(), &observed), Some(BlockReason::DuplicateAddress));
+    }
+
+    #[test]
     fn a_gateway_is_never_a_vip() {
         let gateways = BTreeSet::from([ip("10.0.0.1")]);
-        let observed = Observed { elsewhere: BTreeSet::from([ip("192.0.2.1")]), gateways, ..Observed::default() };
+        let observed = of_kernel(KernelState { elsewhere: BTreeSet::from([ip("192.0.2.1")]), gateways, ..KernelState::default() });
         assert_eq!(blocked(ip("10.0.0.1"), &desired(), &observed), Some(BlockReason::Gateway));
         assert_eq!(blocked(ip("10.0.0.2"), &desired(), &observed), None);
     }
@@ -151,8 +167,13 @@ mod tests {
 
     #[test]
     fn an_interface_that_does_not_deliver_blocks_all() {
-        let observed =
-            |interface| Observed { interface, elsewhere: BTreeSet::from(["192.0.2.1", "2001:db8:1::1"].map(ip)), ..Observed::default() };
+        let observed = |interface| {
+            of_kernel(KernelState {
+                interface,
+                elsewhere: BTreeSet::from(["192.0.2.1", "2001:db8:1::1"].map(ip)),
+                ..KernelState::default()
+            })
+        };
         for vip in ["10.0.0.1", "2001:db8::1"].map(ip) {
             assert_eq!(blocked(vip, &desired(), &observed(InterfaceState::Missing)), Some(BlockReason::InterfaceMissing));
             assert_eq!(blocked(vip, &desired(), &observed(InterfaceState::Down)), Some(BlockReason::InterfaceDown));
@@ -163,11 +184,11 @@ mod tests {
     #[test]
     fn a_stray_in_the_record_is_not_the_nodes_own_either() {
         let stray = ip("10.0.0.2");
-        let observed = Observed {
+        let observed = of_kernel(KernelState {
             addresses: on_interface("10.0.0.2", None),
             record: Record { exists: true, pending: BTreeSet::from([stray]), confirmed: BTreeSet::new() },
-            ..Observed::default()
-        };
+            ..KernelState::default()
+        });
         assert_eq!(blocked(ip("10.0.0.1"), &desired(), &observed), Some(BlockReason::NoOwnIpv4Address));
     }
 }

@@ -32,11 +32,11 @@ pub enum Ownership {
 /// Whose this address is; `None` where it is not on `vips.interface`.
 #[must_use]
 pub fn ownership(address: IpAddr, desired: &Desired, observed: &Observed) -> Option<Ownership> {
-    let mut evidence = evidence(address, observed.addresses.get(&address)?, observed.address_protocols);
-    if observed.claimed_by_others.contains(&address) {
+    let mut evidence = evidence(address, observed.kernel.addresses.get(&address)?, observed.kernel.address_protocols);
+    if observed.kernel.claimed_by_others.contains(&address) {
         evidence = Evidence::Theirs;
     }
-    Some(match (evidence, entry(address, &observed.record), serves(desired, address)) {
+    Some(match (evidence, entry(address, &observed.kernel.record), serves(desired, address)) {
         (Evidence::Ours, Entry::Pending | Entry::Confirmed, _) => Ownership::Ours,
         // The record is lost: what matches the intent exactly is adopted.
         (Evidence::Ours, Entry::None, true) => Ownership::Ours,
@@ -93,7 +93,8 @@ mod tests {
 
     use super::*;
     use crate::desired::{DesiredVip, VipIntent, WithholdReason};
-    use crate::plan::tests::desired;
+    use crate::observed::KernelState;
+    use crate::plan::tests::{desired, of_kernel};
 
     #[derive(Clone, Copy, Debug)]
     enum Intent {
@@ -114,12 +115,12 @@ mod tests {
         desired.vips.extend(intent.map(|intent| (VIP, DesiredVip { owners: BTreeSet::new(), intent })));
         let pending = if entry == Entry::Pending { BTreeSet::from([VIP]) } else { BTreeSet::new() };
         let confirmed = if entry == Entry::Confirmed { BTreeSet::from([VIP]) } else { BTreeSet::new() };
-        let observed = Observed {
+        let observed = of_kernel(KernelState {
             addresses: BTreeMap::from([(VIP, ObservedAddress { prefix_length: length, protocol })]),
             address_protocols: protocols,
             record: Record { exists: true, pending, confirmed },
-            ..Observed::default()
-        };
+            ..KernelState::default()
+        });
         ownership(VIP, &desired, &observed)
     }
 
@@ -165,16 +166,16 @@ mod tests {
     #[test]
     fn an_address_of_another_instance_is_used_and_never_ours() {
         let mut desired = desired();
-        let mut observed = Observed {
+        let mut observed = of_kernel(KernelState {
             addresses: BTreeMap::from([(VIP, ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) })]),
             address_protocols: true,
             claimed_by_others: BTreeSet::from([VIP]),
-            ..Observed::default()
-        };
+            ..KernelState::default()
+        });
         assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Foreign));
         crate::plan::tests::serve(&mut desired, VIP);
         assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Used));
-        observed.claimed_by_others.clear();
+        observed.kernel.claimed_by_others.clear();
         assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Ours));
     }
 

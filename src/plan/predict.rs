@@ -8,20 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Step;
-use crate::observed::{ADDRESS_PROTOCOL, KernelState, Observed, ObservedAddress, stamp};
+use crate::observed::{ADDRESS_PROTOCOL, Observed, ObservedAddress, stamp};
 
 /// The observation after all of these steps succeeded.
 #[must_use]
 pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
-    let mut kernel = KernelState {
-        interface: observed.interface,
-        addresses: observed.addresses.clone(),
-        elsewhere: observed.elsewhere.clone(),
-        address_protocols: observed.address_protocols,
-        claimed_by_others: observed.claimed_by_others.clone(),
-        gateways: observed.gateways.clone(),
-        record: observed.record.clone(),
-    };
+    let mut kernel = observed.kernel.clone();
     let mut speaker = observed.speaker.clone();
     for step in steps {
         match step {

@@ -8,7 +8,7 @@ use bgp::Asn;
 
 use super::*;
 use crate::desired::{DesiredVip, DrainTimes};
-use crate::observed::{ADDRESS_PROTOCOL, Failure, InterfaceState, ObservedAddress, ObservedSpeaker, Record};
+use crate::observed::{ADDRESS_PROTOCOL, Failure, InterfaceState, KernelState, ObservedAddress, ObservedSpeaker, Record};
 
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(25);
@@ -23,6 +23,11 @@ pub(super) fn desired() -> Desired {
         bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers: BTreeMap::new() },
         drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
     }
+}
+
+/// An observation of nothing but the kernel.
+pub(super) fn of_kernel(kernel: KernelState) -> Observed {
+    Observed { kernel, ..Observed::default() }
 }
 
 /// Adds a VIP to be served.
@@ -44,13 +49,16 @@ fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
         ..ObservedSpeaker::default()
     };
     Observed {
-        interface: InterfaceState::Up,
-        addresses: vips.iter().map(|vip| (*vip, ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) })).collect(),
-        address_protocols: true,
-        claimed_by_others: BTreeSet::new(),
-        gateways: BTreeSet::new(),
-        elsewhere: BTreeSet::from([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]),
-        record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect() },
+        kernel: KernelState {
+            interface: InterfaceState::Up,
+            addresses: vips.iter().map(|vip| (*vip, ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) })).collect(),
+            address_protocols: true,
+            claimed_by_others: BTreeSet::new(),
+            gateways: BTreeSet::new(),
+            unusable: BTreeSet::new(),
+            elsewhere: BTreeSet::from([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]),
+            record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect() },
+        },
         speaker,
         announcements: vips.iter().map(|vip| (*vip, Since { value: Announcement::Advertised, since: started })).collect(),
         started: Some(started),
@@ -72,7 +80,7 @@ fn retries_are_spaced_twice_as_far_each_time_up_to_30_seconds() {
     let mut desired = desired();
     serve(&mut desired, vip(1));
     let mut observed = serving(&[], &desired, start);
-    observed.record.confirmed.insert(vip(1));
+    observed.kernel.record.confirmed.insert(vip(1));
     for (count, wait) in [(0, 100), (1, 100), (2, 200), (3, 400), (8, 12_800), (9, 25_600), (10, 30_000), (u32::MAX, 30_000)] {
         observed.failures.insert(StepKey::Address(vip(1)), Failure { error: String::new(), count, last: start });
         let due = start + Duration::from_millis(wait);

@@ -53,7 +53,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let admin = AdminSocket::bind(&config.state_dir, &config.instance)?;
     let listener = Http::bind(config.http_address).await?;
     let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
-    let (snapshots, _source) = source(manifests, &config, Some(config.state_dir.clone()))?;
+    let (snapshots, _source) = source(manifests, &config)?;
     let in_force = config::follow(&config_file, environment, config.clone())?;
     let speaker = Speaker::spawn(RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
@@ -91,14 +91,10 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
 }
 
 /// The directory, or without one a source that says for good that there are no objects.
-pub(super) fn source(
-    manifests: Option<PathBuf>,
-    config: &Config,
-    state_dir: Option<PathBuf>,
-) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
+fn source(manifests: Option<PathBuf>, config: &Config) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
     match manifests {
         Some(dir) => {
-            let (snapshots, follower) = dir::follow(dir, state_dir)?;
+            let (snapshots, follower) = dir::follow(dir, Some(config.state_dir.clone()))?;
             Ok((snapshots, Source::Directory(follower)))
         }
         None if config.dataplane == Dataplane::None => {
@@ -111,7 +107,7 @@ pub(super) fn source(
 
 /// What keeps the snapshots coming.
 #[expect(dead_code, reason = "held, not used")]
-pub(super) enum Source {
+enum Source {
     Directory(dir::Follower),
     Nothing(watch::Sender<Option<Arc<Snapshot>>>),
 }

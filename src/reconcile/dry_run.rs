@@ -8,12 +8,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::daemon::source;
 use crate::actuator::Kernel;
 use crate::config::Config;
 use crate::desired::{self, Compiled, Rejection};
 use crate::observed::{self, Observed, ObservedSpeaker};
 use crate::plan::{plan, predict};
+use crate::source::dir;
 
 /// More plans than any way to rest takes.
 const MOST_ROUNDS: u32 = 64;
@@ -23,9 +23,11 @@ const MOST_ROUNDS: u32 = 64;
 /// # Errors
 /// Manifests or kernel cannot be read.
 pub async fn dry_run(config: Config, manifests: Option<PathBuf>) -> Result<String, Box<dyn Error + Send + Sync>> {
-    let (snapshots, _source) = source(manifests, &config, None)?;
-    let snapshot = snapshots.borrow().clone().ok_or("the manifest directory has not been read as a whole")?;
-    let Compiled { desired, rejections } = desired::compile(&snapshot, &config);
+    let snapshot = match manifests {
+        Some(dir) => dir::read(dir, &config.state_dir)?,
+        None => None,
+    };
+    let Compiled { desired, rejections } = desired::compile(&snapshot.unwrap_or_default(), &config);
     let mut kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let mut now = Instant::now();
     let state = kernel.observe().await?;

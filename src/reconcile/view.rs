@@ -95,11 +95,11 @@ impl Explainer {
 
 fn placements(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Ownership> {
     let whose = |address: &IpAddr| Some((*address, ownership(*address, desired, observed)?));
-    observed.addresses.keys().filter_map(whose).collect()
+    observed.kernel.addresses.keys().filter_map(whose).collect()
 }
 
 fn found_addresses(desired: &Desired, observed: &Observed) -> BTreeSet<IpAddr> {
-    observed.addresses.keys().filter(|address| found(**address, desired, observed)).copied().collect()
+    observed.kernel.addresses.keys().filter(|address| found(**address, desired, observed)).copied().collect()
 }
 
 fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {
@@ -109,6 +109,9 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
             BlockReason::InterfaceMissing => "there is no such interface",
             BlockReason::InterfaceDown => "the interface is down, so the kernel delivers nothing to it",
             BlockReason::Gateway => "it is the next hop of a route of this node, which would cut itself off",
+            BlockReason::DuplicateAddress => {
+                "another host on the link has it too, or that is still being found out; the kernel delivers nothing to it"
+            }
             BlockReason::OnOtherInterface => "another interface of the node has the address",
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"

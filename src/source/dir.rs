@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,6 +29,7 @@ use tokio::sync::watch as latest;
 use tracing::warn;
 
 use self::files::{Files, Unannounced};
+use self::kept::Kept;
 use self::watch::{Batch, Watch};
 use super::{Snapshot, Snapshots};
 
@@ -47,7 +48,7 @@ const SOON: Duration = Duration::from_millis(500);
 pub fn follow(dir: PathBuf, state_dir: Option<PathBuf>) -> Result<(Snapshots, Follower), DirError> {
     let (sender, receiver) = latest::channel(None);
     let (stop, stopped) = UnixStream::pair().map_err(DirError::Start)?;
-    let files = Files::new(dir.clone(), state_dir.as_deref());
+    let files = Files::new(dir.clone(), Kept::below(state_dir.as_deref()));
     let mut directory = Directory { dir, files, watch: Watch::default(), sender, next_look: Instant::now(), unwatched: false };
     if let Err(source) = directory.look(Unannounced::Read)
         && !directory.files.has_kept()
@@ -56,6 +57,23 @@ pub fn follow(dir: PathBuf, state_dir: Option<PathBuf>) -> Result<(Snapshots, Fo
     }
     thread::Builder::new().name("manifests".into()).spawn(move || directory.run(&stopped)).map_err(DirError::Start)?;
     Ok((receiver, Follower { _stop: stop }))
+}
+
+/// Reads the directory once, as a daemon with this state directory would at its start, and changes nothing.
+///
+/// # Errors
+/// The directory cannot be read and nothing is kept of it.
+pub fn read(dir: PathBuf, state_dir: &Path) -> Result<Option<Arc<Snapshot>>, DirError> {
+    let (sender, receiver) = latest::channel(None);
+    let files = Files::new(dir.clone(), Kept::of_another(state_dir));
+    let mut directory = Directory { dir, files, watch: Watch::default(), sender, next_look: Instant::now(), unwatched: false };
+    if let Err(source) = directory.look(Unannounced::Read)
+        && !directory.files.has_kept()
+    {
+        return Err(DirError::Unreadable { dir: directory.dir, source });
+    }
+    let snapshot = receiver.borrow().clone();
+    Ok(snapshot)
 }
 
 /// Keeps the directory followed while it lives.

@@ -47,8 +47,8 @@ pub(super) fn status(name: &str, view: &PeerView, desired: Option<&Desired>) -> 
 /// The configured one, else our address on the session where it is of this family; the driver chooses the other family's on its own.
 fn next_hop(family: Family, view: &PeerView, configured: Option<&DesiredPeer>) -> Option<IpAddr> {
     let explicit = configured.and_then(|peer| match family {
-        Family::Ipv4Unicast => peer.next_hop_ipv4.map(IpAddr::V4),
-        Family::Ipv6Unicast => peer.next_hop_ipv6.map(IpAddr::V6),
+        Family::Ipv4Unicast => peer.export.next_hop_ipv4.map(IpAddr::V4),
+        Family::Ipv6Unicast => peer.export.next_hop_ipv6.map(IpAddr::V6),
     });
     explicit.or_else(|| view.local_address.filter(|address| address.is_ipv4() == (family == Family::Ipv4Unicast)))
 }

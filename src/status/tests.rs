@@ -5,7 +5,9 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::*;
 use crate::api::Kind;
-use crate::desired::{DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, Transport, VipIntent, WithholdReason};
+use crate::desired::{
+    DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, Transport, VipIntent, WithholdReason,
+};
 use crate::observed::Failure;
 
 /// All inputs in one hand.
@@ -50,10 +52,7 @@ impl Node {
             families: BTreeSet::from(Family::ALL),
             hold_time: HoldTime::from_secs(9).unwrap(),
             connect_retry: Duration::from_secs(5),
-            local_preference: 100,
-            med: None,
-            next_hop_ipv4: None,
-            next_hop_ipv6: None,
+            export: DesiredExport::default(),
             reflector_client: false,
             add_path: None,
         };

@@ -148,7 +148,10 @@ impl<'a> Facts<'a> {
         let established: Vec<(&String, &PeerView)> = peers.iter().filter(|(_, peer)| peer.established_since.is_some()).collect();
         let reasons = self.withheld_by();
         Some(if !self.inputs.speaker.started {
-            Why::new("SpeakerNotStarted", "BGP sessions start once the first plan is carried out")
+            match self.inputs.observed.failures.get(&StepKey::Speaker) {
+                Some(failure) => Why::new("SpeakerNotStarted", failure.error.clone()),
+                None => Why::new("SpeakerNotStarted", "BGP sessions start once the first plan is carried out"),
+            }
         } else if peers.is_empty() {
             Why::new("NoPeers", "no peer is configured in bgp.peers")
         } else if established.is_empty() {

@@ -2,7 +2,7 @@
 //! Real BGP routers for tests: BIRD, FRR, GoBGP and OpenBGPD, by the binaries of Debian's packages.
 //!
 //! Input: a namespace and the neighbours that the router is to have. Output: a running router of which a test can ask what it learned from each of them.
-//! Configuration, sockets and logs are private to each router; it ends with its value.
+//! Configuration, sockets, logs and what a router writes to fixed places are private to it; it ends with its value, and nothing of it stays.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeSet;
@@ -121,6 +121,12 @@ impl Router {
         }
     }
 
+    /// What BIRD shows of a destination that it learned from the neighbour: the value of one attribute.
+    pub(crate) fn bird_attribute(&self, neighbour: IpAddr, prefix: Prefix, name: &str) -> Option<String> {
+        let output = self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)));
+        output.lines().find_map(|line| Some(line.trim().strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+    }
+
     /// The global next hops of all paths to the destination that BIRD learned from the neighbour.
     pub(crate) fn next_hops(&self, neighbour: IpAddr, prefix: Prefix) -> BTreeSet<IpAddr> {
         let details = self.details(neighbour, prefix);
@@ -204,7 +210,8 @@ impl Router {
         self.write("bgpd.conf", &frr::configuration(&self.setup));
         run(Command::new("chown").arg("-R").arg("frr:frrvty").arg(self.directory.path()));
         let daemon = |name: &str| {
-            let mut command = namespace.command(&format!("/usr/lib/frr/{name}"));
+            // Its buffers of log lines would outlive it.
+            let mut command = with_mounts(namespace, "mount -t tmpfs -o mode=1777 none /var/tmp", &format!("/usr/lib/frr/{name}"));
             command.arg("-f").arg(self.path(&format!("{name}.conf"))).arg("-i").arg(self.path(&format!("{name}.pid")));
             command.arg("-z").arg(self.path("zserv.api")).arg("--vty_socket").arg(self.directory.path());
             command.args(["-u", "frr", "-g", "frr", "-P", "0", "--log", "stdout", "--log-level", "debug"]);
@@ -226,15 +233,14 @@ impl Router {
     }
 
     fn launch_openbgpd(&mut self, namespace: &Namespace) {
-        // Its processes go into the home of their user, which only a service manager would make.
-        fs::create_dir_all("/run/openbgpd").unwrap();
         self.write("bgpd.conf", &openbgpd::configuration(&self.setup, &self.path("bgpd.sock")));
         // After a kill its listener lives on for a moment, in another process.
         let is_free = || namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 179)).is_ok());
         wait_until("port 179 is free", START, is_free);
         // It refuses a file that others could write.
         fs::set_permissions(self.path("bgpd.conf"), fs::Permissions::from_mode(0o600)).unwrap();
-        let mut command = namespace.command("/usr/sbin/bgpd");
+        // Its processes go into the home of their user, which only a service manager would make.
+        let mut command = with_mounts(namespace, "mount -t tmpfs -o mode=755 none /run && mkdir -m 755 /run/openbgpd", "/usr/sbin/bgpd");
         command.arg("-d").arg("-v").arg("-f").arg(self.path("bgpd.conf"));
         self.processes.push(Process::start(&mut command));
         self.wait_for_answer(|| self.bgpctl_command(&["show", "summary"]));
@@ -271,6 +277,8 @@ impl Router {
 
     fn vtysh_command(&self, line: &str) -> Command {
         let mut command = Command::new("vtysh");
+        // It would write what it was asked into the history of the user.
+        command.env("HOME", self.directory.path()).env("VTYSH_HISTFILE", "/dev/null");
         command.arg("--vty_socket").arg(self.directory.path()).arg("-c").arg(line);
         command
     }
@@ -299,6 +307,13 @@ impl Router {
     fn bgpctl(&self, words: &[&str]) -> Value {
         serde_json::from_str(&run(&mut self.bgpctl_command(words))).unwrap()
     }
+}
+
+/// A program with mounts that only it sees: `ip netns exec` gives each command a mount namespace.
+fn with_mounts(namespace: &Namespace, mounts: &str, program: &str) -> Command {
+    let mut command = namespace.command("sh");
+    command.arg("-c").arg(format!("{mounts} && exec \"$0\" \"$@\"")).arg(program);
+    command
 }
 
 fn birdc(socket: &Path, words: &str) -> Command {

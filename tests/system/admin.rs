@@ -141,6 +141,12 @@ fn a_second_daemon_of_the_instance_is_refused() {
     );
     assert_eq!((refused.status.code(), String::from_utf8(refused.stderr).unwrap()), (Some(1), words));
 
+    // The same instance with another state directory: what it would write is the same nft table.
+    let twin = Daemon::new(Settings { http_port: 9480, ..Settings::default() });
+    let refused = twin.command(&rig.node).output().unwrap();
+    let words = "vipherald: run: another vipherald of instance vipherald runs on this node, with another state directory\n";
+    assert_eq!((refused.status.code(), String::from_utf8(refused.stderr).unwrap().as_str()), (Some(1), words));
+
     // Another instance that would take a port that is taken.
     let other = Daemon::new(Settings { instance: "other".to_owned(), ..Settings::default() });
     let refused = other.command(&rig.node).output().unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::common::wait_until;
-use crate::rig::{Monitor, PATIENCE, Random, Rig, Settings, addresses, get, many, now, vips, wait_until_equal};
+use crate::rig::{Daemon, Monitor, PATIENCE, Random, Record, Rig, Settings, addresses, get, many, now, vips, wait_until_equal};
 
 fn three() -> BTreeSet<IpAddr> {
     vips(["10.1.0.1", "10.1.0.2", "2001:db8:7::1"])
@@ -189,4 +189,38 @@ fn a_peer_that_is_cut_off_holds_up_no_drain() {
     assert_eq!(status.code(), Some(0));
     assert!(took < Duration::from_secs(10), "{took:?}");
     assert_eq!(rig.daemon.logged("a peer has not acknowledged the withdrawal in time").len(), three().len());
+}
+
+#[test]
+fn a_hanging_nft_holds_up_neither_withdrawal_nor_removal_nor_exit() {
+    let mut rig = Rig::new("hanging");
+    rig.daemon = Daemon::new(Settings { drain_timeout: "1s", ..Settings::default() });
+    rig.daemon.publish(&three());
+    let flag = rig.daemon.path("hang");
+    let real = rig.node.output(&["sh", "-c", "command -v nft"]);
+    let script = format!("#!/bin/sh\n[ ! -e {} ] || exec sleep 1000\nexec {} \"$@\"\n", flag.display(), real.trim());
+    rig.daemon.start_with_nft(&rig.node, &script);
+    rig.wait_until_exact(&three());
+
+    std::fs::write(&flag, "").unwrap();
+    let two = vips(["10.1.0.2", "2001:db8:7::1"]);
+    let start = Instant::now();
+    rig.daemon.publish(&two);
+    wait_until_equal("routes of BIRD", &two, || rig.tor.learned());
+    wait_until_equal("addresses on the interface", &two, || addresses(&rig.node, "lo"));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+
+    let start = Instant::now();
+    rig.daemon.process().signal(Signal::SIGTERM);
+    wait_until_equal("routes of BIRD", &BTreeSet::new(), || rig.tor.learned());
+    wait_until_equal("addresses on the interface", &BTreeSet::new(), || addresses(&rig.node, "lo"));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(rig.daemon.process().wait(PATIENCE).code(), Some(1));
+    let log = rig.daemon.process().log();
+    assert!(log.contains("the drain is given up after 6s 100ms; what is left stays, and the next start goes on from there"), "{log}");
+
+    std::fs::remove_file(&flag).unwrap();
+    rig.daemon.publish(&BTreeSet::new());
+    rig.daemon.start(&rig.node);
+    wait_until_equal("the record", &Record::default(), || rig.record());
 }

@@ -9,6 +9,7 @@ use std::fmt::{Debug, Write as _};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
@@ -229,6 +230,16 @@ impl Daemon {
     /// Starts the binary, and does not wait for anything.
     pub(crate) fn start(&mut self, node: &Namespace) {
         self.process = Some(node.spawn(&mut self.command(node)));
+    }
+
+    /// As [`Self::start`], with this `nft` in the place of the real one.
+    pub(crate) fn start_with_nft(&mut self, node: &Namespace, script: &str) {
+        let programs = self.path("programs");
+        fs::create_dir(&programs).unwrap();
+        fs::write(programs.join("nft"), script).unwrap();
+        fs::set_permissions(programs.join("nft"), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+        self.process = Some(node.spawn(self.command(node).env("PATH", path)));
     }
 
     /// The command that runs it.

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use nix::sys::signal::Signal;
+
 use crate::common::wait_until;
 use crate::rig::{Monitor, PATIENCE, Rig, Settings, addresses, endpoints, service, vips, wait_until_equal};
 
@@ -75,4 +77,28 @@ fn a_vip_that_needs_a_dataplane_is_shown_and_not_announced() {
     rig.daemon.publish(&vips(["10.1.0.2"]));
     wait_until_equal("routes of BIRD", &vips(["10.1.0.2"]), || rig.tor.learned());
     wait_until_equal("addresses on lo", &vips(["10.1.0.2"]), || addresses(&rig.node, "lo"));
+}
+
+#[test]
+fn speaker_only_announces_what_others_placed_inside_the_allowed_prefix() {
+    let rig = Rig::new("speaker-only");
+    let config = std::fs::read_to_string(rig.daemon.path("config.yaml")).unwrap();
+    let config = config.replace("vips: {", "dataplane: {type: none}\nvips: {allow: [{prefix: 10.1.0.0/24}], ");
+    rig.daemon.replace("config.yaml", &config);
+    let mut command = rig.node.command(env!("CARGO_BIN_EXE_vipherald"));
+    let process = rig.node.spawn(command.arg("run").arg("--config").arg(rig.daemon.path("config.yaml")));
+    for address in ["10.1.0.1", "10.1.0.2", "10.2.0.1"] {
+        rig.node.ip(&format!("address add {address}/32 dev lo"));
+    }
+    let allowed = vips(["10.1.0.1", "10.1.0.2"]);
+    wait_until_equal("routes of BIRD", &allowed, || rig.tor.learned());
+    let shown = rig.daemon.vip("10.1.0.1".parse().unwrap());
+    assert_eq!((&shown["state"], &shown["reason"]), (&"Announced".into(), &"FoundOnInterface".into()), "{shown}");
+    rig.node.ip("address del 10.1.0.2/32 dev lo");
+    wait_until_equal("routes of BIRD", &vips(["10.1.0.1"]), || rig.tor.learned());
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.wait(PATIENCE).code(), Some(0));
+    assert_eq!(rig.tor.learned(), vips([]));
+    assert_eq!(addresses(&rig.node, "lo"), vips(["10.1.0.1", "10.2.0.1"]), "what others placed stays");
+    assert!(!rig.has_record());
 }

@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::desired::Transport;
-    use crate::driver::bgp::words::with_causes;
+    use crate::telemetry::chain;
 
     /// Why a listener is not reached with this transport, and that nothing was sent to it.
     async fn refusal(transport: Transport, key: Result<Option<Key>, String>) -> String {
@@ -133,7 +133,7 @@ mod tests {
         let way = Way { address: Ipv4Addr::LOCALHOST.into(), port, external: false, transport };
         let error = dial(way, key, watch::channel(None).1).await.unwrap_err();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "dialled all the same");
-        with_causes(&error)
+        chain(&error)
     }
 
     #[tokio::test]

@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::addresses::{self, AddressError, InterfaceAddress};
-use super::{fatal_panics, words};
+use super::fatal_panics;
+use crate::telemetry::chain;
 
 /// From a change to reading: bursts become one, and duplicate address detection of a link that just came up gets its time.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -26,7 +27,7 @@ pub(super) fn follow() -> watch::Receiver<Location> {
     let (sender, receiver) = watch::channel(Location::default());
     tokio::spawn(fatal_panics(async move {
         if let Err(error) = run(sender).await {
-            tracing::warn!(error = %words::with_causes(&error), "next hops do not follow the node's addresses until a session starts anew");
+            tracing::warn!(error = %chain(&error), "next hops do not follow the node's addresses until a session starts anew");
         }
     }));
     receiver

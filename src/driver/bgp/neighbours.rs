@@ -3,7 +3,7 @@
 //!
 //! Input: the target, as a whole value. Output: tasks started and told to stop, so that what runs becomes what is configured. It is level-triggered: on
 //! each change of the target and each end of a task the two are compared. A neighbour whose settings changed is stopped, and started again once its
-//! old session is closed; one whose settings are the same notices nothing.
+//! old session is closed, unless only the policy changed, which its session takes over; one whose settings are the same notices nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -28,8 +28,9 @@ use super::rib::Rib;
 use super::session::{Command, Inputs, Session};
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics, words};
+use super::{Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics};
 use crate::desired::{DesiredBgp, DesiredPeer};
+use crate::telemetry::chain;
 
 /// Between two looks at the node's addresses while none gives a router id.
 const ROUTER_ID_RETRY: Duration = Duration::from_secs(1);
@@ -61,6 +62,27 @@ impl Settings {
         Way { address: peer.address, port: peer.port, external: peer.asn != self.asn, transport: peer.transport.clone() }
     }
 
+    /// With what routes are announced.
+    fn export(&self) -> Export {
+        let export = &self.peer.export;
+        Export {
+            local_preference: export.local_preference,
+            med: export.med,
+            prepend: export.prepend,
+            communities: export.communities.clone(),
+            large_communities: export.large_communities.clone(),
+            next_hop_ipv4: self.next_hop(export.next_hop_ipv4),
+            next_hop_ipv6: self.next_hop(export.next_hop_ipv6),
+            ..Export::default()
+        }
+    }
+
+    /// Whether a session of these settings can go on with those.
+    fn is_same_session(&self, other: &Self) -> bool {
+        let peer = DesiredPeer { export: other.peer.export.clone(), ..self.peer.clone() };
+        *other == Self { peer, ..*self }
+    }
+
     /// The same for the core. Only internal peers of a speaker that reflects may tell anything.
     pub(super) fn peer_config(&self, id: PeerId) -> PeerConfig {
         let peer = &self.peer;
@@ -69,13 +91,7 @@ impl Settings {
             hold_time: peer.hold_time,
             connect_retry: peer.connect_retry,
             families: peer.families.clone(),
-            export: Export {
-                local_preference: peer.local_preference,
-                med: peer.med,
-                next_hop_ipv4: self.next_hop(peer.next_hop_ipv4),
-                next_hop_ipv6: self.next_hop(peer.next_hop_ipv6),
-                ..Export::default()
-            },
+            export: self.export(),
             import: self.cluster.filter(|_| internal).map(|_| Import::default()),
             client: peer.reflector_client,
             cluster_id: self.cluster,
@@ -144,6 +160,7 @@ pub(super) struct Neighbours {
 struct Running {
     settings: Settings,
     end: watch::Sender<Option<Stop>>,
+    export: watch::Sender<Export>,
     commands: mpsc::Sender<Command>,
 }
 
@@ -237,7 +254,7 @@ impl Neighbours {
         keyring.follow(key_files(desired)).await;
         self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
         self.listener.demand(range_keys(desired, &keyring.keys()));
-        for (name, running) in &self.running {
+        for (name, running) in &mut self.running {
             let wanted = match desired.peers.get(name) {
                 Some(peer) => Some(Settings::new(desired, identifier, peer.clone(), false)),
                 None if running.settings.dynamic => dynamic_settings(desired, identifier, running.settings.peer.address),
@@ -245,8 +262,8 @@ impl Neighbours {
             };
             match wanted {
                 None => running.order(Stop::Deconfigured),
-                Some(settings) if settings != running.settings => running.order(Stop::ConfigurationChange),
-                Some(_) => {}
+                Some(settings) if running.settings.is_same_session(&settings) => running.set_export(settings),
+                Some(_) => running.order(Stop::ConfigurationChange),
             }
         }
         for (name, peer) in &desired.peers {
@@ -255,6 +272,7 @@ impl Neighbours {
                 self.start(name, settings, keyring, None);
             }
         }
+        self.board.set_problem(None);
         self.board.set_configured(Some(desired), Some(identifier));
         true
     }
@@ -273,15 +291,16 @@ impl Neighbours {
         let mut seed = DefaultHasher::new();
         (self.seed, name, self.started).hash(&mut seed);
         let (end, ended) = watch::channel(None);
+        let (export, exported) = watch::channel(settings.export());
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
         let reflection = settings.cluster.map(|_| self.rib.join(id));
-        let inputs =
-            Inputs { end: ended, commands: received, routes: self.routes.clone(), keys: keyring.subscribe(), location, reflection };
+        let routes = self.routes.clone();
+        let inputs = Inputs { end: ended, export: exported, commands: received, routes, keys: keyring.subscribe(), location, reflection };
         let session = Session::new(name, id, &settings, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();
-        self.running.insert(name.clone(), Running { settings, end, commands });
+        self.running.insert(name.clone(), Running { settings, end, export, commands });
         self.tasks.spawn(fatal_panics(async move {
             session.run(shut, first).await;
             name
@@ -355,11 +374,13 @@ impl Neighbours {
                 return self.automatic;
             }
             Ok(None) => "no interface has a global address".to_owned(),
-            Err(error) => words::with_causes(&error),
+            Err(error) => chain(&error),
         };
+        let problem = format!("no router id can be chosen ({problem}); set bgp.routerId, or give the node an address");
+        self.board.set_problem(Some(&problem));
         if !self.complained {
             self.complained = true;
-            tracing::warn!(%problem, "no router id can be chosen; set bgp.routerId, or give the node an address: trying again each second");
+            tracing::warn!(%problem, "trying again each second");
         }
         None
     }
@@ -373,6 +394,14 @@ impl Running {
             order.get_or_insert(stop);
             first
         });
+    }
+
+    /// Hands a session the settings that it can go on with.
+    fn set_export(&mut self, settings: Settings) {
+        if settings != self.settings {
+            self.export.send_replace(settings.export());
+            self.settings = settings;
+        }
     }
 
     /// Whether a connection from this address, which is the neighbour's, is of the neighbour: a link-local address is good on one link only.

@@ -110,6 +110,11 @@ impl Report {
         self.stale = true;
     }
 
+    /// Other routes may be withheld now.
+    pub(super) const fn policy_changed(&mut self) {
+        self.stale = true;
+    }
+
     /// TCP has acknowledged more.
     pub(super) const fn acknowledged(&mut self) {
         self.stale = true;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bgp::peer::{Action, Event, Peer, PeerId, Role, Stop};
+use bgp::rib::Export;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -25,12 +26,15 @@ use super::report::Report;
 use super::rib::Member;
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, Routes, fatal_panics, words};
+use super::{Operation, Routes, fatal_panics};
+use crate::telemetry::chain;
 
 /// What a session listens to, besides its connections.
 pub(super) struct Inputs {
     /// The order to end.
     pub(super) end: watch::Receiver<Option<Stop>>,
+    /// With what routes are announced.
+    pub(super) export: watch::Receiver<Export>,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
@@ -70,6 +74,7 @@ enum Input {
     Time,
     Routes,
     End,
+    Export,
     Keys,
     Location,
     Reflection,
@@ -133,6 +138,7 @@ impl Session {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
             Input::End => self.take_end(),
+            Input::Export => self.take_export(),
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
             Input::Reflection => self.catch_up(),
@@ -164,7 +170,7 @@ impl Session {
             }
             Ok(_) => {}
             Err(error) => {
-                self.report.transport_failed(words::with_causes(&error));
+                self.report.transport_failed(chain(&error));
                 self.handle(match role {
                     Role::Active => Event::ConnectFailed { role },
                     Role::Passive => Event::Closed { role },
@@ -184,7 +190,7 @@ impl Session {
                 let opening = arrive(stream, self.way.clone(), self.inputs.routes.clone());
                 self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
             }
-            Err(error) => self.report.refused(&words::with_causes(&error)),
+            Err(error) => self.report.refused(&chain(&error)),
         }
     }
 
@@ -244,6 +250,12 @@ impl Session {
         self.handle(Event::Stop(stop));
     }
 
+    fn take_export(&mut self) {
+        let export = self.inputs.export.borrow_and_update().clone();
+        self.report.policy_changed();
+        self.handle(Event::Export(export));
+    }
+
     /// The key of the session may be another one. Where there is none any more, the session keeps the one that it has.
     fn take_key(&mut self) {
         self.inputs.keys.mark_unchanged();
@@ -253,7 +265,7 @@ impl Session {
         let way = &self.way;
         let failed = self.links.up().find_map(|(_, connection)| way.sign(connection.socket(), &key).err());
         if let Some(error) = failed {
-            self.report.key(Some(words::with_causes(&error)));
+            self.report.key(Some(chain(&error)));
             self.handle(Event::Stop(Stop::AdministrativeReset));
         }
     }
@@ -335,6 +347,7 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.end.changed() => Input::End,
         Some(command) = inputs.commands.recv() => Input::Command(command),
         Ok(()) = inputs.routes.changed() => Input::Routes,
+        Ok(()) = inputs.export.changed() => Input::Export,
         Ok(()) = inputs.keys.changed() => Input::Keys,
         Ok(()) = inputs.location.changed() => Input::Location,
         () = changed(&mut inputs.reflection) => Input::Reflection,

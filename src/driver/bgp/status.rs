@@ -27,6 +27,8 @@ pub struct SpeakerStatus {
     pub configured: Option<Arc<DesiredBgp>>,
     /// Our BGP Identifier; `None` before the first configuration, and while none can be taken from the node's addresses.
     pub router_id: Option<BgpIdentifier>,
+    /// Why the configuration that was given is not in force yet.
+    pub problem: Option<String>,
     /// Why nothing is listened to though the configuration asks for it.
     pub listen_error: Option<String>,
     /// The neighbours by name, with those that are about to close.
@@ -195,6 +197,16 @@ impl Board {
             status.configured = configured.cloned();
             status.router_id = router_id;
             true
+        });
+    }
+
+    pub(super) fn set_problem(&self, problem: Option<&str>) {
+        self.0.send_if_modified(|status| {
+            let changed = status.problem.as_deref() != problem;
+            if changed {
+                Arc::make_mut(status).problem = problem.map(ToOwned::to_owned);
+            }
+            changed
         });
     }
 

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use bgp::peer::State;
 use bgp::rib::Withheld;
-use bgp::wire::{Cease, Message, Notification, PathAttribute};
+use bgp::wire::{Cease, Message, Notification, PathAttribute, Transitive};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
 use super::{Operation, PeerStatus, Speaker, SpeakerStatus};
-use crate::desired::{DesiredBgp, DesiredPeer, Transport, Ttl};
+use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport, Ttl};
 use fake_peer::{FakePeer, PATIENCE, open};
 
 const OUR_AS: u32 = 65001;
@@ -32,11 +32,8 @@ fn neighbour(address: SocketAddr) -> DesiredPeer {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
-        local_preference: 100,
-        med: None,
         // A loopback address is nobody's next hop.
-        next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)),
-        next_hop_ipv6: None,
+        export: DesiredExport { next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)), ..DesiredExport::default() },
         reflector_client: false,
         add_path: None,
     }
@@ -273,7 +270,7 @@ fn a_configuration_touches_only_the_sessions_that_it_changes() {
     let status = wait_for(&speaker, |status| ["kept", "changed", "removed"].iter().all(|name| is_up(status, name)));
     let since = peer(&status, "kept").established_since;
 
-    let new = DesiredPeer { local_preference: 200, ..neighbour(changed.address()) };
+    let new = DesiredPeer { families: BTreeSet::from([Family::Ipv4Unicast]), ..neighbour(changed.address()) };
     let next = desired([("changed", new), ("kept", neighbour(kept.address()))]);
     speaker.configure(Arc::clone(&next));
     let cease = |cease| Some(Message::Notification(Notification::cease(cease)));
@@ -281,13 +278,65 @@ fn a_configuration_touches_only_the_sessions_that_it_changes() {
     assert_eq!(changed_conversation.next(), cease(Cease::OtherConfigurationChange));
     drop((removed_conversation, changed_conversation));
     let mut changed_conversation = changed.establish(OUR_AS);
-    changed_conversation.expect_empty_table();
+    assert_eq!(changed_conversation.expect_update().is_end_of_rib(), Some(Family::Ipv4Unicast));
 
     let status = wait_for(&speaker, |status| is_up(status, "changed") && !status.peers.contains_key("removed"));
     assert_eq!(status.configured, Some(next));
     assert_eq!(peer(&status, "kept").established_since, since);
     assert!(kept_conversation.is_silent_for(Duration::from_millis(100)));
     assert!(removed.accept_within(Duration::from_millis(1500)).is_none());
+}
+
+#[test]
+fn another_policy_is_told_in_the_session_that_there_is() {
+    let (fake, other) = (FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7"]));
+    let configuration = |tor: DesiredPeer| desired([("other", neighbour(other.address())), ("tor", tor)]);
+    speaker.configure(configuration(neighbour(fake.address())));
+    let (mut conversation, mut untouched) = (fake.establish(OUR_AS), other.establish(OUR_AS));
+    for conversation in [&mut conversation, &mut untouched] {
+        assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+        conversation.expect_empty_table();
+    }
+    let before = wait_for(&speaker, |status| is_up(status, "tor") && is_up(status, "other"));
+
+    let export = DesiredExport {
+        local_preference: 50,
+        med: Some(7),
+        communities: BTreeSet::from([65_001 << 16 | 100]),
+        large_communities: BTreeSet::from([[65_001, 1, 2]]),
+        ..neighbour(fake.address()).export
+    };
+    let next = configuration(DesiredPeer { export: export.clone(), ..neighbour(fake.address()) });
+    speaker.configure(Arc::clone(&next));
+    let update = conversation.expect_update();
+    assert_eq!((update.announced.as_slice(), update.withdrawn.as_slice()), ([prefix("10.0.0.7").into()].as_slice(), [].as_slice()));
+    for attribute in [
+        PathAttribute::LocalPref(50),
+        PathAttribute::MultiExitDisc(7),
+        PathAttribute::Communities(Transitive { value: vec![65_001 << 16 | 100], partial: false }),
+        PathAttribute::LargeCommunities(Transitive { value: vec![[65_001, 1, 2]], partial: false }),
+    ] {
+        assert!(update.attributes.contains(&attribute), "{attribute:?} is not in {update:?}");
+    }
+    let status = wait_for(&speaker, |status| status.configured.as_ref() == Some(&next));
+    assert_eq!(peer(&status, "tor").established_since, peer(&before, "tor").established_since);
+
+    // Without a next hop the route cannot be announced any more.
+    let export = DesiredExport { next_hop_ipv4: None, ..export };
+    speaker.configure(configuration(DesiredPeer { export, ..neighbour(fake.address()) }));
+    assert_eq!(conversation.expect_update().withdrawn, [prefix("10.0.0.7").into()]);
+    let status = wait_for(&speaker, |status| !peer(status, "tor").withheld.is_empty());
+    assert_eq!(peer(&status, "tor").established_since, peer(&before, "tor").established_since);
+    assert!(untouched.is_silent_for(Duration::from_millis(100)));
+
+    // A session of later begins with it.
+    speaker.configure(next);
+    conversation.expect_update();
+    drop(conversation);
+    let update = fake.establish(OUR_AS).expect_update();
+    assert!(update.attributes.contains(&PathAttribute::MultiExitDisc(7)), "{update:?}");
 }
 
 #[test]
@@ -416,7 +465,7 @@ fn an_operator_shuts_a_session_down_starts_and_resets_it() {
     assert!(fake.accept_within(Duration::from_millis(1500)).is_none(), "a reset ends no shutdown");
 
     // Nor does another configuration of it.
-    let changed = DesiredPeer { local_preference: 7, ..neighbour(fake.address()) };
+    let changed = DesiredPeer { connect_retry: Duration::from_secs(2), ..neighbour(fake.address()) };
     speaker.configure(desired([("other", neighbour(other.address())), ("tor", changed)]));
     assert!(fake.accept_within(Duration::from_millis(1500)).is_none());
     assert!(peer(&speaker.status(), "tor").shut);

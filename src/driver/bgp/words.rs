@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transport errors in words for an operator: the same words for the same cause, so that repetitions can be told from news.
 
-use std::error::Error;
 use std::io;
 
 /// An I/O error without its number.
@@ -14,16 +13,4 @@ pub(super) fn io_error(error: &io::Error) -> String {
         io::ErrorKind::TimedOut => "connection timed out".to_owned(),
         _ => error.to_string(),
     }
-}
-
-/// An error with all its causes.
-pub(super) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -107,10 +107,10 @@ pub(super) enum Content {
 }
 
 impl Files {
-    pub(super) fn new(dir: PathBuf, state_dir: Option<&Path>) -> Self {
+    pub(super) fn new(dir: PathBuf, kept: Kept) -> Self {
         Self {
             dir,
-            kept: Kept::below(state_dir),
+            kept,
             files: BTreeMap::new(),
             writing: BTreeMap::new(),
             gone: BTreeMap::new(),

@@ -18,12 +18,23 @@ use crate::source::Object;
 #[derive(Debug)]
 pub(super) struct Kept {
     dir: Option<PathBuf>,
+    /// Whether contents may be replaced.
+    writable: bool,
 }
 
 impl Kept {
     /// Contents below this state directory; without one nothing is kept.
     pub(super) fn below(state_dir: Option<&Path>) -> Self {
-        Self { dir: state_dir.map(|dir| dir.join("manifests")) }
+        Self { dir: state_dir.map(|dir| dir.join("manifests")), writable: true }
+    }
+
+    /// As [`Self::below`], of another process: read and never changed.
+    pub(super) fn of_another(state_dir: &Path) -> Self {
+        Self { dir: Some(state_dir.join("manifests")), writable: false }
+    }
+
+    fn writable_dir(&self) -> Option<&PathBuf> {
+        self.dir.as_ref().filter(|_| self.writable)
     }
 
     /// The content kept of this file; `None` where there is none that can be read.
@@ -47,7 +58,7 @@ impl Kept {
 
     /// Keeps these objects as the content of this file.
     pub(super) fn save<'a>(&self, file: &OsStr, objects: impl Iterator<Item = &'a Object>) {
-        let Some(dir) = &self.dir else { return };
+        let Some(dir) = self.writable_dir() else { return };
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects.collect::<Vec<_>>()});
         let mut unfinished = OsString::from(".");
         unfinished.push(file);
@@ -62,7 +73,7 @@ impl Kept {
 
     /// Forgets the content of a file that is gone.
     pub(super) fn remove(&self, file: &OsStr) {
-        let Some(dir) = &self.dir else { return };
+        let Some(dir) = self.writable_dir() else { return };
         match fs::remove_file(dir.join(file)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 warn!(dir = %dir.display(), file = %file.display(), %error, "cannot remove the kept content of a manifest file");

@@ -14,7 +14,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let (dir, state) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        let files = Files::new(dir.path().into(), Some(state.path()));
+        let files = Files::new(dir.path().into(), Kept::below(Some(state.path())));
         Self { dir, state, files, now: Instant::now() }
     }
 
@@ -36,7 +36,7 @@ impl Place {
 
     /// The same as a process that starts now.
     fn restart(&mut self) {
-        self.files = Files::new(self.dir.path().into(), Some(self.state.path()));
+        self.files = Files::new(self.dir.path().into(), Kept::below(Some(self.state.path())));
         self.scan(Unannounced::Read);
     }
 
@@ -149,7 +149,7 @@ fn a_file_that_is_being_written_at_the_start_is_what_was_kept_of_it() {
     place.write("f.yaml", node("a", 1));
     place.scan(Unannounced::Read);
     for (state, in_force) in [(Some(place.state.path().to_owned()), "a1"), (None, "!")] {
-        let mut files = Files::new(place.dir.path().into(), state.as_deref());
+        let mut files = Files::new(place.dir.path().into(), Kept::below(state.as_deref()));
         let names = files.scan(Unannounced::Read, place.now).unwrap();
         names.iter().for_each(|name| files.expect(name));
         files.finish_scan();
