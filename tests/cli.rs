@@ -7,6 +7,7 @@ use std::io::pipe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vipherald::admin::AdminSocket;
 use vipherald::driver::bgp::Speaker;
@@ -101,7 +102,8 @@ fn a_bad_configuration_starts_nothing() {
     let manifests = directory.path().display().to_string();
     for verb in ["run", "plan"] {
         let ended = vipherald(&[verb, "--config", &path, "--manifests", &manifests]);
-        let expected = format!("vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, listen, peers\n");
+        let expected =
+            format!("vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, clusterId, listen, peers\n");
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), (Some(1), "", expected), "{verb}");
     }
 }
@@ -124,9 +126,12 @@ fn without_a_daemon_it_is_3() {
 fn serve(directory: &Path, status: &str) -> PathBuf {
     let status: Arc<NodeStatus> = Arc::new(serde_json::from_str(status).unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // The name of an instance is taken for the whole machine.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let instance = format!("test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let socket = {
         let _runtime = runtime.enter();
-        AdminSocket::bind(directory, "test").unwrap()
+        AdminSocket::bind(directory, &instance).unwrap()
     };
     let path = socket.path().to_owned();
     std::thread::spawn(move || {

@@ -247,6 +247,10 @@ impl Neighbours {
         let Some(identifier) = self.identifier(desired).await else {
             return false;
         };
+        if !desired.reflects() {
+            // What it has gathered ends with the last session that reflects.
+            self.rib = Rib::default();
+        }
         keyring.follow(key_files(desired)).await;
         self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
         self.listener.demand(range_keys(desired, &keyring.keys()));
