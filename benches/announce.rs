@@ -25,7 +25,7 @@ use bgp::wire::{AsPath, AsPathSegment, Capability, KEEPALIVE, Message, Negotiate
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, Process, wait_until};
 use tempfile::TempDir;
-use vipherald::desired::{DesiredBgp, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport};
 use vipherald::driver::bgp::Speaker;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -239,13 +239,18 @@ fn speaker_of(peer: SocketAddr, asn: u32) -> Arc<DesiredBgp> {
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(90).unwrap(),
         connect_retry: Duration::from_secs(1),
-        local_preference: 100,
-        med: None,
-        next_hop_ipv4: Some(SENDER),
-        next_hop_ipv6: None,
+        export: DesiredExport { next_hop_ipv4: Some(SENDER), ..DesiredExport::default() },
+        reflector_client: false,
+        add_path: None,
     };
     let peers = BTreeMap::from([("peer".to_owned(), peer)]);
-    Arc::new(DesiredBgp { asn: Asn::new(SENDER_AS).unwrap(), router_id: BgpIdentifier::try_from(SENDER).ok(), listen: None, peers })
+    Arc::new(DesiredBgp {
+        asn: Asn::new(SENDER_AS).unwrap(),
+        router_id: BgpIdentifier::try_from(SENDER).ok(),
+        cluster_id: None,
+        listen: None,
+        peers,
+    })
 }
 
 /// Announces so many routes until it is killed.
