@@ -68,6 +68,7 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].families"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
+    session("bgp.peers[].gracefulRestart.restartTime"),
     soft("bgp.peers[].export.localPreference"),
     soft("bgp.peers[].export.med"),
     soft("bgp.peers[].export.prepend"),
@@ -75,6 +76,7 @@ pub const KEYS: &[Key] = &[
     soft("bgp.peers[].export.largeCommunities"),
     soft("bgp.peers[].export.nextHop.ipv4"),
     soft("bgp.peers[].export.nextHop.ipv6"),
+    hot("drain.onTermination"),
     hot("drain.fabricDelay"),
     hot("drain.timeout"),
     hot("startup.patience"),
@@ -156,6 +158,7 @@ mod tests {
                 "passive",
                 "families",
                 "timers",
+                "gracefulRestart",
                 "export"
             ]
         );
