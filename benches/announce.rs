@@ -239,6 +239,7 @@ fn speaker_of(peer: SocketAddr, asn: u32) -> Arc<DesiredBgp> {
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(90).unwrap(),
         connect_retry: Duration::from_secs(1),
+        restart_time: None,
         export: DesiredExport { next_hop_ipv4: Some(SENDER), ..DesiredExport::default() },
         reflector_client: false,
         add_path: None,

@@ -145,6 +145,8 @@ pub struct Config {
     pub dataplane: Dataplane,
     /// Speaker and neighbours.
     pub bgp: DesiredBgp,
+    /// What SIGTERM means.
+    pub on_termination: OnTermination,
     /// Times of the way out.
     pub drain: DrainTimes,
     /// How long a start waits for a complete source before it takes the last good intent from the state directory.
@@ -195,6 +197,18 @@ pub enum Dataplane {
     KubeProxy,
     /// Speaker only: addresses that another program put on `vips.interface` are announced, inside `vips.allow`; none is placed.
     None,
+}
+
+/// `drain.onTermination`: what becomes of the VIPs at SIGTERM.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OnTermination {
+    /// Without Kubernetes nobody says what the stop is for: [`Drain`](Self::Drain).
+    #[default]
+    Auto,
+    /// All stays as it is for the next start: peers that agreed on graceful restart go on using the routes.
+    Keep,
+    /// Everything of ours is withdrawn and removed.
+    Drain,
 }
 
 /// `log:`.

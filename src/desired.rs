@@ -49,6 +49,8 @@ pub enum Lifecycle {
     /// Serve all VIPs.
     #[default]
     Run,
+    /// Leave all as it is for the next start; only the sessions are closed, so that peers with graceful restart go on using the routes.
+    Keep,
     /// Withdraw everything, wait, remove everything of ours, stop the speaker.
     Drain,
 }
@@ -152,6 +154,8 @@ pub struct DesiredPeer {
     pub hold_time: HoldTime,
     /// Between two attempts to connect.
     pub connect_retry: Duration,
+    /// Seconds for which it is asked to keep our routes while we restart (RFC 4724); not asked where absent.
+    pub restart_time: Option<u16>,
     /// With what routes are announced to it.
     pub export: DesiredExport,
     /// We are its route reflector (RFC 4456 §4).

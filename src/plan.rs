@@ -9,6 +9,7 @@
 //! - Out: leave the advertised set, wait for the peers and the fabric, remove, take out of the record.
 //! - Start: the sessions open once everything that can be placed is placed and advertised.
 //! - Drain: all of it goes out, then the sessions close, then the record goes.
+//! - Keep: the sessions close, and nothing else happens.
 //!
 //! Invariants: a VIP is in the advertised set only while its address is read back on an interface that is up and its intent is to serve; an address leaves only after
 //! its VIP is withdrawn for `fabric_delay`, or a peer has not acknowledged that for `timeout`; only an address proven ours is ever removed; repeated
@@ -64,6 +65,8 @@ pub enum Step {
     ConfigureSpeaker(Arc<DesiredBgp>),
     /// Close all sessions with Cease, Administrative Shutdown.
     StopSpeaker,
+    /// Close all sessions so that peers which agreed on graceful restart keep our routes.
+    ReleaseSpeaker,
     /// Remove the instance's nft table, which is empty.
     DropRecord,
 }
@@ -76,7 +79,7 @@ impl Step {
             Self::Advertise(_) => StepKey::Advertise,
             Self::RecordPending(_) | Self::RecordConfirmed(_) | Self::RecordRemoved(_) | Self::DropRecord => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
-            Self::ConfigureSpeaker(_) | Self::StopSpeaker => StepKey::Speaker,
+            Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
     }
 }
@@ -98,20 +101,31 @@ pub enum StepKey {
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed, now: Instant) -> Plan {
     let mut planner = Planner::new(desired, observed, now);
+    if desired.lifecycle == Lifecycle::Keep {
+        return planner.keep();
+    }
     for address in planner.subjects() {
         planner.decide(address);
     }
     planner.finish()
 }
 
-/// Whether a drain is over: nothing of ours is left in the kernel, and no session is open.
+/// Whether the node has left: no session is open and, after a drain, nothing of ours is in the kernel.
 #[must_use]
-pub fn drained(desired: &Desired, observed: &Observed) -> bool {
+pub fn has_left(desired: &Desired, observed: &Observed) -> bool {
     let speaker = &observed.speaker;
-    desired.lifecycle == Lifecycle::Drain
-        && !observed.kernel.record.exists
-        && speaker.configured.is_none()
-        && speaker.open_sessions == 0
+    let silent = speaker.configured.is_none() && speaker.open_sessions == 0;
+    match desired.lifecycle {
+        Lifecycle::Run => false,
+        Lifecycle::Keep => silent,
+        Lifecycle::Drain => silent && is_clean(desired, observed),
+    }
+}
+
+/// Whether nothing of ours is in the kernel, or announced.
+fn is_clean(desired: &Desired, observed: &Observed) -> bool {
+    let speaker = &observed.speaker;
+    !observed.kernel.record.exists
         && speaker.advertised.as_ref().is_none_or(|set| set.is_empty())
         && !observed.kernel.addresses.keys().any(|address| ownership(*address, desired, observed) == Some(Ownership::Ours))
 }
@@ -213,6 +227,13 @@ impl<'a> Planner<'a> {
         self.desired.complete || self.desired.lifecycle == Lifecycle::Drain
     }
 
+    /// Nothing changes but that the sessions close.
+    fn keep(mut self) -> Plan {
+        let open = self.observed.speaker.configured.is_some();
+        let step = (open && self.ready(StepKey::Speaker)).then_some(Step::ReleaseSpeaker);
+        Plan { steps: step.into_iter().collect(), forced: BTreeSet::new(), wake_at: self.wake_at }
+    }
+
     /// One step onto the interface: never without an entry in the record that has been read back.
     fn enter(&mut self, address: IpAddr, recorded: bool) {
         let key = if recorded { StepKey::Address(address) } else { StepKey::Record };
@@ -301,7 +322,7 @@ impl<'a> Planner<'a> {
             (Lifecycle::Run, None) => self.first_plan_applied().then(|| self.configure()),
             (Lifecycle::Run, Some(configured)) => (**configured != self.desired.bgp).then(|| self.configure()),
             (Lifecycle::Drain, Some(_)) => self.quiet().then_some(Step::StopSpeaker),
-            (Lifecycle::Drain, None) => None,
+            (Lifecycle::Drain, None) | (Lifecycle::Keep, _) => None,
         };
         step.filter(|_| self.ready(StepKey::Speaker))
     }

@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bgp::Prefix;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -24,9 +25,9 @@ pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
 use crate::actuator::Kernel;
 use crate::admin::Pulse;
-use crate::desired::Compiled;
+use crate::desired::{Compiled, Lifecycle};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
-use crate::observed::{self, KernelState, Observed, ObservedSpeaker};
+use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker};
 use crate::plan::{self, Step, StepKey};
 use crate::telemetry::{Metrics, chain};
 
@@ -38,7 +39,7 @@ const BUSY_ROUNDS: u32 = 64;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a drain may take beyond the times of `drain:`, for the kernel and the last messages to the peers.
-const DRAIN_SLACK: Duration = Duration::from_secs(5);
+const DRAIN_SLACK: Duration = Duration::from_secs(20);
 
 /// How long the speaker may take to take a whole set; it does so in microseconds unless it cannot.
 const SPEAKER_PATIENCE: Duration = Duration::from_secs(1);
@@ -80,7 +81,9 @@ struct Reconciler {
     signals: Signals,
     metrics: Metrics,
     pulse: Pulse,
-    draining_since: Option<Instant>,
+    leaving_since: Option<Instant>,
+    /// Whether the speaker knows what an earlier process has left.
+    inherited: bool,
     /// The next reading trusts nothing that was read before.
     audit: bool,
     /// Plans in a row that changed something.
@@ -112,7 +115,7 @@ impl Reconciler {
                 continue;
             }
             self.rounds = 0;
-            if readable && compiled.is_some_and(|compiled| plan::drained(&compiled.desired, &self.observed)) {
+            if readable && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
                 return Ok(());
             }
             if let Some(late) = self.overdue(now) {
@@ -136,7 +139,12 @@ impl Reconciler {
         }
         let readable = read.is_ok();
         match read {
-            Ok(state) => self.kernel_state = state,
+            Ok(state) => {
+                self.kernel_state = state;
+                if !std::mem::replace(&mut self.inherited, true) {
+                    self.inherit();
+                }
+            }
             Err(error) => tracing::error!(error = %chain(&error), "the kernel cannot be read; nothing is changed until it can"),
         }
         let status = self.speaker_status.borrow_and_update().clone();
@@ -148,6 +156,18 @@ impl Reconciler {
         };
         self.observed = Arc::new(observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now));
         readable
+    }
+
+    /// What the record holds at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
+    /// may have kept it.
+    fn inherit(&self) {
+        let KernelState { record, interface, addresses, .. } = &self.kernel_state;
+        if !record.confirmed.is_empty() {
+            let prefixes = record.confirmed.iter().copied().map(Prefix::host).collect();
+            let forwarding = *interface == InterfaceState::Up && record.confirmed.iter().all(|address| addresses.contains_key(address));
+            tracing::info!(vips = record.confirmed.len(), forwarding, "goes on from an earlier process");
+            self.speaker.inherit(prefixes, forwarding);
+        }
     }
 
     /// Carries out a plan. Its steps do not depend on one another, so each runs, whatever becomes of the others.
@@ -193,6 +213,10 @@ impl Reconciler {
                 }
                 Step::StopSpeaker => {
                     self.speaker.stop();
+                    self.speaker_shows(|status| status.configured.is_none()).await
+                }
+                Step::ReleaseSpeaker => {
+                    self.speaker.release();
                     self.speaker_shows(|status| status.configured.is_none()).await
                 }
                 Step::RecordPending(_)
@@ -249,7 +273,7 @@ impl Reconciler {
     fn overdue(&self, now: Instant) -> Option<RunError> {
         let bound = self.intent.drain_times()?;
         let bound = bound.timeout + bound.fabric_delay + DRAIN_SLACK;
-        let late = self.draining_since.is_some_and(|since| now.saturating_duration_since(since) > bound);
+        let late = self.leaving_since.is_some_and(|since| now.saturating_duration_since(since) > bound);
         let failing = self.observed.failures.values().map(|failure| failure.error.clone()).collect::<Vec<_>>().join("; ");
         late.then_some(RunError::DrainOverdue { bound, failing })
     }
@@ -265,13 +289,17 @@ impl Reconciler {
                 self.audit = wake == resync;
             }
             name = self.signals.next() => {
-                if self.intent.is_draining() {
+                if self.intent.is_leaving() {
                     tracing::warn!(signal = name, "second signal: leaving at once, what is left stays");
                     return Ok(Wake::Leave);
                 }
-                tracing::info!(signal = name, "draining: withdraw, wait for the peers and the fabric, remove");
-                self.draining_since = Some(Instant::now());
-                self.intent.drain(Instant::now());
+                self.leaving_since = Some(Instant::now());
+                match self.intent.leave(Instant::now()) {
+                    Lifecycle::Keep => tracing::info!(signal = name, "leaving: all stays as it is for the next start"),
+                    Lifecycle::Run | Lifecycle::Drain => {
+                        tracing::info!(signal = name, "draining: withdraw, wait for the peers and the fabric, remove");
+                    }
+                }
             }
         }
         Ok(Wake::Look)

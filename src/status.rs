@@ -226,6 +226,8 @@ pub struct Identity {
 pub enum Phase {
     /// All VIPs are served.
     Serving,
+    /// The sessions close; all else stays as it is for the next start.
+    Leaving,
     /// The node withdraws everything and leaves.
     Draining,
 }
@@ -488,6 +490,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
         observed_at: inputs.now.into(),
         lifecycle: inputs.desired.map(|desired| match desired.lifecycle {
             Lifecycle::Run => Phase::Serving,
+            Lifecycle::Keep => Phase::Leaving,
             Lifecycle::Drain => Phase::Draining,
         }),
         source: inputs.source.clone(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bgp::Family;
 use bgp::wire::AddPathMode;
 use proptest::prelude::*;
-use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, WithoutEndpoints, load};
+use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, OnTermination, WithoutEndpoints, load};
 use vipherald::desired::{DesiredExport, Transport, Ttl};
 
 fn root(path: &str) -> PathBuf {
@@ -39,7 +39,8 @@ fn the_least_file_gives_the_documented_defaults() {
     let peer = &config.bgp.peers["tor"];
     assert_eq!((peer.address, peer.port, peer.asn.number()), ("10.211.1.254".parse().unwrap(), 179, 65_001));
     assert_eq!((peer.families.clone(), peer.transport.clone()), (BTreeSet::from(Family::ALL), Transport::default()));
-    assert_eq!((peer.hold_time.secs(), peer.connect_retry), (9, Duration::from_secs(5)));
+    assert_eq!((peer.hold_time.secs(), peer.connect_retry, peer.restart_time), (9, Duration::from_secs(5), None));
+    assert_eq!(config.on_termination, OnTermination::Auto);
     assert_eq!(peer.export, DesiredExport::default());
     assert_eq!((config.drain.fabric_delay, config.drain.timeout), (Duration::from_secs(1), Duration::from_secs(25)));
     assert_eq!(config.startup_patience, Duration::from_secs(5));
@@ -99,6 +100,7 @@ bgp:
       passive: true
       families: [ipv6-unicast]
       timers: {hold: 1m30s, connectRetry: 2s}
+      gracefulRestart: {restartTime: 1m}
       export:
         localPreference: 0
         med: 4294967295
@@ -106,7 +108,7 @@ bgp:
         communities: [65001:100, NO_EXPORT, BLACKHOLE, GRACEFUL_SHUTDOWN]
         largeCommunities: ['4200000001:7:0']
         nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}
-drain: {fabricDelay: 0s, timeout: 1h}
+drain: {onTermination: keep, fabricDelay: 0s, timeout: 1h}
 startup: {patience: 0s}
 stateDir: /tmp/$$x
 http: {address: '[::1]:1'}
@@ -138,7 +140,8 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!(client.transport.password_file, Some("/keys/d".into()));
     assert_eq!(listen.dynamic_peer("2001:db9::9".parse().unwrap()), None);
     assert_eq!(peer.families, BTreeSet::from([Family::Ipv6Unicast]));
-    assert_eq!((peer.hold_time.secs(), peer.connect_retry), (90, Duration::from_secs(2)));
+    assert_eq!((peer.hold_time.secs(), peer.connect_retry, peer.restart_time), (90, Duration::from_secs(2), Some(60)));
+    assert_eq!(config.on_termination, OnTermination::Keep);
     let export = DesiredExport {
         local_preference: 0,
         med: Some(u32::MAX),
@@ -183,21 +186,21 @@ const MISTAKES: &[(&str, &str)] = &[
         "- 1\n",
         "c.yaml:1:1: expected a map with the keys instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
     ),
-    ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys fabricDelay, timeout, found '5s'"),
+    ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys onTermination, fabricDelay, timeout, found '5s'"),
     ("@vips: {allow: 10.0.0.0/8}\n", "c.yaml:2:15: vips.allow: expected a list, found '10.0.0.0/8'"),
     ("@? [x]\n: 1\n", "c.yaml:2:3: expected a key, found a list"),
     ("@1: 2\n", "c.yaml:2:1: expected a key, found the number 1"),
     ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
     (
         "bgp: {asn: 1, peers: [a]}\n",
-        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, export, found 'a'",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, gracefulRestart, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
     ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
-        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, export",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, gracefulRestart, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, gracefulRestart, export",
     ),
     ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
     ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
@@ -377,6 +380,11 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:2:35: drain.timeout: expected a time longer than drain.fabricDelay, which is 2s, found 2s",
     ),
     ("@drain: {fabricDelay: 30s, timeout: 40}\n", "c.yaml:2:36: drain.timeout: expected a time from 0s to 1h, found the number 40"),
+    ("@drain: {onTermination: stay}\n", "c.yaml:2:24: drain.onTermination: expected auto, keep or drain, found 'stay'"),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, gracefulRestart: {restartTime: 2h}}, {name: b, address: 192.0.2.2, asn: 1, gracefulRestart: {}}]}\n",
+        "c.yaml:1:92: bgp.peers[0].gracefulRestart.restartTime: expected a time from 1s to 4095s, found '2h'\nc.yaml:1:153: bgp.peers[1].gracefulRestart.restartTime: this key is missing, expected a time from 1s to 4095s",
+    ),
     ("@drain: {timeout: 2h}\n", "c.yaml:2:18: drain.timeout: expected a time from 0s to 1h, found '2h'"),
     (
         "@startup: {patience: soon}\n",

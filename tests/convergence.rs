@@ -23,7 +23,7 @@ use vipherald::desired::{
     Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason,
 };
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
-use vipherald::plan::{Ownership, Plan, Step, StepKey, drained, ownership, plan};
+use vipherald::plan::{Ownership, Plan, Step, StepKey, has_left, ownership, plan};
 
 const VIPS: [&str; 5] = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2"];
 const OWN: &str = "192.0.2.10";
@@ -513,7 +513,7 @@ impl World {
                 }
                 self.configured = Some(Arc::clone(bgp));
             }
-            Step::StopSpeaker => self.configured = None,
+            Step::StopSpeaker | Step::ReleaseSpeaker => self.configured = None,
         }
     }
 }
@@ -584,6 +584,10 @@ impl World {
                     self.check_first_plan_applied(observed);
                 }
                 "configure"
+            }
+            Step::ReleaseSpeaker => {
+                assert_eq!(self.desired.lifecycle, Lifecycle::Keep);
+                "release"
             }
             Step::StopSpeaker => {
                 assert!(self.desired.lifecycle == Lifecycle::Drain && self.advertised_set().is_empty());
@@ -736,7 +740,7 @@ impl World {
         }
         let undecided = |vip: &IpAddr| !self.protocols && !self.desired.complete && self.kernel.contains_key(vip);
         assert!(self.record.pending.iter().all(undecided), "{:?} is pending for ever", self.record.pending);
-        assert_eq!(drained(&self.desired, &observed), leaving);
+        assert_eq!(has_left(&self.desired, &observed), leaving);
         if leaving {
             assert_eq!((&self.record, self.open_sessions()), (&Record::default(), 0));
         } else {
@@ -753,7 +757,7 @@ fn rank(step: &Step, advertised: &BTreeSet<Prefix>) -> u8 {
         Step::RecordPending(_) | Step::RecordConfirmed(_) | Step::RecordRemoved(_) => 2,
         Step::AddAddress(_) => 3,
         Step::Advertise(_) => 4,
-        Step::ConfigureSpeaker(_) | Step::StopSpeaker => 5,
+        Step::ConfigureSpeaker(_) | Step::StopSpeaker | Step::ReleaseSpeaker => 5,
         Step::DropRecord => 6,
     }
 }
@@ -771,6 +775,7 @@ fn neighbours(count: usize) -> DesiredBgp {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
+        restart_time: None,
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,

@@ -81,6 +81,7 @@ fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
+        restart_time: None,
         export: DesiredExport { local_preference: 200, med: Some(50), ..DesiredExport::default() },
         reflector_client: false,
         add_path: None,

@@ -137,6 +137,7 @@ fn neighbour(ends: Ends, asn: u32) -> DesiredPeer {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(90).unwrap(),
         connect_retry: Duration::from_secs(1),
+        restart_time: None,
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,

@@ -103,6 +103,7 @@ fn neighbour(host: u8) -> DesiredPeer {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
+        restart_time: None,
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,

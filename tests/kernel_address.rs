@@ -503,6 +503,7 @@ fn results_come_in_the_order_of_the_steps() {
             Step::RecordPending(vips.clone()),
             Step::AddAddress(ip("10.0.0.7")),
             Step::StopSpeaker,
+            Step::ReleaseSpeaker,
             Step::AddAddress(ip("224.0.0.1")),
             Step::AddAddress(ip("10.0.0.8")),
             Step::DropRecord,

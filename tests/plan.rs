@@ -18,7 +18,7 @@ use vipherald::desired::{
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
 };
-use vipherald::plan::{StepKey, drained, plan};
+use vipherald::plan::{StepKey, has_left, plan};
 
 #[test]
 fn every_case_plans_as_written() {
@@ -52,7 +52,7 @@ fn run(case: &Path) -> String {
     let now = Instant::now() + Duration::from_secs(3600);
     let desired = input.desired.typed();
     let observed = input.observed.typed(&desired, now);
-    let over = if drained(&desired, &observed) { "drained\n" } else { "" };
+    let over = if has_left(&desired, &observed) { "drained\n" } else { "" };
     format!("{}{over}", plan(&desired, &observed, now).display(now))
 }
 
@@ -118,6 +118,7 @@ fn neighbours(names: &[String]) -> DesiredBgp {
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
+        restart_time: None,
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,

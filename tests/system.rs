@@ -14,6 +14,8 @@ mod common;
 mod crash;
 #[path = "system/drain.rs"]
 mod drain;
+#[path = "system/keep.rs"]
+mod keep;
 #[path = "system/loss.rs"]
 mod loss;
 #[path = "system/peers.rs"]

@@ -180,7 +180,12 @@ impl Books {
             Step::RecordConfirmed(addresses) => self.table.change(Change::Confirmed(addresses)).await?,
             Step::RecordRemoved(addresses) => self.table.change(Change::Removed(addresses)).await?,
             Step::DropRecord => self.table.remove().await?,
-            Step::Advertise(_) | Step::AddAddress(_) | Step::RemoveAddress(_) | Step::ConfigureSpeaker(_) | Step::StopSpeaker => {
+            Step::Advertise(_)
+            | Step::AddAddress(_)
+            | Step::RemoveAddress(_)
+            | Step::ConfigureSpeaker(_)
+            | Step::StopSpeaker
+            | Step::ReleaseSpeaker => {
                 return Err(KernelError::NotForKernel);
             }
         }

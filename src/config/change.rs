@@ -74,6 +74,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("bgp.asn", config.bgp.asn.to_string());
     put("bgp.routerId", config.bgp.router_id.map_or_else(|| "auto".to_owned(), |id| id.to_string()));
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
+    put("drain.onTermination", format!("{:?}", config.on_termination));
     put("drain.fabricDelay", format!("{:?}", config.drain.fabric_delay));
     put("drain.timeout", format!("{:?}", config.drain.timeout));
     put("startup.patience", format!("{:?}", config.startup_patience));
@@ -118,6 +119,7 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
     let export = &peer.export;
+    put("gracefulRestart.restartTime", format!("{:?}", peer.restart_time));
     put("export.localPreference", export.local_preference.to_string());
     put("export.med", format!("{:?}", export.med));
     put("export.prepend", export.prepend.to_string());

@@ -73,6 +73,7 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].addPath.receive"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
+    session("bgp.peers[].gracefulRestart.restartTime"),
     soft("bgp.peers[].export.localPreference"),
     soft("bgp.peers[].export.med"),
     soft("bgp.peers[].export.prepend"),
@@ -80,6 +81,7 @@ pub const KEYS: &[Key] = &[
     soft("bgp.peers[].export.largeCommunities"),
     soft("bgp.peers[].export.nextHop.ipv4"),
     soft("bgp.peers[].export.nextHop.ipv6"),
+    hot("drain.onTermination"),
     hot("drain.fabricDelay"),
     hot("drain.timeout"),
     hot("startup.patience"),
@@ -163,6 +165,7 @@ mod tests {
                 "reflectorClient",
                 "addPath",
                 "timers",
+                "gracefulRestart",
                 "export"
             ]
         );

@@ -10,7 +10,7 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
 
 use super::read::{Kind, Refusal};
-use super::{Dataplane, LogFormat, WithoutEndpoints};
+use super::{Dataplane, LogFormat, OnTermination, WithoutEndpoints};
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -205,6 +205,29 @@ pub(super) const HOLD: Kind<HoldTime> = Kind {
 
 pub(super) const CONNECT_RETRY: Kind<Duration> =
     Kind { expected: "a time from 1s to 1h", numeric: false, parse: |text| within(text, Duration::from_secs(1)) };
+
+pub(super) const RESTART_TIME: Kind<u16> = Kind {
+    expected: "a time from 1s to 4095s",
+    numeric: false,
+    parse: |text| {
+        let time = duration(text)?;
+        if time.subsec_nanos() != 0 {
+            return Err(Refusal::Because("the OPEN message carries whole seconds (RFC 4724 §3)".to_owned()));
+        }
+        u16::try_from(time.as_secs()).ok().filter(|seconds| (1..=4095).contains(seconds)).ok_or(Refusal::Unexpected)
+    },
+};
+
+pub(super) const ON_TERMINATION: Kind<OnTermination> = Kind {
+    expected: "auto, keep or drain",
+    numeric: false,
+    parse: |text| match text {
+        "auto" => Ok(OnTermination::Auto),
+        "keep" => Ok(OnTermination::Keep),
+        "drain" => Ok(OnTermination::Drain),
+        _ => Err(Refusal::Unexpected),
+    },
+};
 
 pub(super) const TIME: Kind<Duration> =
     Kind { expected: "a time from 0s to 1h", numeric: false, parse: |text| within(text, Duration::ZERO) };

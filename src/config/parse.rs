@@ -10,7 +10,7 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
-use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, Vips, WithoutEndpoints, kinds, tree};
+use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
 use crate::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
@@ -45,7 +45,9 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let vips = vips(reader, &root);
     let dataplane = dataplane(reader, &root, vips.as_ref());
     let bgp = bgp(reader, &root);
-    let drain = drain(reader, &root);
+    let drain_section = reader.section(&root, "drain");
+    let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
+    let drain = drain(reader, &drain_section);
     let startup = reader.section(&root, "startup");
     let startup_patience = reader.or(&startup, "patience", &kinds::TIME, PATIENCE);
     let default = PathBuf::from(format!("/run/vipherald/{}", instance.as_deref().unwrap_or(INSTANCE)));
@@ -59,6 +61,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         vips: vips?,
         dataplane: dataplane?,
         bgp: bgp?,
+        on_termination: on_termination?,
         drain: drain?,
         startup_patience: startup_patience?,
         state_dir: state_dir?,
@@ -156,6 +159,7 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(HOLD_SECONDS)?,
         connect_retry: CONNECT_RETRY,
+        restart_time: None,
         export: DesiredExport::default(),
         reflector_client: reflector_client?,
         add_path: None,
@@ -227,6 +231,8 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
     let timers = reader.section(section, "timers");
     let hold_time = reader.optional(&timers, "hold", &kinds::HOLD).or_else(|| HoldTime::from_secs(HOLD_SECONDS));
     let connect_retry = reader.or(&timers, "connectRetry", &kinds::CONNECT_RETRY, CONNECT_RETRY);
+    let restart = reader.section(section, "gracefulRestart");
+    let restart_time = if section.has("gracefulRestart") { reader.required(&restart, "restartTime", &kinds::RESTART_TIME) } else { None };
     let export = export(reader, section);
     Some(DesiredPeer {
         address: address?,
@@ -236,6 +242,7 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         families,
         hold_time: hold_time?,
         connect_retry: connect_retry?,
+        restart_time,
         export: export?,
         reflector_client: reflector_client?,
         add_path: add_path?,
@@ -327,10 +334,9 @@ fn families(reader: &mut Reader<'_>, section: &Section<'_>) -> BTreeSet<Family> 
     elements.iter().filter_map(|element| reader.scalar(element, &kinds::FAMILY)).collect()
 }
 
-fn drain(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DrainTimes> {
-    let section = reader.section(root, "drain");
-    let fabric_delay = reader.or(&section, "fabricDelay", &kinds::TIME, FABRIC_DELAY);
-    let timeout = reader.or(&section, "timeout", &kinds::TIME, DRAIN_TIMEOUT);
+fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {
+    let fabric_delay = reader.or(section, "fabricDelay", &kinds::TIME, FABRIC_DELAY);
+    let timeout = reader.or(section, "timeout", &kinds::TIME, DRAIN_TIMEOUT);
     let (fabric_delay, timeout) = (fabric_delay?, timeout?);
     if fabric_delay >= timeout {
         let (delay, found) = (humantime::format_duration(fabric_delay), humantime::format_duration(timeout));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{Allowed, Dataplane, Log, LogFormat, Vips};
+use crate::config::{Allowed, Dataplane, Log, LogFormat, OnTermination, Vips};
 use crate::source::dir::snapshot_of;
 
 fn config() -> Config {
@@ -17,6 +17,7 @@ fn config() -> Config {
         families: Family::ALL.into(),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(5),
+        restart_time: None,
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
@@ -33,6 +34,7 @@ fn config() -> Config {
             listen: None,
             peers: [("rr1".into(), peer)].into(),
         },
+        on_termination: OnTermination::Auto,
         drain: DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
         startup_patience: Duration::from_secs(5),
         state_dir: "/nowhere".into(),

@@ -29,8 +29,9 @@ mod words;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use bgp::Prefix;
 use bgp::rib::LocRib;
@@ -49,6 +50,7 @@ pub struct Speaker {
     routes: watch::Sender<Option<Routes>>,
     target: watch::Sender<Target>,
     operator: Operator,
+    inheritance: Arc<OnceLock<Inheritance>>,
     board: Board,
     thread: Option<JoinHandle<()>>,
 }
@@ -65,11 +67,12 @@ impl Speaker {
         let routes = watch::Sender::new(None);
         let target = watch::Sender::new(Target::Nothing);
         let (requests, incoming) = mpsc::channel(1);
-        let neighbours = Neighbours::new(seed, target.subscribe(), incoming, routes.subscribe(), board.clone());
+        let inheritance = Arc::new(OnceLock::new());
+        let neighbours = Neighbours::new(seed, target.subscribe(), incoming, routes.subscribe(), Arc::clone(&inheritance), board.clone());
         let thread = std::thread::Builder::new().name("bgp".to_owned()).spawn(move || {
             runtime.block_on(fatal_panics(neighbours.run()));
         })?;
-        Ok(Self { routes, target, operator: Operator(requests), board, thread: Some(thread) })
+        Ok(Self { routes, target, operator: Operator(requests), inheritance, board, thread: Some(thread) })
     }
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
@@ -90,6 +93,21 @@ impl Speaker {
     /// [`SpeakerStatus::configured`] is `None`.
     pub fn stop(&self) {
         self.set_target(Target::Stop);
+    }
+
+    /// Says, before the first [`configure`](Self::configure), that an earlier process has announced these prefixes and has not withdrawn them: peers with
+    /// graceful restart may hold them. `forwarding`: the node has gone on serving them. Without this call nothing was left.
+    pub fn inherit(&self, prefixes: BTreeSet<Prefix>, forwarding: bool) {
+        let prefixes = Arc::new(prefixes);
+        self.board.inherit(&prefixes);
+        if self.inheritance.set(Inheritance { prefixes, forwarding, at: Instant::now() }).is_err() {
+            tracing::error!("what an earlier process has left was told twice; the first time counts");
+        }
+    }
+
+    /// Closes all sessions so that peers which agreed on graceful restart keep our routes; others are told as by [`stop`](Self::stop). Done as that is.
+    pub fn release(&self) {
+        self.set_target(Target::Release);
     }
 
     /// The door for an operator's orders.
@@ -202,8 +220,20 @@ enum Target {
     Run(Arc<DesiredBgp>),
     /// No session.
     Stop,
+    /// No session, though our routes stay in use.
+    Release,
     /// The end of the thread.
     Quit,
+}
+
+/// What an earlier process has left.
+#[derive(Clone, Debug)]
+struct Inheritance {
+    prefixes: Arc<BTreeSet<Prefix>>,
+    /// The node has gone on serving them.
+    forwarding: bool,
+    /// When this process began.
+    at: Instant,
 }
 
 /// A whole set to advertise, in the form shared by all sessions.

@@ -39,7 +39,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.record.confirmed.retain(|address| !addresses.contains(address));
             }
             Step::ConfigureSpeaker(desired) => speaker.configured = Some(Arc::clone(desired)),
-            Step::StopSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),
+            Step::StopSpeaker | Step::ReleaseSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),
             Step::DropRecord => kernel.record = crate::observed::Record::default(),
         }
     }

@@ -169,8 +169,28 @@ fn failures_are_counted_under_what_a_step_is_about() {
         (Step::RemoveAddress(vip(1)), StepKey::Address(vip(1))),
         (Step::ConfigureSpeaker(Arc::new(desired().bgp)), StepKey::Speaker),
         (Step::StopSpeaker, StepKey::Speaker),
+        (Step::ReleaseSpeaker, StepKey::Speaker),
     ];
     for (step, key) in keys {
         assert_eq!(step.key(), key, "{step}");
     }
+}
+
+#[test]
+fn to_keep_is_to_close_the_sessions_and_nothing_else() {
+    let start = Instant::now();
+    let mut desired = Desired { lifecycle: Lifecycle::Keep, ..desired() };
+    serve(&mut desired, vip(2));
+    let mut observed = serving(&[vip(1)], &desired, start);
+    assert_eq!(plan(&desired, &observed, start + TIMEOUT).steps, [Step::ReleaseSpeaker]);
+    observed.speaker.configured = None;
+    observed.speaker.open_sessions = 1;
+    assert_eq!(plan(&desired, &observed, start + TIMEOUT), Plan::default());
+    assert!(!has_left(&desired, &observed), "a session is still open");
+    observed.speaker.open_sessions = 0;
+    assert!(has_left(&desired, &observed));
+    desired.lifecycle = Lifecycle::Drain;
+    assert!(!has_left(&desired, &observed), "the address is still there");
+    desired.lifecycle = Lifecycle::Run;
+    assert!(!has_left(&desired, &observed));
 }

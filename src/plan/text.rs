@@ -46,6 +46,7 @@ impl fmt::Display for Step {
             Self::RemoveAddress(address) => write!(f, "remove address {address}"),
             Self::RecordRemoved(addresses) => write!(f, "take out of the record {}", list(addresses)),
             Self::ConfigureSpeaker(bgp) => write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys())),
+            Self::ReleaseSpeaker => f.write_str("close the sessions; peers keep the routes"),
             Self::StopSpeaker => f.write_str("stop the speaker"),
             Self::DropRecord => f.write_str("drop the record"),
         }

@@ -41,7 +41,7 @@ pub struct RunOptions {
     pub logging: Logging,
 }
 
-/// Runs until the drain after SIGTERM is over.
+/// Runs until the node has left after SIGTERM.
 ///
 /// # Errors
 /// What keeps the daemon from starting, or from going on.
@@ -81,7 +81,8 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         signals,
         metrics,
         pulse,
-        draining_since: None,
+        leaving_since: None,
+        inherited: false,
         audit: false,
         rounds: 0,
     };

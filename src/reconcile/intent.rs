@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use crate::config::{Config, InForce};
+use crate::config::{Config, InForce, OnTermination};
 use crate::desired::{self, Compiled, Desired, DrainTimes, Lifecycle, cache};
 use crate::source::{Snapshot, Snapshots};
 
@@ -63,11 +63,15 @@ impl Intent {
         self.cached
     }
 
-    /// From now on the node leaves in order.
-    pub(super) fn drain(&mut self, now: Instant) {
-        self.lifecycle = Lifecycle::Drain;
+    /// From now on the node leaves, in the way that is returned.
+    pub(super) fn leave(&mut self, now: Instant) -> Lifecycle {
+        self.lifecycle = match self.config.borrow().config.on_termination {
+            OnTermination::Keep => Lifecycle::Keep,
+            OnTermination::Auto | OnTermination::Drain => Lifecycle::Drain,
+        };
         self.patience_ends = now;
         self.compile(now);
+        self.lifecycle
     }
 
     /// The times of a drain, once there is an intent.
@@ -75,8 +79,8 @@ impl Intent {
         Some(self.in_force.as_ref()?.desired.drain)
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.lifecycle == Lifecycle::Drain
+    pub(super) fn is_leaving(&self) -> bool {
+        self.lifecycle != Lifecycle::Run
     }
 
     /// Resolves when [`Self::current`] may have something new. Cancel safe.

@@ -52,6 +52,7 @@ impl Node {
             families: BTreeSet::from(Family::ALL),
             hold_time: HoldTime::from_secs(9).unwrap(),
             connect_retry: Duration::from_secs(5),
+            restart_time: None,
             export: DesiredExport::default(),
             reflector_client: false,
             add_path: None,

@@ -87,6 +87,7 @@ const fn step_name(step: &Step) -> &'static str {
         Step::RemoveAddress(_) => "remove_address",
         Step::RecordRemoved(_) => "record_removed",
         Step::ConfigureSpeaker(_) => "configure_speaker",
+        Step::ReleaseSpeaker => "release_speaker",
         Step::StopSpeaker => "stop_speaker",
         Step::DropRecord => "drop_record",
     }

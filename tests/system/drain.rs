@@ -174,7 +174,7 @@ fn a_peer_that_has_stopped_reading_holds_up_no_drain() {
     let (took, status) = drain_bounded(&rig);
     println!("left after {took:?}");
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
     assert!(!rig.daemon.logged("a peer has not acknowledged the withdrawal in time").is_empty());
     rig.tor.signal(Signal::SIGCONT);
     wait_until_equal("routes of BIRD", &BTreeSet::new(), || rig.tor.learned());
@@ -187,7 +187,7 @@ fn a_peer_that_is_cut_off_holds_up_no_drain() {
     let (took, status) = drain_bounded(&rig);
     println!("left after {took:?}");
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(rig.daemon.logged("a peer has not acknowledged the withdrawal in time").len(), three().len());
 }
 
@@ -217,7 +217,7 @@ fn a_hanging_nft_holds_up_neither_withdrawal_nor_removal_nor_exit() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(rig.daemon.process().wait(PATIENCE).code(), Some(1));
     let log = rig.daemon.process().log();
-    assert!(log.contains("the drain is given up after 6s 100ms; what is left stays, and the next start goes on from there"), "{log}");
+    assert!(log.contains("the drain is given up after 21s 100ms; what is left stays, and the next start goes on from there"), "{log}");
 
     std::fs::remove_file(&flag).unwrap();
     rig.daemon.publish(&BTreeSet::new());

@@ -153,6 +153,9 @@ pub(crate) struct Settings {
     pub(crate) peers: Vec<(String, IpAddr)>,
     pub(crate) fabric_delay: &'static str,
     pub(crate) drain_timeout: &'static str,
+    pub(crate) on_termination: &'static str,
+    /// Of each peer; no graceful restart where absent.
+    pub(crate) restart_time: Option<&'static str>,
     pub(crate) patience: &'static str,
     pub(crate) without_endpoints: &'static str,
     pub(crate) http_port: u16,
@@ -166,6 +169,8 @@ impl Default for Settings {
             peers: vec![("tor".to_owned(), Ipv4Addr::new(10, 99, 0, 2).into())],
             fabric_delay: "100ms",
             drain_timeout: "5s",
+            on_termination: "auto",
+            restart_time: None,
             patience: "5s",
             without_endpoints: "withdraw",
             http_port: 9479,
@@ -175,21 +180,23 @@ impl Default for Settings {
 
 impl Settings {
     fn text(&self, state_dir: &Path) -> String {
+        let restart = self.restart_time.map(|time| format!(", gracefulRestart: {{restartTime: {time}}}")).unwrap_or_default();
         let peers: String = self
             .peers
             .iter()
             .map(|(name, address)| {
-                format!("    - {{name: {name}, address: \"{address}\", asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}}}\n")
+                format!("    - {{name: {name}, address: \"{address}\", asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}{restart}}}\n")
             })
             .collect();
         format!(
             "instance: {}\nnode: {{name: node-1}}\nvips: {{interface: {}, withoutEndpoints: {}}}\nbgp:\n  asn: 65001\n  peers:{}\n\
-             drain: {{fabricDelay: {}, timeout: {}}}\nstartup: {{patience: {}}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:{}\"}}\n\
+             drain: {{onTermination: {}, fabricDelay: {}, timeout: {}}}\nstartup: {{patience: {}}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:{}\"}}\n\
              log: {{level: \"info,vipherald=debug\", format: json}}\n",
             self.instance,
             self.interface,
             self.without_endpoints,
             if peers.is_empty() { " []".to_owned() } else { format!("\n{}", peers.trim_end()) },
+            self.on_termination,
             self.fabric_delay,
             self.drain_timeout,
             self.patience,

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bgp::peer::{Import, PeerConfig, PeerId, Stop};
+use bgp::peer::{Import, PeerConfig, PeerId, RestartConfig, Stop};
 use bgp::rib::{Export, NextHopPolicy};
 use bgp::{Asn, BgpIdentifier, Prefix};
 use nix::net::if_::if_nametoindex;
@@ -28,7 +28,7 @@ use super::rib::Rib;
 use super::session::{Command, Inputs, Session};
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics};
+use super::{Inheritance, Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics};
 use crate::desired::{DesiredBgp, DesiredPeer};
 use crate::telemetry::chain;
 
@@ -77,6 +77,18 @@ impl Settings {
         }
     }
 
+    fn restart_config(&self, restart_time: u16, beginning: &Beginning) -> RestartConfig {
+        let (restarting, forwarding_preserved) = match beginning {
+            Beginning::First => (false, false),
+            Beginning::Inherited(inheritance) => {
+                let in_time = inheritance.at.elapsed() < Duration::from_secs(restart_time.into());
+                (in_time, in_time && inheritance.forwarding)
+            }
+            Beginning::Another => (false, true),
+        };
+        RestartConfig { restart_time, restarting, forwarding_preserved, ..RestartConfig::default() }
+    }
+
     /// Whether a session of these settings can go on with those.
     fn is_same_session(&self, other: &Self) -> bool {
         let peer = DesiredPeer { export: other.peer.export.clone(), ..self.peer.clone() };
@@ -84,7 +96,7 @@ impl Settings {
     }
 
     /// The same for the core. Only internal peers of a speaker that reflects may tell anything.
-    pub(super) fn peer_config(&self, id: PeerId) -> PeerConfig {
+    pub(super) fn peer_config(&self, id: PeerId, beginning: &Beginning) -> PeerConfig {
         let peer = &self.peer;
         let internal = peer.asn == self.asn;
         PeerConfig {
@@ -92,6 +104,7 @@ impl Settings {
             connect_retry: peer.connect_retry,
             families: peer.families.clone(),
             export: self.export(),
+            graceful_restart: peer.restart_time.map(|restart_time| self.restart_config(restart_time, beginning)),
             import: self.cluster.filter(|_| internal).map(|_| Import::default()),
             client: peer.reflector_client,
             cluster_id: self.cluster,
@@ -108,6 +121,16 @@ impl Settings {
             (None, None) => NextHopPolicy::SelfAddress,
         }
     }
+}
+
+/// What was before a neighbour's task.
+pub(super) enum Beginning {
+    /// Nothing.
+    First,
+    /// An earlier process.
+    Inherited(Inheritance),
+    /// Another task of this process.
+    Another,
 }
 
 /// Each neighbour and range of dynamic neighbours, with the file of its key.
@@ -144,6 +167,9 @@ pub(super) struct Neighbours {
     target: watch::Receiver<Target>,
     requests: mpsc::Receiver<Request>,
     routes: watch::Receiver<Option<Routes>>,
+    inheritance: Arc<OnceLock<Inheritance>>,
+    /// Neighbours that have had a task.
+    begun: BTreeSet<String>,
     board: Board,
     /// The node's addresses, followed once there is a neighbour.
     location: Option<watch::Receiver<Location>>,
@@ -181,6 +207,7 @@ impl Neighbours {
         target: watch::Receiver<Target>,
         requests: mpsc::Receiver<Request>,
         routes: watch::Receiver<Option<Routes>>,
+        inheritance: Arc<OnceLock<Inheritance>>,
         board: Board,
     ) -> Self {
         Self {
@@ -190,6 +217,8 @@ impl Neighbours {
             target,
             requests,
             routes,
+            inheritance,
+            begun: BTreeSet::new(),
             board,
             location: None,
             listener: Listener::default(),
@@ -211,7 +240,11 @@ impl Neighbours {
                 Target::Nothing => true,
                 Target::Run(desired) => self.converge(desired, &mut keyring).await,
                 Target::Stop => {
-                    self.stop_all();
+                    self.stop_all(&Stop::AdministrativeShutdown { communication: None });
+                    true
+                }
+                Target::Release => {
+                    self.stop_all(&Stop::Keep);
                     true
                 }
                 Target::Quit => return,
@@ -277,10 +310,10 @@ impl Neighbours {
         true
     }
 
-    fn stop_all(&mut self) {
+    fn stop_all(&mut self, stop: &Stop) {
         self.listener.listen(None);
         for running in self.running.values() {
-            running.order(Stop::AdministrativeShutdown { communication: None });
+            running.order(stop.clone());
         }
         self.board.set_configured(None, self.automatic);
     }
@@ -297,7 +330,12 @@ impl Neighbours {
         let reflection = settings.cluster.map(|_| self.rib.join(id));
         let routes = self.routes.clone();
         let inputs = Inputs { end: ended, export: exported, commands: received, routes, keys: keyring.subscribe(), location, reflection };
-        let session = Session::new(name, id, &settings, seed.finish(), inputs, self.board.clone());
+        let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
+            (false, _) => Beginning::Another,
+            (true, Some(inheritance)) => Beginning::Inherited(inheritance.clone()),
+            (true, None) => Beginning::First,
+        };
+        let session = Session::new(name, id, &settings, &beginning, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();
         self.running.insert(name.clone(), Running { settings, end, export, commands });
@@ -336,7 +374,7 @@ impl Neighbours {
         let Request { name, operation, answer } = request;
         let configured = match target {
             Target::Run(desired) => desired.peers.keys().cloned().collect(),
-            Target::Nothing | Target::Stop | Target::Quit => BTreeSet::new(),
+            Target::Nothing | Target::Stop | Target::Release | Target::Quit => BTreeSet::new(),
         };
         let known: BTreeSet<String> = configured.into_iter().chain(self.running.keys().cloned()).chain(self.shut.iter().cloned()).collect();
         let result = if known.contains(&name) {

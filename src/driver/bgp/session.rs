@@ -21,7 +21,7 @@ use super::dial::{DialError, Dialled, arrive, dial};
 use super::keyring::{Key, Keys};
 use super::link::{Link, Links, News};
 use super::location::Location;
-use super::neighbours::Settings;
+use super::neighbours::{Beginning, Settings};
 use super::report::Report;
 use super::rib::Member;
 use super::socket::Way;
@@ -84,10 +84,14 @@ enum Input {
 }
 
 impl Session {
-    pub(super) fn new(name: &str, id: PeerId, settings: &Settings, seed: u64, inputs: Inputs, board: Board) -> Self {
-        let session = Self {
+    pub(super) fn new(name: &str, id: PeerId, settings: &Settings, beginning: &Beginning, seed: u64, inputs: Inputs, board: Board) -> Self {
+        let mut peer = Peer::new(settings.peer_config(id, beginning), seed);
+        if let Beginning::Inherited(inheritance) = beginning {
+            peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
+        }
+        let mut session = Self {
             way: settings.way(),
-            peer: Peer::new(settings.peer_config(id), seed),
+            peer,
             links: Links::default(),
             closing: JoinSet::new(),
             inputs,
@@ -96,6 +100,7 @@ impl Session {
             undialled: false,
             report: Report::new(name, settings, board),
         };
+        session.report.update(&session.peer, 0);
         session.report.post();
         session
     }

@@ -35,6 +35,8 @@ pub struct SpeakerStatus {
     pub peers: BTreeMap<String, Arc<PeerStatus>>,
     /// Prefixes that left the set and that some neighbour's task has not heard about yet.
     leaving: Arc<BTreeSet<Prefix>>,
+    /// What an earlier process has announced, until the neighbours' tasks know of it.
+    inherited: Arc<BTreeSet<Prefix>>,
     /// Counts the sets given.
     generation: u64,
 }
@@ -44,7 +46,9 @@ impl SpeakerStatus {
     #[must_use]
     pub fn withdrawing(&self) -> BTreeSet<Prefix> {
         let of_peers = self.peers.values().flat_map(|peer| peer.withdrawing.iter());
-        self.leaving.iter().chain(of_peers).copied().collect()
+        let wanted = |prefix: &Prefix| self.advertised.as_ref().is_some_and(|set| set.contains(prefix));
+        let inherited = self.inherited.iter().filter(|prefix| !wanted(prefix));
+        self.leaving.iter().chain(of_peers).chain(inherited).copied().collect()
     }
 
     /// Sessions that still have a socket, even if only to deliver their last message.
@@ -195,6 +199,7 @@ impl Board {
             }
             let status = Arc::make_mut(status);
             status.configured = configured.cloned();
+            status.inherited = Arc::default();
             status.router_id = router_id;
             true
         });
@@ -208,6 +213,11 @@ impl Board {
             }
             changed
         });
+    }
+
+    /// What peers may hold before there are tasks that know.
+    pub(super) fn inherit(&self, prefixes: &Arc<BTreeSet<Prefix>>) {
+        self.0.send_modify(|status| Arc::make_mut(status).inherited = Arc::clone(prefixes));
     }
 
     pub(super) fn router_id(&self) -> Option<BgpIdentifier> {

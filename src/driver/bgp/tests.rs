@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bgp::peer::State;
 use bgp::rib::Withheld;
-use bgp::wire::{Cease, Message, Notification, PathAttribute, Transitive};
+use bgp::wire::{Capability, Cease, GracefulRestart, Message, Notification, Open, PathAttribute, Transitive};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
 use super::{Operation, PeerStatus, Speaker, SpeakerStatus};
@@ -32,6 +32,7 @@ fn neighbour(address: SocketAddr) -> DesiredPeer {
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
+        restart_time: None,
         // A loopback address is nobody's next hop.
         export: DesiredExport { next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)), ..DesiredExport::default() },
         reflector_client: false,
@@ -215,6 +216,98 @@ fn stop_delivers_administrative_shutdown_and_then_everything_is_closed() {
     assert_eq!(last, Some(Message::Notification(Notification::cease(Cease::AdministrativeShutdown))));
     drop(conversation);
     wait_for(&speaker, |status| status.open_sessions() == 0 && status.peers.is_empty());
+}
+
+/// Graceful restart as the OPEN says it: whether we restart, for how long, and whether both families were served meanwhile.
+fn restart_of(open: &Open) -> Option<(bool, u16, bool)> {
+    open.capabilities.iter().find_map(|capability| match capability {
+        Capability::GracefulRestart(restart) => {
+            let served: BTreeSet<bool> = restart.families.values().copied().collect();
+            assert_eq!((restart.families.len(), served.len()), (2, 1), "{restart:?}");
+            Some((restart.restarting, restart.restart_time, served.contains(&true)))
+        }
+        _ => None,
+    })
+}
+
+fn restartable(fake: &FakePeer) -> DesiredPeer {
+    DesiredPeer { restart_time: Some(60), ..neighbour(fake.address()) }
+}
+
+/// An OPEN of a neighbour that keeps our routes while we restart.
+fn keeping_open() -> Open {
+    let mut open = open(OUR_AS);
+    let families = Family::ALL.into_iter().map(|family| (family, false)).collect();
+    let restart = GracefulRestart { restarting: false, notification: false, restart_time: 60, families };
+    open.capabilities.push(Capability::GracefulRestart(restart));
+    open
+}
+
+#[test]
+fn rfc4724_4_release_closes_without_a_word_where_the_peer_keeps_the_routes() {
+    let (keeping, other) = (FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("keeping", restartable(&keeping)), ("other", restartable(&other))]));
+    let mut conversation = keeping.accept();
+    let theirs = conversation.expect_open();
+    assert_eq!(restart_of(&theirs), Some((false, 60, false)), "nothing was before this process");
+    conversation.establish_as(&keeping_open(), &theirs);
+    let mut without = other.establish(OUR_AS);
+    for conversation in [&mut conversation, &mut without] {
+        assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+        conversation.expect_empty_table();
+    }
+    speaker.release();
+    assert_eq!(conversation.next(), None);
+    assert_eq!(without.next(), Some(Message::Notification(Notification::cease(Cease::AdministrativeShutdown))));
+    drop((conversation, without));
+    wait_for(&speaker, |status| status.configured.is_none() && status.open_sessions() == 0 && status.peers.is_empty());
+}
+
+#[test]
+fn rfc4724_4_1_what_an_earlier_process_announced_is_withdrawing_until_the_peer_knows_better() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.inherit((*set(["10.0.0.7", "10.0.0.8"])).clone(), true);
+    assert_eq!(speaker.status().withdrawing(), *set(["10.0.0.7", "10.0.0.8"]));
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", restartable(&fake))]));
+    let mut conversation = fake.accept();
+    let theirs = conversation.expect_open();
+    assert_eq!(restart_of(&theirs), Some((true, 60, true)));
+    let status = wait_for(&speaker, |status| status.peers.contains_key("tor") && status.configured.is_some());
+    assert_eq!(status.withdrawing(), *set(["10.0.0.8"]));
+    conversation.establish_as(&keeping_open(), &theirs);
+    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+    conversation.expect_empty_table();
+    wait_for(&speaker, |status| is_up(status, "tor") && status.withdrawing().is_empty());
+
+    // The restart is over with that, and what is told from now on is served.
+    drop(conversation);
+    assert_eq!(restart_of(&fake.accept().expect_open()), Some((false, 60, true)));
+}
+
+#[test]
+fn rfc4724_4_1_the_forwarding_bit_is_clear_where_the_node_did_not_go_on_serving() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.inherit((*set(["10.0.0.7"])).clone(), false);
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", restartable(&fake))]));
+    assert_eq!(restart_of(&fake.accept().expect_open()), Some((true, 60, false)));
+}
+
+#[test]
+fn without_graceful_restart_nothing_of_an_earlier_process_is_left_at_a_peer() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.inherit((*set(["10.0.0.7"])).clone(), true);
+    speaker.advertise(set([]));
+    assert_eq!(speaker.status().withdrawing(), *set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    assert_eq!(restart_of(&fake.accept().expect_open()), None);
+    wait_for(&speaker, |status| status.configured.is_some() && status.withdrawing().is_empty());
 }
 
 #[test]
@@ -401,7 +494,7 @@ fn hold_timer_runs_out_on_a_silent_peer_while_keepalives_go_out() {
     speaker.configure(desired([("tor", three_seconds)]));
     let mut conversation = fake.accept();
     conversation.expect_open();
-    conversation.send(&Message::Open(bgp::wire::Open { hold_time: HoldTime::from_secs(90).unwrap(), ..open(OUR_AS) }));
+    conversation.send(&Message::Open(Open { hold_time: HoldTime::from_secs(90).unwrap(), ..open(OUR_AS) }));
     conversation.send(&Message::Keepalive);
     let mut keepalives = 0;
     let last = loop {

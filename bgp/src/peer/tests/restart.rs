@@ -341,3 +341,30 @@ fn next_hops_follow_our_own_addresses_in_the_same_session() {
     assert_eq!(bench.event(Event::Local { role: Role::Active, local: LOCAL }).len(), 1);
     assert_eq!((withheld(&bench), bench.peer.counters().established), (vec![], 1));
 }
+
+#[test]
+fn rfc4724_section_4_1_what_an_earlier_process_told_counts_until_a_session_has_told_all_or_its_time_is_over() {
+    let mut bench = inheriting();
+    assert_eq!((bench.peer.withdrawing(), bench.peer.stale_until()), (prefixes(&["10.0.0.8"]), Some(bench.now + Duration::from_secs(69))));
+    bench.establish(Role::Active, &open_of_peer(false));
+    acknowledge(&mut bench);
+    assert_eq!((bench.peer.withdrawing(), bench.peer.stale_until()), (prefixes(&[]), None));
+
+    let mut bench = inheriting();
+    bench.now += Duration::from_secs(69);
+    bench.event(Event::Tick);
+    assert_eq!((bench.peer.withdrawing(), bench.peer.stale_until()), (prefixes(&[]), None));
+
+    let mut bench = Bench::new(config());
+    bench.peer.inherit(bench.now, prefixes(&["10.0.0.8"]));
+    assert_eq!(bench.peer.withdrawing(), prefixes(&[]), "without graceful restart");
+}
+
+/// A peer that may hold two prefixes of an earlier process, of which one is to be announced again.
+fn inheriting() -> Bench {
+    let mut bench = Bench::new(graceful(RestartConfig { restarting: true, ..restart() }));
+    bench.peer.inherit(bench.now, prefixes(&["10.0.0.7", "10.0.0.8"]));
+    bench.event(Event::Start);
+    bench.event(Event::Routes(Arc::new(LocRib::originated(prefixes(&["10.0.0.7"])))));
+    bench
+}

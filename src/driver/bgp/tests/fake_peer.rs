@@ -129,8 +129,12 @@ impl Conversation {
     /// Goes up to Established, as a neighbour of this AS.
     pub(super) fn establish(&mut self, asn: u32) {
         let theirs = self.expect_open();
-        let ours = open(asn);
-        self.answer(&ours, &theirs);
+        self.establish_as(&open(asn), &theirs);
+    }
+
+    /// Goes from the speaker's OPEN up to Established, with this OPEN.
+    pub(super) fn establish_as(&mut self, ours: &Open, theirs: &Open) {
+        self.answer(ours, theirs);
         assert_eq!(self.next(), Some(Message::Keepalive));
         self.send(&Message::Keepalive);
     }

@@ -118,7 +118,7 @@ fn collision(their_identifier: u32) {
     let mut dialled_by_them = dial(LOCALHOST, address);
     let ours = dialled_by_us.expect_open();
     assert_eq!(dialled_by_them.expect_open(), ours);
-    let theirs = bgp::wire::Open { identifier: BgpIdentifier::new(their_identifier).unwrap(), ..open(OUR_AS) };
+    let theirs = Open { identifier: BgpIdentifier::new(their_identifier).unwrap(), ..open(OUR_AS) };
     dialled_by_us.answer(&theirs, &ours);
     assert_eq!(dialled_by_us.next(), Some(Message::Keepalive));
     dialled_by_them.answer(&theirs, &ours);
