@@ -43,11 +43,8 @@ fn script(commands: &[String]) -> String {
             Some("make") => writeln!(script, "make -n {}", command.trim_start_matches("make")).unwrap(),
             Some("vipherald") if command.starts_with("vipherald run") => {
                 writeln!(script, "{command} & daemon=$!").unwrap();
-                writeln!(
-                    script,
-                    "until [ -S /run/vipherald/vipherald/admin.sock ]; do kill -0 $daemon; read -t 0.05 <> <(:) || true; done"
-                )
-                .unwrap();
+                // A reader is slower than a start: the sessions have begun before the next command.
+                writeln!(script, "until vipherald show peers -o json 2>&1 | grep -q '\"state\"'; do kill -0 $daemon; done").unwrap();
             }
             Some("vipherald") => writeln!(script, "{command}").unwrap(),
             _ => panic!("no test runs the command '{command}' of a document: teach tests/documents.rs"),
