@@ -510,7 +510,7 @@ fn results_come_in_the_order_of_the_steps() {
             Step::RecordConfirmed(vips.clone()),
         ];
         let succeeded: Vec<bool> = kernel.execute_all(&steps).await.iter().map(Result::is_ok).collect();
-        assert_eq!(succeeded, [true, true, false, false, true, false, true]);
+        assert_eq!(succeeded, [true, true, false, false, false, true, false, true]);
         let state = kernel.observe().await.unwrap();
         assert_eq!((on_interface(&state), state.record.confirmed), (vec![ours("10.0.0.7"), ours("10.0.0.8")], vips));
     });
