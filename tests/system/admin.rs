@@ -72,6 +72,7 @@ fn the_daemon_explains_itself() {
         json!({
             "name": "tor", "address": "10.99.0.2", "asn": 65001, "state": "Established", "establishedCount": 1, "localAddress": "10.99.0.1",
             "holdSeconds": 9, "families": ["ipv4-unicast", "ipv6-unicast"], "routes": routes,
+            "capabilities": ["four-octet-as", "route-refresh"], "shut": false, "prefixes": {}, "malformed": {"treatedAsWithdraw": 0, "attributesDiscarded": 0},
         })
     );
     let (document, _) = rig.daemon.show("routes");
