@@ -446,6 +446,19 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_pipe_without_writer_is_refused_at_once_and_a_file_that_is_too_long_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe.yaml");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let error = load(&pipe, &environment()).unwrap_err();
+    assert!(vipherald::telemetry::chain(&error).ends_with("pipe.yaml: cannot be read: it is no regular file"));
+    let long = directory.path().join("long.yaml");
+    std::fs::write(&long, "#".repeat(1_048_577)).unwrap();
+    let error = load(&long, &environment()).unwrap_err();
+    assert!(vipherald::telemetry::chain(&error).ends_with("long.yaml: cannot be read: it is longer than 1048576 octets"));
+}
+
+#[test]
 fn without_a_name_of_the_node_there_is_no_configuration() {
     let error = load(&root("examples/config/minimal.yaml"), &Environment::new()).unwrap_err();
     assert!(error.to_string().ends_with("minimal.yaml:2:1: node.name: the variable NODE_NAME is not set"), "{error}");
