@@ -25,6 +25,7 @@ use std::time::Duration;
 use bgp::Prefix;
 use nix::fcntl::OFlag;
 
+use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{DesiredBgp, DrainTimes};
 
 pub use change::{Change, changes};
@@ -189,9 +190,32 @@ pub enum WithoutEndpoints {
     Announce,
 }
 
+/// `dataplane:`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Dataplane {
+    /// `type`.
+    pub kind: DataplaneType,
+    /// The scheduler of Services that ask for none.
+    pub scheduler: Scheduler,
+    /// The forwarding method of Services that ask for none.
+    pub forwarding: ForwardingMethod,
+    /// How long connections to a real server that is gone may go on.
+    pub drain_timeout: Duration,
+}
+
+impl Dataplane {
+    /// Whether this daemon balances.
+    #[must_use]
+    pub const fn balances(&self) -> bool {
+        matches!(self.kind, DataplaneType::Ipvs)
+    }
+}
+
 /// `dataplane.type`. More values appear with what they do.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Dataplane {
+pub enum DataplaneType {
+    /// The kernel's IPVS balances, as we program it.
+    Ipvs,
     /// kube-proxy, or another program, balances Services; addresses are placed and announced only.
     #[default]
     KubeProxy,

@@ -8,6 +8,8 @@ mod addresses;
 pub mod cache;
 mod claims;
 mod endpoints;
+mod ports;
+mod virtual_services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,8 +24,10 @@ use serde::{Deserialize, Serialize};
 use self::addresses::{Reserved, not_allowed, unfit};
 use self::claims::{Balanced, Claimant, claimants, settle_conflicts, wanted};
 use self::endpoints::{Availability, Slices};
+use self::virtual_services::virtual_service;
+pub use self::virtual_services::{DesiredVirtualService, Scheduling, ServiceKey};
 use crate::api::ObjectRef;
-use crate::config::{Config, Dataplane, WithoutEndpoints};
+use crate::config::{Config, DataplaneType, WithoutEndpoints};
 use crate::source::Snapshot;
 
 /// The whole intent for this node. Equal values wake nobody.
@@ -35,6 +39,8 @@ pub struct Desired {
     pub lifecycle: Lifecycle,
     /// Each VIP that some accepted object asks for.
     pub vips: BTreeMap<IpAddr, DesiredVip>,
+    /// With a dataplane that balances, the virtual services of all VIPs.
+    pub services: BTreeMap<ServiceKey, DesiredVirtualService>,
     /// Speaker-only use: addresses inside these prefixes are announced while somebody else has them on `vips.interface`.
     pub found: Vec<Prefix>,
     /// The speaker and its neighbours.
@@ -322,16 +328,17 @@ pub struct Compiled {
 #[must_use]
 pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let mut rejections = snapshot.rejections.clone();
-    let mut claimants = claimants(snapshot, config.dataplane, &mut rejections);
+    let mut claimants = claimants(snapshot, &config.dataplane, &mut rejections);
     refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
     settle_conflicts(&mut claimants, &mut rejections);
-    let vips = intents(&claimants, snapshot, config, &mut rejections);
+    let (vips, services) = serving(&claimants, snapshot, config, &mut rejections);
     rejections.sort();
     rejections.dedup();
     let desired = Desired {
         complete: snapshot.complete,
         lifecycle: Lifecycle::Run,
         vips,
+        services,
         found: found(config),
         bgp: config.bgp.clone(),
         drain: config.drain,
@@ -341,9 +348,9 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
 
 /// What is announced as it is found: with dataplane `none`, what `vips.allow` gives to every namespace.
 fn found(config: &Config) -> Vec<Prefix> {
-    match config.dataplane {
-        Dataplane::KubeProxy => Vec::new(),
-        Dataplane::None => {
+    match config.dataplane.kind {
+        DataplaneType::KubeProxy | DataplaneType::Ipvs => Vec::new(),
+        DataplaneType::None => {
             let allowed = config.vips.allow.iter().flatten();
             allowed.filter(|allowed| allowed.namespaces.is_empty()).map(|allowed| allowed.prefix).collect()
         }
@@ -365,26 +372,38 @@ fn refuse_addresses(claimants: &mut [Claimant<'_>], snapshot: &Snapshot, config:
     }
 }
 
-/// The intent for each VIP that some claimant has.
-fn intents(
+/// The intent for each VIP that some claimant has, and the virtual services of those that are served.
+fn serving(
     claimants: &[Claimant<'_>],
     snapshot: &Snapshot,
     config: &Config,
     rejections: &mut Vec<Rejection>,
-) -> BTreeMap<IpAddr, DesiredVip> {
+) -> (BTreeMap<IpAddr, DesiredVip>, BTreeMap<ServiceKey, DesiredVirtualService>) {
     let slices = Slices::new(snapshot, &config.node_name);
     let ours = wanted(claimants);
     let mut owners: BTreeMap<IpAddr, BTreeSet<ObjectRef>> = BTreeMap::new();
     let mut available: BTreeMap<IpAddr, Availability> = BTreeMap::new();
+    let mut services = BTreeMap::new();
     for claimant in claimants.iter().filter(|claimant| !claimant.vips.is_empty()) {
         let behind = match &claimant.balanced {
-            Balanced::Elsewhere(service, ports) => Some(slices.behind(claimant.object, service, ports, &ours, rejections)),
-            Balanced::Nowhere => None,
+            Balanced::Over(name, service) => Some(slices.behind(name, service, &ours, rejections)),
+            Balanced::OverNone | Balanced::Nowhere => None,
         };
         for vip in claimant.vips.keys() {
             owners.entry(*vip).or_default().insert(claimant.object.clone());
-            if let Some(found) = behind.map(|behind| behind.address(*vip)) {
-                let best = available.entry(*vip).or_insert(found);
+            if matches!(claimant.balanced, Balanced::Nowhere) {
+                continue;
+            }
+            let best = available.entry(*vip).or_insert(Availability::Nobody);
+            for port in &claimant.ports {
+                let mut found = behind.as_ref().map_or(Availability::Nobody, |behind| behind.availability(*vip, port.target));
+                if config.dataplane.balances() {
+                    let (key, service) = virtual_service(claimant.object, *vip, port, behind.as_ref(), rejections);
+                    if found == Availability::Usable && !service.is_backed() {
+                        found = Availability::Nobody;
+                    }
+                    services.insert(key, service);
+                }
                 *best = found.max(*best);
             }
         }
@@ -395,7 +414,8 @@ fn intents(
         Some(Some(_)) if config.vips.without_endpoints == WithoutEndpoints::Announce => VipIntent::Serve { without_endpoints: true },
         Some(Some(reason)) => VipIntent::Withhold(reason),
     };
-    owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip) })).collect()
+    let vips = owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip) })).collect();
+    (vips, services)
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::{EricIngress, LvsIngress, nearest, parse_address, quoted, raw};
 
 /// A VIP and where its ports go.
@@ -37,7 +39,7 @@ pub struct PortMapping {
 }
 
 /// Ports from the first to the last, both included.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct PortRange {
     start: u16,
     end: u16,
@@ -70,6 +72,12 @@ impl PortRange {
     #[must_use]
     pub fn count(self) -> u32 {
         u32::from(self.end) - u32::from(self.start) + 1
+    }
+
+    /// Whether the port is in it.
+    #[must_use]
+    pub const fn contains(self, port: u16) -> bool {
+        self.start <= port && port <= self.end
     }
 
     /// Whether some port is in both.
@@ -108,9 +116,9 @@ pub enum PortRangeError {
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $default:ident, { $($(#[$value_doc:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
         pub enum $name {
-            $($(#[$value_doc])* $value,)+
+            $($(#[$value_doc])* #[serde(rename = $word)] $value,)+
         }
 
         impl $name {

@@ -7,7 +7,7 @@ use std::fmt::{Debug, Display};
 use bgp::wire::AddPathMode;
 
 use super::keys::effect;
-use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
+use super::{Config, DataplaneType, Effect, LogFormat, WithoutEndpoints};
 use crate::desired::{DesiredListen, DesiredPeer, Transport, Ttl};
 
 /// A key whose value differs.
@@ -66,11 +66,15 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     );
     put(
         "dataplane.type",
-        match config.dataplane {
-            Dataplane::KubeProxy => "kube-proxy".to_owned(),
-            Dataplane::None => "none".to_owned(),
+        match config.dataplane.kind {
+            DataplaneType::Ipvs => "ipvs".to_owned(),
+            DataplaneType::KubeProxy => "kube-proxy".to_owned(),
+            DataplaneType::None => "none".to_owned(),
         },
     );
+    put("dataplane.scheduler", config.dataplane.scheduler.to_string());
+    put("dataplane.forwarding", config.dataplane.forwarding.to_string());
+    put("dataplane.drainTimeout", format!("{:?}", config.dataplane.drain_timeout));
     put("bgp.asn", config.bgp.asn.to_string());
     put("bgp.routerId", config.bgp.router_id.map_or_else(|| "auto".to_owned(), |id| id.to_string()));
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));

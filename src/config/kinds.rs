@@ -10,7 +10,7 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
 
 use super::read::{Kind, Refusal};
-use super::{Dataplane, LogFormat, OnTermination, WithoutEndpoints};
+use super::{DataplaneType, LogFormat, OnTermination, WithoutEndpoints};
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -78,15 +78,28 @@ pub(super) const WITHOUT_ENDPOINTS: Kind<WithoutEndpoints> = Kind {
     },
 };
 
-pub(super) const DATAPLANE: Kind<Dataplane> = Kind {
-    expected: "kube-proxy or none",
+pub(super) const DATAPLANE: Kind<DataplaneType> = Kind {
+    expected: "ipvs, kube-proxy or none",
     numeric: false,
     parse: |text| match text {
-        "kube-proxy" => Ok(Dataplane::KubeProxy),
-        "none" => Ok(Dataplane::None),
-        "auto" | "ipvs" | "nftables" => Err(Refusal::Instead(format!("'{text}' is not in this version; expected kube-proxy or none"))),
+        "ipvs" => Ok(DataplaneType::Ipvs),
+        "kube-proxy" => Ok(DataplaneType::KubeProxy),
+        "none" => Ok(DataplaneType::None),
+        "auto" | "nftables" => Err(Refusal::Instead(format!("'{text}' is not in this version; expected ipvs, kube-proxy or none"))),
         _ => Err(Refusal::Unexpected),
     },
+};
+
+pub(super) const SCHEDULER: Kind<Scheduler> = Kind {
+    expected: "a scheduler of IPVS such as rr, lc, sh or mh",
+    numeric: false,
+    parse: |text| text.parse().map_err(|error: UnknownWord| Refusal::Because(error.to_string())),
+};
+
+pub(super) const FORWARDING: Kind<ForwardingMethod> = Kind {
+    expected: "nat, dr or tun",
+    numeric: false,
+    parse: |text| text.parse().map_err(unexpected),
 };
 
 pub(super) const ASN: Kind<Asn> = Kind {

@@ -10,7 +10,7 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
-use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
+use super::{Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
 use crate::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
@@ -96,16 +96,19 @@ fn allowed(reader: &mut Reader<'_>, element: &Element<'_>) -> Option<Allowed> {
     Some(Allowed { prefix: prefix?, namespaces })
 }
 
-/// Speaker-only use needs to be told what it may announce.
 fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -> Option<Dataplane> {
     let section = reader.section(root, "dataplane");
-    let dataplane = reader.or(&section, "type", &kinds::DATAPLANE, Dataplane::KubeProxy)?;
-    if dataplane == Dataplane::None && vips.is_some_and(|vips| vips.allow.is_none()) {
+    let kind = reader.or(&section, "type", &kinds::DATAPLANE, DataplaneType::KubeProxy);
+    let scheduler = reader.or(&section, "scheduler", &kinds::SCHEDULER, Scheduler::MaglevHashing);
+    let forwarding = reader.or(&section, "forwarding", &kinds::FORWARDING, ForwardingMethod::Masquerade);
+    let drain_timeout = reader.or(&section, "drainTimeout", &kinds::TIME, REAL_SERVER_DRAIN);
+    // Speaker-only use needs to be told what it may announce.
+    if kind == Some(DataplaneType::None) && vips.is_some_and(|vips| vips.allow.is_none()) {
         let message = "'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes".to_owned();
         reader.report(section.place_of("type"), section.key("type"), message);
         return None;
     }
-    Some(dataplane)
+    Some(Dataplane { kind: kind?, scheduler: scheduler?, forwarding: forwarding?, drain_timeout: drain_timeout? })
 }
 
 fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The last good intent, kept in the state directory for a start at which no source is complete in time.
 //!
-//! Input and output: the VIPs of a [`Desired`] in `desired.json`, replaced as a whole. The file is disposable: where it is missing, of another
+//! Input and output: the VIPs and virtual services of a [`Desired`] in `desired.json`, replaced as a whole. The file is disposable: where it is missing, of another
 //! version or damaged, there is simply no last good intent. All else comes from the configuration in force.
 
 use std::collections::BTreeMap;
@@ -13,26 +13,31 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::addresses::{not_allowed, unfit};
-use super::{Desired, DesiredVip, Lifecycle};
+use super::{Desired, DesiredVip, DesiredVirtualService, Lifecycle, ServiceKey};
 use crate::config::Config;
 
 const FILE: &str = "desired.json";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
-struct Cached<V> {
+struct Cached<V, S> {
     version: u32,
     vips: V,
+    services: S,
 }
 
-/// Keeps the VIPs of this intent in the state directory.
+type Vips = BTreeMap<IpAddr, DesiredVip>;
+type Services = Vec<(ServiceKey, DesiredVirtualService)>;
+
+/// Keeps the VIPs and virtual services of this intent in the state directory.
 ///
 /// # Errors
 /// The directory cannot be made, or the file not be written.
 pub fn save(state_dir: &Path, desired: &Desired) -> io::Result<()> {
     fs::create_dir_all(state_dir)?;
     let unfinished = state_dir.join(format!(".{FILE}"));
-    fs::write(&unfinished, serde_json::to_vec(&Cached { version: VERSION, vips: &desired.vips })?)?;
+    let services: Vec<_> = desired.services.iter().collect();
+    fs::write(&unfinished, serde_json::to_vec(&Cached { version: VERSION, vips: &desired.vips, services })?)?;
     fs::rename(unfinished, state_dir.join(FILE))
 }
 
@@ -41,12 +46,12 @@ pub fn save(state_dir: &Path, desired: &Desired) -> io::Result<()> {
 pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
     let path = state_dir.join(FILE);
     let cached = match fs::read(&path) {
-        Ok(bytes) => serde_json::from_slice::<Cached<BTreeMap<IpAddr, DesiredVip>>>(&bytes).map_err(|error| error.to_string()),
+        Ok(bytes) => serde_json::from_slice::<Cached<Vips, Services>>(&bytes).map_err(|error| error.to_string()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => Err(error.to_string()),
     };
-    let mut vips = match cached {
-        Ok(cached) if cached.version == VERSION => cached.vips,
+    let (mut vips, services) = match cached {
+        Ok(cached) if cached.version == VERSION => (cached.vips, cached.services),
         Ok(cached) => {
             warn!(path = %path.display(), version = cached.version, "the last good intent is of another version, and is not used");
             return None;
@@ -60,10 +65,12 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         desired.owners.retain(|owner| unfit(*vip).is_none() && not_allowed(*vip, &owner.namespace, &config.vips).is_none());
         !desired.owners.is_empty()
     });
+    let services = services.into_iter().filter(|(key, _)| config.dataplane.balances() && vips.contains_key(&key.vip)).collect();
     Some(Desired {
         complete: false,
         lifecycle: Lifecycle::Run,
         vips,
+        services,
         found: super::found(config),
         bgp: config.bgp.clone(),
         drain: config.drain,

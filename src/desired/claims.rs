@@ -11,10 +11,11 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use super::endpoints::ServicePort;
-use super::{Rejection, RejectionReason, Subject};
-use crate::api::{IngressSpec, Kind, ObjectRef, PortRange, Protocol, parse_address};
-use crate::config::Dataplane;
+use super::endpoints::Target;
+use super::ports;
+use super::{Rejection, RejectionReason, Scheduling, Subject};
+use crate::api::{ForwardingMethod, IngressSpec, Kind, ObjectRef, PortRange, Protocol, parse_address};
+use crate::config::{Dataplane, DataplaneType};
 use crate::source::Snapshot;
 
 /// An object that wants VIPs.
@@ -23,30 +24,39 @@ pub(super) struct Claimant<'a> {
     pub(super) created: Option<&'a Time>,
     /// The VIPs it wants, and the field that says so.
     pub(super) vips: BTreeMap<IpAddr, String>,
-    /// The ports it wants of each.
-    ports: Vec<(Protocol, PortRange)>,
+    /// The ports it wants of each, and where they go.
+    pub(super) ports: Vec<ClaimedPort<'a>>,
     pub(super) balanced: Balanced<'a>,
 }
 
-/// Who balances what comes in.
+/// Ports of a VIP that an object wants.
+pub(super) struct ClaimedPort<'a> {
+    pub(super) protocol: Protocol,
+    pub(super) ports: PortRange,
+    pub(super) target: Target<'a>,
+    pub(super) scheduling: Scheduling,
+    pub(super) forwarding: ForwardingMethod,
+}
+
+/// Over whose endpoints traffic is balanced, by us or by somebody else.
 pub(super) enum Balanced<'a> {
-    /// Somebody else, over the endpoints of this Service.
-    Elsewhere(&'a Service, Vec<ServicePort<'a>>),
-    /// Nobody with this dataplane.
+    /// Those of this Service.
+    Over(ObjectRef, &'a Service),
+    /// Nobody's: there is no such Service, or it has none by its nature.
+    OverNone,
+    /// Nobody balances it with this dataplane.
     Nowhere,
 }
 
 /// All objects that want a VIP, in order.
-pub(super) fn claimants<'a>(snapshot: &'a Snapshot, dataplane: Dataplane, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
+pub(super) fn claimants<'a>(snapshot: &'a Snapshot, dataplane: &Dataplane, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
     let mut claimants: Vec<_> =
         snapshot.services.iter().filter_map(|(name, service)| of_service(name, service, dataplane, rejections)).collect();
-    for (name, ingress) in &snapshot.eric_ingresses {
-        check_service(snapshot, name, "spec.backends.name", &ingress.spec, rejections);
-        claimants.push(of_ingress(name, &ingress.metadata, &ingress.spec));
-    }
-    for (name, ingress) in &snapshot.lvs_ingresses {
-        check_service(snapshot, name, "spec.backendService.serviceName", &ingress.spec, rejections);
-        claimants.push(of_ingress(name, &ingress.metadata, &ingress.spec));
+    let ingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backends.name"));
+    let older_form = snapshot.lvs_ingresses.iter();
+    let older_form = older_form.map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backendService.serviceName"));
+    for (name, metadata, spec, field) in ingresses.chain(older_form) {
+        claimants.push(of_ingress(snapshot, name, metadata, spec, field, dataplane, rejections));
     }
     claimants
 }
@@ -54,7 +64,7 @@ pub(super) fn claimants<'a>(snapshot: &'a Snapshot, dataplane: Dataplane, reject
 fn of_service<'a>(
     name: &'a ObjectRef,
     service: &'a Service,
-    dataplane: Dataplane,
+    dataplane: &Dataplane,
     rejections: &mut Vec<Rejection>,
 ) -> Option<Claimant<'a>> {
     let spec = service.spec.as_ref()?;
@@ -64,7 +74,7 @@ fn of_service<'a>(
         reject(format!("spec.type: an ExternalName Service has no endpoints; {USE_SLICES}"));
         return None;
     }
-    let ports = service_ports(spec, &mut reject);
+    let ports = ports::of_service(service, spec, dataplane, &mut reject);
     if ports.is_empty() {
         reject("spec.ports: there is no port to serve".into());
         return None;
@@ -77,15 +87,13 @@ fn of_service<'a>(
             Err(message) => reject(format!("{field}: {message}")),
         }
     }
-    let claimed =
-        ports.iter().filter_map(|port| Some((port.protocol, PortRange::new(port.number.into(), port.number.into()).ok()?))).collect();
-    let balanced = match dataplane {
+    let balanced = match dataplane.kind {
         // kube-proxy leaves headless Services alone, whatever external IPs they have.
-        Dataplane::KubeProxy if spec.cluster_ip.as_deref() == Some("None") => Balanced::Nowhere,
-        Dataplane::KubeProxy => Balanced::Elsewhere(service, ports),
-        Dataplane::None => Balanced::Nowhere,
+        DataplaneType::KubeProxy if spec.cluster_ip.as_deref() == Some("None") => Balanced::Nowhere,
+        DataplaneType::KubeProxy | DataplaneType::Ipvs => Balanced::Over(name.clone(), service),
+        DataplaneType::None => Balanced::Nowhere,
     };
-    Some(Claimant { object: name, created: service.metadata.creation_timestamp.as_ref(), vips, ports: claimed, balanced })
+    Some(Claimant { object: name, created: service.metadata.creation_timestamp.as_ref(), vips, ports, balanced })
 }
 
 const USE_SLICES: &str = "use a Service without selector and an EndpointSlice with the addresses";
@@ -94,41 +102,49 @@ fn is_external_name(spec: &ServiceSpec) -> bool {
     spec.type_.as_deref() == Some("ExternalName")
 }
 
-fn service_ports<'a>(spec: &'a ServiceSpec, reject: &mut impl FnMut(String)) -> Vec<ServicePort<'a>> {
-    let mut ports = Vec::new();
-    for (index, port) in spec.ports.iter().flatten().enumerate() {
-        let number = PortRange::new(port.port.into(), port.port.into()).map_err(|error| format!("port: {error}"));
-        let protocol = port.protocol.as_deref().unwrap_or("TCP").to_lowercase().parse().map_err(|error| format!("protocol: {error}"));
-        match (number, protocol) {
-            (Ok(number), Ok(protocol)) => {
-                ports.push(ServicePort { name: port.name.as_deref().unwrap_or_default(), protocol, number: number.start() });
-            }
-            (Err(message), _) | (_, Err(message)) => reject(format!("spec.ports[{index}].{message}")),
-        }
-    }
-    ports
-}
-
-fn of_ingress<'a>(name: &'a ObjectRef, metadata: &'a ObjectMeta, spec: &IngressSpec) -> Claimant<'a> {
+fn of_ingress<'a>(
+    snapshot: &'a Snapshot,
+    name: &'a ObjectRef,
+    metadata: &'a ObjectMeta,
+    spec: &'a IngressSpec,
+    field: &str,
+    dataplane: &Dataplane,
+    rejections: &mut Vec<Rejection>,
+) -> Claimant<'a> {
+    let service = service_of_ingress(snapshot, name, field, spec, rejections);
     Claimant {
         object: name,
         created: metadata.creation_timestamp.as_ref(),
         vips: BTreeMap::from([(spec.vip, "spec.virtualServiceIP".to_owned())]),
-        ports: spec.ports.iter().map(|mapping| (mapping.protocol, mapping.vip_ports)).collect(),
-        balanced: Balanced::Nowhere,
+        ports: ports::of_ingress(name, spec, service.as_ref().map(|(_, service)| *service), rejections),
+        balanced: match service {
+            _ if !dataplane.balances() => Balanced::Nowhere,
+            Some((service, found)) => Balanced::Over(service, found),
+            None => Balanced::OverNone,
+        },
     }
 }
 
-/// Rejects an ingress object of which the Service is not there, or has no endpoints by its nature. Its VIP stays listed.
-fn check_service(snapshot: &Snapshot, name: &ObjectRef, field: &str, spec: &IngressSpec, rejections: &mut Vec<Rejection>) {
+/// The Service of an ingress object, which is rejected where that is not there, or has no endpoints by its nature. Its VIP stays listed.
+fn service_of_ingress<'a>(
+    snapshot: &'a Snapshot,
+    name: &ObjectRef,
+    field: &str,
+    spec: &IngressSpec,
+    rejections: &mut Vec<Rejection>,
+) -> Option<(ObjectRef, &'a Service)> {
     let service = ObjectRef { kind: Kind::Service, namespace: name.namespace.clone(), name: spec.service.clone() };
     match snapshot.services.get(&service) {
-        None => rejections.push(Rejection::object(name, RejectionReason::ServiceNotFound, format!("{field}: there is no {service}"))),
+        None => {
+            rejections.push(Rejection::object(name, RejectionReason::ServiceNotFound, format!("{field}: there is no {service}")));
+            None
+        }
         Some(found) if found.spec.as_ref().is_some_and(is_external_name) => {
             let message = format!("{field}: {service} is an ExternalName Service, which has no endpoints; {USE_SLICES}");
             rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
+            None
         }
-        Some(_) => {}
+        Some(found) => Some((service, found.as_ref())),
     }
 }
 
@@ -148,8 +164,8 @@ impl Claimant<'_> {
     /// The first port that both want.
     fn common_port(&self, other: &Self) -> Option<(Protocol, u16)> {
         let pairs = self.ports.iter().flat_map(|mine| other.ports.iter().map(move |theirs| (mine, theirs)));
-        let common = pairs.filter(|((protocol, mine), (other, theirs))| protocol == other && mine.overlaps(*theirs));
-        common.map(|((protocol, mine), (_, theirs))| (*protocol, mine.start().max(theirs.start()))).min()
+        let common = pairs.filter(|(mine, theirs)| mine.protocol == theirs.protocol && mine.ports.overlaps(theirs.ports));
+        common.map(|(mine, theirs)| (mine.protocol, mine.ports.start().max(theirs.ports.start()))).min()
     }
 }
 

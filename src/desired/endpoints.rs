@@ -16,14 +16,17 @@
 //! means ready, serving, not terminating. `publishNotReadyAddresses` needs no rule: it makes the EndpointSlice controller call an endpoint ready.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
 
+use ipvs::Weight;
+
 use super::addresses::unfit;
+use super::ports;
 use super::{Rejection, RejectionReason, WithholdReason};
-use crate::api::{ObjectRef, Protocol, parse_address, quoted};
+use crate::api::{ObjectRef, PortRange, Protocol, parse_address, quoted};
 use crate::source::Snapshot;
 
 /// The label that says whose endpoints a slice has.
@@ -123,11 +126,10 @@ impl<'a> Slices<'a> {
     pub(super) fn behind(
         &self,
         name: &ObjectRef,
-        service: &Service,
-        ports: &[ServicePort<'_>],
+        service: &'a Service,
         vips: &BTreeSet<IpAddr>,
         rejections: &mut Vec<Rejection>,
-    ) -> Behind {
+    ) -> Behind<'a> {
         let policy = match service.spec.as_ref().and_then(|spec| spec.external_traffic_policy.as_deref()) {
             Some("Local") => TrafficPolicy::Local,
             _ => TrafficPolicy::Cluster,
@@ -135,26 +137,19 @@ impl<'a> Slices<'a> {
         let slices = self.by_service.get(&(name.namespace.as_str(), name.name.as_str())).map_or(&[][..], Vec::as_slice);
         let mut usable = Vec::new();
         for (name, slice) in slices {
-            match self.states(slice, vips) {
-                Ok((states, errors)) => {
+            match self.endpoints(slice, vips) {
+                Ok((endpoints, errors)) => {
                     rejections.extend(errors.into_iter().map(|message| Rejection::object(name, RejectionReason::Invalid, message)));
-                    usable.push((*slice, states));
+                    usable.push((*slice, endpoints));
                 }
                 Err(message) => rejections.push(Rejection::object(name, RejectionReason::Invalid, message)),
             }
         }
-        let family = |address_type| {
-            let of_port = |port: &ServicePort<'_>| {
-                let matching = usable.iter().filter(|(slice, _)| slice.address_type == address_type && port.is_in(slice));
-                availability(&matching.flat_map(|(_, states)| states.iter().copied()).collect::<Vec<_>>(), policy)
-            };
-            ports.iter().map(of_port).max().unwrap_or(Availability::Nobody)
-        };
-        Behind { ipv4: family("IPv4"), ipv6: family("IPv6") }
+        Behind { policy, ports: ports::known(service), slices: usable }
     }
 
     /// The endpoints of a slice that traffic may be sent to, and what is wrong with the others.
-    fn states(&self, slice: &EndpointSlice, vips: &BTreeSet<IpAddr>) -> Result<(Vec<State>, Vec<String>), String> {
+    fn endpoints(&self, slice: &EndpointSlice, vips: &BTreeSet<IpAddr>) -> Result<(Vec<(IpAddr, State)>, Vec<String>), String> {
         let family = match slice.address_type.as_str() {
             "IPv4" => IpAddr::is_ipv4,
             "IPv6" => IpAddr::is_ipv6,
@@ -162,22 +157,22 @@ impl<'a> Slices<'a> {
             other => return Err(format!("addressType: {} is unknown; expected IPv4 or IPv6", quoted(other))),
         };
         let mut errors = Vec::new();
-        let mut states = Vec::new();
+        let mut endpoints = Vec::new();
         for (index, endpoint) in slice.endpoints.iter().enumerate() {
             match check(endpoint, family, vips) {
-                Ok(()) => {
+                Ok(address) => {
                     let local = endpoint.node_name.as_deref() == Some(self.node_name);
-                    states.push(State::new(endpoint.conditions.as_ref(), local));
+                    endpoints.push((address, State::new(endpoint.conditions.as_ref(), local)));
                 }
                 Err(message) => errors.push(format!("endpoints[{index}].addresses: {message}; the endpoint is not used")),
             }
         }
-        Ok((states, errors))
+        Ok((endpoints, errors))
     }
 }
 
 /// Whether traffic may be sent to an endpoint. As with kube-proxy, its first address counts.
-fn check(endpoint: &Endpoint, family: fn(&IpAddr) -> bool, vips: &BTreeSet<IpAddr>) -> Result<(), String> {
+fn check(endpoint: &Endpoint, family: fn(&IpAddr) -> bool, vips: &BTreeSet<IpAddr>) -> Result<IpAddr, String> {
     let text = endpoint.addresses.first().ok_or("there is none")?;
     let address = parse_address(text)?;
     if !family(&address) {
@@ -189,7 +184,7 @@ fn check(endpoint: &Endpoint, family: fn(&IpAddr) -> bool, vips: &BTreeSet<IpAdd
     if vips.contains(&address) {
         return Err(format!("{address} is a VIP, so that traffic would come back to the router"));
     }
-    Ok(())
+    Ok(address)
 }
 
 /// The Service that a slice belongs to, of its own namespace.
@@ -197,17 +192,65 @@ pub(super) fn service_of(slice: &EndpointSlice) -> Option<&str> {
     slice.metadata.labels.as_ref()?.get(SERVICE_NAME).map(String::as_str)
 }
 
-/// Who stands behind a Service, for each family.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Behind {
-    ipv4: Availability,
-    ipv6: Availability,
+/// Who stands behind a Service.
+pub(super) struct Behind<'a> {
+    policy: TrafficPolicy,
+    /// Its ports.
+    ports: Vec<ServicePort<'a>>,
+    /// Its slices, and of each the endpoints that traffic may be sent to.
+    slices: Vec<(&'a EndpointSlice, Vec<(IpAddr, State)>)>,
 }
 
-impl Behind {
-    /// Who stands behind this address of it: an address of one family needs an endpoint of the same.
-    pub(super) const fn address(self, vip: IpAddr) -> Availability {
-        if vip.is_ipv4() { self.ipv4 } else { self.ipv6 }
+impl Behind<'_> {
+    /// Whether somebody stands behind this port for traffic to this VIP, which needs an endpoint of its family.
+    pub(super) fn availability(&self, vip: IpAddr, port: Target<'_>) -> Availability {
+        availability(&self.candidates(vip, port).map(|(_, state)| state).collect::<Vec<_>>(), self.policy)
+    }
+
+    /// The real servers of this port for traffic to this VIP. One that gets no new connections, and may have old ones, has weight 0.
+    pub(super) fn real_servers(&self, vip: IpAddr, port: Target<'_>) -> BTreeMap<SocketAddr, Weight> {
+        let in_reach = self.candidates(vip, port).filter(|(_, state)| self.policy == TrafficPolicy::Cluster || state.local);
+        let in_reach: Vec<_> = in_reach.collect();
+        let any_ready = in_reach.iter().any(|(_, state)| state.ready);
+        let mut servers = BTreeMap::new();
+        for (address, state) in in_reach {
+            let weight = if is_used(state, self.policy, any_ready) { Weight::ONE } else { Weight::QUIESCED };
+            let entry = servers.entry(address).or_insert(weight);
+            *entry = weight.max(*entry);
+        }
+        servers
+    }
+
+    /// A port of the Service in this range for which the endpoints have another number, and that number.
+    pub(super) fn moved_port(&self, vip: IpAddr, protocol: Protocol, range: PortRange) -> Option<(u16, u16)> {
+        let ports = self.ports.iter().filter(|port| port.protocol == protocol && range.contains(port.number));
+        let pairs = ports.flat_map(|port| self.candidates(vip, Target::Port(*port)).map(|(server, _)| (port.number, server.port())));
+        pairs.filter(|(from, to)| from != to).min()
+    }
+
+    fn candidates(&self, vip: IpAddr, port: Target<'_>) -> impl Iterator<Item = (SocketAddr, State)> {
+        let family = if vip.is_ipv4() { "IPv4" } else { "IPv6" };
+        let slices = self.slices.iter().filter(move |(slice, _)| slice.address_type == family);
+        let with_port = slices.filter_map(move |(slice, endpoints)| Some((port.in_slice(slice)?, endpoints)));
+        with_port.flat_map(|(port, endpoints)| endpoints.iter().map(move |(address, state)| (SocketAddr::new(*address, port), *state)))
+    }
+}
+
+/// Which port of the endpoints is meant.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Target<'a> {
+    /// That which the slices have under the name of this port of the Service.
+    Port(ServicePort<'a>),
+    /// This one, of which the Service knows nothing; 0 for that of each packet.
+    Number(u16),
+}
+
+impl Target<'_> {
+    fn in_slice(self, slice: &EndpointSlice) -> Option<u16> {
+        match self {
+            Self::Port(port) => port.in_slice(slice),
+            Self::Number(number) => Some(number),
+        }
     }
 }
 
@@ -223,14 +266,13 @@ pub(super) struct ServicePort<'a> {
 }
 
 impl ServicePort<'_> {
-    /// Whether a slice has a port of this name and protocol. One without a number means nothing to kube-proxy.
-    fn is_in(&self, slice: &EndpointSlice) -> bool {
-        slice.ports.iter().flatten().any(|port| {
+    /// The number of the slice's port of this name and protocol. One without a number means nothing to kube-proxy.
+    fn in_slice(&self, slice: &EndpointSlice) -> Option<u16> {
+        let ports = slice.ports.iter().flatten().filter(|port| {
             let protocol = port.protocol.as_deref().unwrap_or("TCP").to_lowercase();
-            port.name.as_deref().unwrap_or_default() == self.name
-                && protocol == self.protocol.word()
-                && port.port.is_some_and(|number| number != 0)
-        })
+            port.name.as_deref().unwrap_or_default() == self.name && protocol == self.protocol.word()
+        });
+        ports.filter_map(|port| u16::try_from(port.port?).ok()).find(|number| *number != 0)
     }
 }
 

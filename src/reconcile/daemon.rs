@@ -16,7 +16,7 @@ use super::view::Explainer;
 use super::{Intent, Reconciler, Signals, View};
 use crate::actuator::Kernel;
 use crate::admin::{AdminSocket, Http, Pulse};
-use crate::config::{self, Config, Dataplane, Environment, InForce};
+use crate::config::{self, Config, DataplaneType, Environment, InForce};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{KernelState, Observed};
 use crate::source::{Snapshot, Snapshots, dir};
@@ -98,7 +98,7 @@ fn source(manifests: Option<PathBuf>, config: &Config) -> Result<(Snapshots, Sou
             let (snapshots, follower) = dir::follow(dir, Some(config.state_dir.clone()))?;
             Ok((snapshots, Source::Directory(follower)))
         }
-        None if config.dataplane == Dataplane::None => {
+        None if config.dataplane.kind == DataplaneType::None => {
             let (sender, snapshots) = watch::channel(Some(Arc::new(Snapshot { complete: true, ..Snapshot::default() })));
             Ok((snapshots, Source::Nothing(sender)))
         }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The virtual services that this node is to have, and the real servers behind each.
+//!
+//! Input: a port that an object has of a VIP, and who stands behind the object's Service. Output: a [`DesiredVirtualService`], or a rejection where the
+//! forwarding method cannot do what is asked. Invariants: real servers are of the family of the VIP and in canonical order, which is the same on every
+//! router node; a protocol without connections has no quiesced ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipvs::Weight;
+use serde::{Deserialize, Serialize};
+
+use super::claims::ClaimedPort;
+use super::endpoints::Behind;
+use super::{Rejection, RejectionReason, Subject};
+use crate::api::{ForwardingMethod, ObjectRef, PortRange, Protocol, Scheduler};
+
+/// What a virtual service takes in: packets to these ports of a VIP. Prints as `TCP 10.0.0.7:80`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceKey {
+    /// The VIP.
+    pub vip: IpAddr,
+    /// TCP, UDP or SCTP.
+    pub protocol: Protocol,
+    /// Its ports: one, or a range that is balanced as one, for which the kernel needs a firewall mark.
+    pub ports: PortRange,
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vip, protocol, ports } = self;
+        let protocol = protocol.word().to_uppercase();
+        match vip {
+            IpAddr::V4(vip) => write!(f, "{protocol} {vip}:{ports}"),
+            IpAddr::V6(vip) => write!(f, "{protocol} [{vip}]:{ports}"),
+        }
+    }
+}
+
+/// A virtual service as it is to be.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DesiredVirtualService {
+    /// The object that asks for it.
+    pub owner: ObjectRef,
+    /// Who gets the next connection.
+    pub scheduling: Scheduling,
+    /// How a packet gets to its real server.
+    pub forwarding: ForwardingMethod,
+    /// The real servers in canonical order. One with port 0 gets packets on the port to which they came.
+    pub real_servers: BTreeMap<SocketAddr, Weight>,
+}
+
+impl DesiredVirtualService {
+    /// Whether somebody stands behind it who takes new connections.
+    #[must_use]
+    pub fn is_backed(&self) -> bool {
+        self.real_servers.values().any(|weight| *weight != Weight::QUIESCED)
+    }
+}
+
+/// How a virtual service chooses among its real servers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scheduling {
+    /// The scheduler.
+    pub scheduler: Scheduler,
+    /// A scheduler that hashes the client's address hashes its port too.
+    pub by_port: bool,
+    /// A client that comes back within this time gets the real server that it had.
+    pub persistence: Option<Duration>,
+}
+
+impl Scheduling {
+    /// What the name of a scheduler stands for: `mh` spreads the connections of one client, `sh` keeps them together.
+    #[must_use]
+    pub const fn of(scheduler: Scheduler) -> Self {
+        Self { scheduler, by_port: matches!(scheduler, Scheduler::MaglevHashing), persistence: None }
+    }
+
+    /// Whether the client's address decides, so that all router nodes choose alike as long as they have the real servers in the same order.
+    #[must_use]
+    pub const fn hashes_client(self) -> bool {
+        matches!(self.scheduler, Scheduler::MaglevHashing | Scheduler::SourceHashing)
+    }
+}
+
+/// The virtual service of one port of a VIP.
+pub(super) fn virtual_service(
+    owner: &ObjectRef,
+    vip: IpAddr,
+    port: &ClaimedPort<'_>,
+    behind: Option<&Behind<'_>>,
+    rejections: &mut Vec<Rejection>,
+) -> (ServiceKey, DesiredVirtualService) {
+    let key = ServiceKey { vip, protocol: port.protocol, ports: port.ports };
+    let mut real_servers = behind.map(|behind| behind.real_servers(vip, port.target)).unwrap_or_default();
+    if port.protocol == Protocol::Udp {
+        real_servers.retain(|_, weight| *weight != Weight::QUIESCED);
+    }
+    let mut refuse = |message| {
+        let subject = Subject::Object { object: owner.clone(), vip: Some(vip) };
+        rejections.push(Rejection { subject, reason: RejectionReason::Invalid, message });
+    };
+    if port.forwarding != ForwardingMethod::Masquerade
+        && let Some(elsewhere) = other_ports(&real_servers, port.ports)
+    {
+        refuse(format!(
+            "{key}: with forwarding {} a packet keeps its port, but the endpoints have {elsewhere}; make both equal, or use nat",
+            port.forwarding
+        ));
+        real_servers.clear();
+    }
+    if port.ports.count() > 1
+        && let Some((from, to)) = behind.and_then(|behind| behind.moved_port(vip, port.protocol, port.ports))
+    {
+        refuse(format!("{key}: in a range of this length a packet keeps its port, but the endpoints have {to} for {from}; take {from} out of the range"));
+        real_servers.clear();
+    }
+    let service = DesiredVirtualService { owner: owner.clone(), scheduling: port.scheduling, forwarding: port.forwarding, real_servers };
+    (key, service)
+}
+
+/// A port of real servers that is not that of the VIP.
+fn other_ports(real_servers: &BTreeMap<SocketAddr, Weight>, ports: PortRange) -> Option<u16> {
+    let found: BTreeSet<u16> = real_servers.keys().map(SocketAddr::port).collect();
+    found.into_iter().find(|port| *port != 0 && *port != ports.start())
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The virtual services in the kernel, as read in one pass.
+//!
+//! Invariants: real servers stand in the order of the kernel's list, which its hashing schedulers depend on; a service that we cannot express is there,
+//! so that nobody takes its place, and equals nothing that we would make.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use ipvs::Weight;
+
+use super::Observed;
+use crate::api::ForwardingMethod;
+use crate::desired::{Scheduling, ServiceKey};
+
+/// IPVS in the kernel.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Balancer {
+    /// Whether it can be used at all.
+    pub availability: IpvsAvailability,
+    /// By what they take in; those of firewall marks that we have not recorded are left out.
+    pub services: BTreeMap<ServiceKey, ObservedVirtualService>,
+}
+
+/// Whether the kernel has IPVS.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum IpvsAvailability {
+    /// It was not asked, since neither intent nor record needs it.
+    #[default]
+    NotNeeded,
+    /// It has.
+    Available,
+    /// It has not, and cannot load it.
+    Missing,
+}
+
+/// A virtual service.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ObservedVirtualService {
+    /// How it chooses; `None` where we would never say so.
+    pub mode: Option<ServiceMode>,
+    /// In the order of the kernel's list.
+    pub real_servers: Vec<ObservedRealServer>,
+}
+
+/// What is set of a virtual service beside its real servers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ServiceMode {
+    /// What the object asks for.
+    pub scheduling: Scheduling,
+    /// A hashing scheduler that meets a quiesced real server takes another one; without this it refuses the connection.
+    pub fallback: bool,
+}
+
+/// A real server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ObservedRealServer {
+    /// Its address; port 0 where packets keep theirs.
+    pub address: SocketAddr,
+    /// How packets get there; `None` where we would never say so.
+    pub forwarding: Option<ForwardingMethod>,
+    /// Its share of new connections.
+    pub weight: Weight,
+    /// Connections that it has, active and inactive.
+    pub connections: u64,
+}
+
+/// Since when each real server has been quiesced.
+pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
+
+/// As [`super::stamp`], for what has weight 0.
+pub(super) fn quiesced(previous: &Observed, balancer: &Balancer, now: Instant) -> Quiesced {
+    let servers = balancer.services.iter().flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, *server)));
+    let quiesced = servers.filter(|(_, server)| server.weight == Weight::QUIESCED).map(|(key, server)| (key, server.address));
+    quiesced.map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
+}

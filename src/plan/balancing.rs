@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is to become of one virtual service: what it is set to, and in which order which real servers are added, weighed and removed.
+//!
+//! Inputs: the service as it is to be and as it is observed. Output: the changes, made as one batch. Invariants: a real server that stays is never away
+//! between two batches, so that its connections go on; one that goes is quiesced first, and removed when it has no connections any more or its time is
+//! over, at once where the protocol knows no connections; with a scheduler that hashes the client, the kernel's list ends in canonical order, whatever
+//! its history, and a quiesced server keeps its place in the hash.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ipvs::Weight;
+
+use crate::api::{ForwardingMethod, Protocol, Scheduler};
+use crate::desired::{DesiredVirtualService, ServiceKey};
+use crate::observed::{ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode};
+
+/// How often the connections of a quiesced real server are counted again.
+const RECOUNT: Duration = Duration::from_secs(2);
+
+/// One change to the list of real servers of a virtual service.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RealServerChange {
+    /// Put it at the head of the list.
+    Add(SocketAddr, Weight),
+    /// Give it this weight.
+    Weigh(SocketAddr, Weight),
+    /// Take it off.
+    Remove(SocketAddr),
+}
+
+/// The real servers that a virtual service is to have now, in canonical order.
+pub(super) struct Target {
+    pub(super) servers: BTreeMap<SocketAddr, Weight>,
+    /// When to look again, where one only waits to be removed.
+    pub(super) wake_at: Option<Instant>,
+}
+
+/// Those of the intent, and those that still have connections.
+pub(super) fn target(
+    key: ServiceKey,
+    desired: &DesiredVirtualService,
+    observed: &ObservedVirtualService,
+    quiesced: &Quiesced,
+    bound: Duration,
+    now: Instant,
+) -> Target {
+    let mut target = Target { servers: desired.real_servers.clone(), wake_at: None };
+    let leaving = observed.real_servers.iter().filter(|server| !desired.real_servers.contains_key(&server.address));
+    for server in leaving.filter(|server| key.protocol != Protocol::Udp && server.forwarding == Some(desired.forwarding)) {
+        let over = quiesced.get(&(key, server.address)).map(|since| *since + bound);
+        if server.weight == Weight::QUIESCED && (server.connections == 0 || over.is_some_and(|over| over <= now)) {
+            continue;
+        }
+        target.servers.insert(server.address, Weight::QUIESCED);
+        if server.weight == Weight::QUIESCED {
+            let look = over.map_or(now + RECOUNT, |over| over.min(now + RECOUNT));
+            target.wake_at = Some(target.wake_at.map_or(look, |earlier| earlier.min(look)));
+        }
+    }
+    target
+}
+
+/// What a virtual service with these real servers is set to.
+pub(super) fn mode(desired: &DesiredVirtualService, servers: &BTreeMap<SocketAddr, Weight>) -> ServiceMode {
+    let fallback = match desired.scheduling.scheduler {
+        Scheduler::MaglevHashing => true,
+        // Said only while it matters: `ipvsadm` prints it.
+        Scheduler::SourceHashing => servers.values().any(|weight| *weight == Weight::QUIESCED),
+        _ => false,
+    };
+    ServiceMode { scheduling: desired.scheduling, fallback }
+}
+
+/// The changes from an empty list.
+pub(super) fn filling(desired: &DesiredVirtualService) -> Vec<RealServerChange> {
+    changes(desired, &desired.real_servers, &[])
+}
+
+/// The changes that lead from the observed list to these servers. The kernel puts what is added at the head of its list.
+pub(super) fn changes(
+    desired: &DesiredVirtualService,
+    servers: &BTreeMap<SocketAddr, Weight>,
+    observed: &[ObservedRealServer],
+) -> Vec<RealServerChange> {
+    let fits = |server: &&ObservedRealServer| server.forwarding == Some(desired.forwarding) && servers.contains_key(&server.address);
+    let kept = settled(desired, servers, observed, fits);
+    let mut changes = Vec::new();
+    for server in observed.iter().filter(|server| !servers.contains_key(&server.address)) {
+        changes.push(RealServerChange::Remove(server.address));
+    }
+    for (address, weight) in servers.iter().rev() {
+        match observed.iter().find(|server| server.address == *address) {
+            Some(server) if kept.contains_key(address) => {
+                if server.weight != *weight {
+                    changes.push(RealServerChange::Weigh(*address, *weight));
+                }
+            }
+            there => {
+                changes.extend(there.map(|server| RealServerChange::Remove(server.address)));
+                add(&mut changes, desired, *address, *weight);
+            }
+        }
+    }
+    changes
+}
+
+/// The servers that need not be added anew: with a hashing scheduler, those at the end of the list that stand as they are to stand.
+fn settled<'a>(
+    desired: &DesiredVirtualService,
+    servers: &BTreeMap<SocketAddr, Weight>,
+    observed: &'a [ObservedRealServer],
+    fits: impl Fn(&&'a ObservedRealServer) -> bool,
+) -> BTreeMap<SocketAddr, ()> {
+    let ordered = desired.scheduling.hashes_client();
+    let mut wanted = servers.keys().rev();
+    let fitting = observed.iter().rev().filter(|server| servers.contains_key(&server.address));
+    let in_place = fitting.take_while(|server| !ordered || (wanted.next() == Some(&server.address) && fits(server)));
+    in_place.filter(|server| fits(server)).map(|server| (server.address, ())).collect()
+}
+
+/// A quiesced server of `mh` has its share of the hash from the weight that it had; one that is new to this kernel must get that too.
+fn add(changes: &mut Vec<RealServerChange>, desired: &DesiredVirtualService, address: SocketAddr, weight: Weight) {
+    if weight == Weight::QUIESCED && desired.scheduling.scheduler == Scheduler::MaglevHashing {
+        changes.push(RealServerChange::Add(address, Weight::ONE));
+        changes.push(RealServerChange::Weigh(address, weight));
+    } else {
+        changes.push(RealServerChange::Add(address, weight));
+    }
+}
