@@ -26,7 +26,7 @@ use bgp::Prefix;
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::desired::{DesiredBgp, DrainTimes};
+use crate::desired::{DesiredBgp, DrainTimes, UnservedPorts};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -201,6 +201,8 @@ pub struct Dataplane {
     pub forwarding: ForwardingMethod,
     /// How long connections to a real server that is gone may go on.
     pub drain_timeout: Duration,
+    /// What becomes of traffic to a port of a VIP that nobody serves.
+    pub unserved_ports: UnservedPorts,
 }
 
 impl Dataplane {

@@ -9,6 +9,7 @@ pub mod cache;
 mod claims;
 mod endpoints;
 mod ports;
+mod rules;
 mod virtual_services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +25,9 @@ use serde::{Deserialize, Serialize};
 use self::addresses::{Reserved, not_allowed, unfit};
 use self::claims::{Balanced, Claimant, claimants, settle_conflicts, wanted};
 use self::endpoints::{Availability, Slices};
+pub use self::rules::{Chain, Rule, Rules, UnservedPorts};
 use self::virtual_services::virtual_service;
-pub use self::virtual_services::{DesiredVirtualService, Scheduling, ServiceKey};
+pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Scheduling, ServiceKey};
 use crate::api::ObjectRef;
 use crate::config::{Config, DataplaneType, WithoutEndpoints};
 use crate::source::Snapshot;
@@ -39,8 +41,8 @@ pub struct Desired {
     pub lifecycle: Lifecycle,
     /// Each VIP that some accepted object asks for.
     pub vips: BTreeMap<IpAddr, DesiredVip>,
-    /// With a dataplane that balances, the virtual services of all VIPs.
-    pub services: BTreeMap<ServiceKey, DesiredVirtualService>,
+    /// What we balance ourselves; `None` where others do, or nobody.
+    pub balancing: Option<DesiredBalancing>,
     /// Speaker-only use: addresses inside these prefixes are announced while somebody else has them on `vips.interface`.
     pub found: Vec<Prefix>,
     /// The speaker and its neighbours.
@@ -338,7 +340,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         complete: snapshot.complete,
         lifecycle: Lifecycle::Run,
         vips,
-        services,
+        balancing: config.dataplane.balances().then(|| DesiredBalancing::new(services, &config.dataplane)),
         found: found(config),
         bgp: config.bgp.clone(),
         drain: config.drain,

@@ -4,6 +4,8 @@
 //! Invariants: nothing here is remembered intent. Each `since` is stamped when the observed value changed, at process start for what was there
 //! already, so that [`plan`](crate::plan) only compares times.
 
+mod balancer;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::net::IpAddr;
@@ -12,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 
-use crate::plan::StepKey;
+pub use self::balancer::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode};
+use crate::desired::ServiceKey;
+use crate::plan::{Entries, StepKey};
 use crate::telemetry::chain;
 
 /// The address protocol (`IFA_PROTO`, kernel 5.18 and newer) that our addresses carry.
@@ -30,6 +34,8 @@ pub struct Observed {
     pub speaker: ObservedSpeaker,
     /// When each VIP's [`Announcement`] last changed; a VIP that was never announced since process start is withdrawn since then.
     pub announcements: BTreeMap<IpAddr, Since<Announcement>>,
+    /// Since when real servers are quiesced.
+    pub quiesced: Quiesced,
     /// When this process started: `since` of all that is not in a map above.
     pub started: Option<Instant>,
     /// Steps that failed and have not succeeded since.
@@ -51,6 +57,8 @@ pub struct KernelState {
     pub address_protocols: bool,
     /// Addresses with our protocol that another instance on this node has in its record, and we have not.
     pub claimed_by_others: BTreeSet<IpAddr>,
+    /// The virtual services.
+    pub balancer: Balancer,
     /// The next hops of the node's routes.
     pub gateways: BTreeSet<IpAddr>,
     /// The ownership record.
@@ -96,6 +104,37 @@ pub struct Record {
     pub pending: BTreeSet<IpAddr>,
     /// Addresses that we placed.
     pub confirmed: BTreeSet<IpAddr>,
+    /// Virtual services that we are about to make; alone never a licence to remove one.
+    pub pending_services: BTreeSet<ServiceKey>,
+    /// Virtual services that we made.
+    pub confirmed_services: BTreeSet<ServiceKey>,
+    /// The rules of our chains, as [`Rules::fingerprint`](crate::desired::Rules::fingerprint) tells them.
+    pub rules: Vec<String>,
+}
+
+impl Record {
+    /// Whether it has no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { exists: _, pending, confirmed, pending_services, confirmed_services, rules: _ } = self;
+        pending.is_empty() && confirmed.is_empty() && pending_services.is_empty() && confirmed_services.is_empty()
+    }
+
+    /// Takes these entries out.
+    pub(crate) fn forget(&mut self, entries: &Entries) {
+        for set in [&mut self.pending, &mut self.confirmed] {
+            set.retain(|address| !entries.addresses.contains(address));
+        }
+        for set in [&mut self.pending_services, &mut self.confirmed_services] {
+            set.retain(|service| !entries.services.contains(service));
+        }
+    }
+
+    /// Whether it has an entry of this virtual service.
+    #[must_use]
+    pub fn has_service(&self, service: ServiceKey) -> bool {
+        self.pending_services.contains(&service) || self.confirmed_services.contains(&service)
+    }
 }
 
 /// What the speaker reports.
@@ -176,13 +215,19 @@ impl Observed {
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
     let started = previous.started.unwrap_or(now);
-    let mut observed = Observed { kernel, speaker, announcements: BTreeMap::new(), started: Some(started), failures: BTreeMap::new() };
+    let quiesced = balancer::quiesced(previous, &kernel.balancer, now);
+    let mut observed =
+        Observed { kernel, speaker, announcements: BTreeMap::new(), quiesced, started: Some(started), failures: BTreeMap::new() };
     let since = |vip| announced_since(previous.announcements.get(&vip), observed.announcement(vip), started, now);
     let known: BTreeMap<_, _> = known_vips(&observed).map(|vip| (vip, since(vip))).collect();
     let gone = previous.announcements.keys().filter(|vip| !known.contains_key(vip)).map(|vip| (*vip, since(*vip)));
     let remembered: BTreeMap<_, _> = gone.filter(|(_, announcement)| is_remembered(*announcement, started, now)).collect();
     observed.announcements = known.into_iter().chain(remembered).collect();
-    let is_current = |key: &StepKey| !matches!(key, StepKey::Address(vip) if !observed.is_known(*vip));
+    let is_current = |key: &StepKey| match key {
+        StepKey::Address(vip) => observed.is_known(*vip),
+        StepKey::VirtualService(service) => observed.kernel.record.has_service(*service),
+        StepKey::Advertise | StepKey::Record | StepKey::Speaker => true,
+    };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
     observed
 }

@@ -15,9 +15,11 @@
 //! its VIP is withdrawn for `fabric_delay`, or a peer has not acknowledged that for `timeout`; only an address proven ours is ever removed; repeated
 //! planning converges to no steps.
 
+mod balancing;
 mod blocked;
 mod ownership;
 mod predict;
+mod services;
 mod text;
 
 use std::collections::BTreeSet;
@@ -27,13 +29,15 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 
-use crate::desired::{Desired, DesiredBgp, Lifecycle, VipIntent};
+use crate::desired::{Desired, DesiredBgp, Lifecycle, Rules, ServiceKey, VipIntent};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 
+pub use balancing::{RealServerChange, VirtualServiceChange};
 use blocked::OwnAddresses;
 pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
+use services::Balanced;
 
 /// What to do now and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,16 +55,24 @@ pub struct Plan {
 pub enum Step {
     /// Make this the whole set that the speaker advertises.
     Advertise(Arc<BTreeSet<Prefix>>),
-    /// Write into the record that these addresses are about to be placed.
-    RecordPending(BTreeSet<IpAddr>),
+    /// Write into the record that these are about to be placed.
+    RecordPending(Entries),
     /// Place one address on `vips.interface`.
     AddAddress(IpAddr),
-    /// Write into the record that these addresses are placed and ours.
-    RecordConfirmed(BTreeSet<IpAddr>),
+    /// Write into the record that these are placed and ours.
+    RecordConfirmed(Entries),
     /// Remove one address, which is ours, from `vips.interface`.
     RemoveAddress(IpAddr),
-    /// Take these addresses, which are gone or not ours, out of the record.
-    RecordRemoved(BTreeSet<IpAddr>),
+    /// Take these, which are gone or not ours, out of the record.
+    RecordRemoved(Entries),
+    /// Make these the rules of our chains; `None` for no chains.
+    WriteRules(Option<Rules>),
+    /// Make a virtual service, with its real servers.
+    AddVirtualService(ServiceKey, VirtualServiceChange),
+    /// Change one that is ours, in place.
+    ChangeVirtualService(ServiceKey, VirtualServiceChange),
+    /// Remove one that is ours.
+    RemoveVirtualService(ServiceKey),
     /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions.
     ConfigureSpeaker(Arc<DesiredBgp>),
     /// Close all sessions with Cease, Administrative Shutdown.
@@ -77,10 +89,28 @@ impl Step {
     pub const fn key(&self) -> StepKey {
         match self {
             Self::Advertise(_) => StepKey::Advertise,
-            Self::RecordPending(_) | Self::RecordConfirmed(_) | Self::RecordRemoved(_) | Self::DropRecord => StepKey::Record,
+            Self::RecordPending(_) | Self::RecordConfirmed(_) | Self::RecordRemoved(_) | Self::DropRecord | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
+            Self::AddVirtualService(service, _) | Self::ChangeVirtualService(service, _) | Self::RemoveVirtualService(service) => {
+                StepKey::VirtualService(*service)
+            }
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
+    }
+}
+
+/// What the record lists.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Entries {
+    /// Addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Virtual services.
+    pub services: BTreeSet<ServiceKey>,
+}
+
+impl Entries {
+    fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.services.is_empty()
     }
 }
 
@@ -93,6 +123,8 @@ pub enum StepKey {
     Record,
     /// One address.
     Address(IpAddr),
+    /// One virtual service.
+    VirtualService(ServiceKey),
     /// The neighbours.
     Speaker,
 }
@@ -104,6 +136,7 @@ pub fn plan(desired: &Desired, observed: &Observed, now: Instant) -> Plan {
     if desired.lifecycle == Lifecycle::Keep {
         return planner.keep();
     }
+    planner.decide_services();
     for address in planner.subjects() {
         planner.decide(address);
     }
@@ -146,9 +179,10 @@ struct Planner<'a> {
     announced: BTreeSet<Prefix>,
     removals: Vec<IpAddr>,
     forced: BTreeSet<IpAddr>,
-    pending: BTreeSet<IpAddr>,
-    confirmed: BTreeSet<IpAddr>,
-    unrecorded: BTreeSet<IpAddr>,
+    pending: Entries,
+    confirmed: Entries,
+    unrecorded: Entries,
+    balanced: Balanced,
     additions: Vec<IpAddr>,
     /// A VIP is still on its way onto the interface, and nothing has failed about it.
     arriving: bool,
@@ -167,9 +201,10 @@ impl<'a> Planner<'a> {
             announced: BTreeSet::new(),
             removals: Vec::new(),
             forced: BTreeSet::new(),
-            pending: BTreeSet::new(),
-            confirmed: BTreeSet::new(),
-            unrecorded: BTreeSet::new(),
+            pending: Entries::default(),
+            confirmed: Entries::default(),
+            unrecorded: Entries::default(),
+            balanced: Balanced::default(),
             additions: Vec::new(),
             arriving: false,
             occupied: false,
@@ -192,7 +227,7 @@ impl<'a> Planner<'a> {
         let block = blocked::reason(address, self.observed, self.own);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
-        if (wanted && ownership.is_some()) || found(address, self.desired, self.observed) {
+        if (wanted && ownership.is_some() && self.is_backed(address)) || found(address, self.desired, self.observed) {
             self.announced.insert(Prefix::host(address));
         }
         match ownership {
@@ -203,7 +238,7 @@ impl<'a> Planner<'a> {
                 if !stays && self.strays_leave() {
                     self.leave(address);
                 } else if !confirmed {
-                    self.confirmed.insert(address);
+                    self.confirmed.addresses.insert(address);
                 }
             }
             // It may be ours, so its entry stays until the intent is known in full.
@@ -211,7 +246,7 @@ impl<'a> Planner<'a> {
             // The interface was renamed under it: it is still ours once the interface has its name back.
             None if self.desired.lifecycle == Lifecycle::Run && self.may_be_renamed(address) => {}
             None | Some(Ownership::Used | Ownership::Unclaimed | Ownership::Foreign) if recorded => {
-                self.unrecorded.insert(address);
+                self.unrecorded.addresses.insert(address);
             }
             None | Some(Ownership::Used | Ownership::Unclaimed | Ownership::Foreign) => {}
         }
@@ -237,10 +272,11 @@ impl<'a> Planner<'a> {
     /// One step onto the interface: never without an entry in the record that has been read back.
     fn enter(&mut self, address: IpAddr, recorded: bool) {
         let key = if recorded { StepKey::Address(address) } else { StepKey::Record };
-        self.arriving |= !self.observed.failures.contains_key(&key);
+        let backed = self.is_backed(address) && !self.awaits_services(address);
+        self.arriving |= self.awaits_services(address) || (backed && !self.observed.failures.contains_key(&key));
         if !recorded {
-            self.pending.insert(address);
-        } else if self.ready(key) {
+            self.pending.addresses.insert(address);
+        } else if backed && self.ready(key) {
             self.additions.push(address);
         }
     }
@@ -290,6 +326,7 @@ impl<'a> Planner<'a> {
         steps.extend(first);
         steps.extend(self.removals.into_iter().map(Step::RemoveAddress));
         steps.extend(record);
+        steps.extend(self.balanced.steps);
         steps.extend(self.additions.into_iter().map(Step::AddAddress));
         steps.extend(last);
         steps.extend(speaker);
@@ -356,9 +393,9 @@ impl<'a> Planner<'a> {
         let Observed { kernel: KernelState { record, .. }, speaker, .. } = self.observed;
         let over = self.desired.lifecycle == Lifecycle::Drain
             && record.exists
-            && record.pending.is_empty()
-            && record.confirmed.is_empty()
+            && record.is_empty()
             && !self.occupied
+            && !self.balanced.occupied
             && speaker.configured.is_none()
             && speaker.open_sessions == 0;
         (over && self.ready(StepKey::Record)).then_some(Step::DropRecord)
@@ -374,10 +411,12 @@ impl<'a> Planner<'a> {
     /// Whether this much time has passed; if not, the plan is looked at again when it has.
     fn due(&mut self, since: Instant, delay: Duration) -> bool {
         let Some(at) = since.checked_add(delay) else { return false };
-        if at > self.now {
-            self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
-        }
+        self.look_at(Some(at).filter(|at| *at > self.now));
         at <= self.now
+    }
+
+    fn look_at(&mut self, at: Option<Instant>) {
+        self.wake_at = self.wake_at.into_iter().chain(at).min();
     }
 }
 

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::service::AddressFamily;
 
 /// One real server of a virtual service.
@@ -114,7 +116,7 @@ impl EncapsulationFlags {
 }
 
 /// A server's share of new connections. 0 quiesces it: what it has is kept, nothing new comes. `ipvsadm` takes up to 65,535.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Weight(pub u32);
 
 impl Weight {

@@ -176,13 +176,17 @@ impl Books {
 
     async fn change(&mut self, step: &Step) -> Result<(), KernelError> {
         match step {
-            Step::RecordPending(addresses) => self.table.change(Change::Pending(addresses)).await?,
-            Step::RecordConfirmed(addresses) => self.table.change(Change::Confirmed(addresses)).await?,
-            Step::RecordRemoved(addresses) => self.table.change(Change::Removed(addresses)).await?,
+            Step::RecordPending(entries) => self.table.change(Change::Pending(entries)).await?,
+            Step::RecordConfirmed(entries) => self.table.change(Change::Confirmed(entries)).await?,
+            Step::RecordRemoved(entries) => self.table.change(Change::Removed(entries)).await?,
+            Step::WriteRules(rules) => self.table.change(Change::Rules(rules.as_ref())).await?,
             Step::DropRecord => self.table.remove().await?,
             Step::Advertise(_)
             | Step::AddAddress(_)
             | Step::RemoveAddress(_)
+            | Step::AddVirtualService(..)
+            | Step::ChangeVirtualService(..)
+            | Step::RemoveVirtualService(_)
             | Step::ConfigureSpeaker(_)
             | Step::StopSpeaker
             | Step::ReleaseSpeaker => {

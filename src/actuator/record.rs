@@ -5,33 +5,18 @@
 //! made whole or not at all; it says the same whatever the table held before, so that it can be repeated; nothing in the table but our own sets
 //! is touched; a table that cannot be read is an error, never an empty record.
 
+mod listing;
+mod script;
+
 use std::collections::BTreeSet;
-use std::fmt::{Display, Write as _};
-use std::net::IpAddr;
 
-use serde::Deserialize;
-use serde_json::Value;
-
+use self::listing::Listed;
+pub(super) use self::listing::element;
+use self::script::{INTERFACE, PENDING, PLACED};
 use super::nft::{NftError, nft};
+use crate::desired::Rules;
 use crate::observed::Record;
-
-const PLACED: Pair = Pair { v4: "placed4", v6: "placed6" };
-const PENDING: Pair = Pair { v4: "pending4", v6: "pending6" };
-/// The interface that the addresses are on.
-const INTERFACE: &str = "interface";
-
-/// A set for each family.
-#[derive(Clone, Copy)]
-struct Pair {
-    v4: &'static str,
-    v6: &'static str,
-}
-
-impl Pair {
-    fn has(self, set: &str) -> bool {
-        set == self.v4 || set == self.v6
-    }
-}
+use crate::plan::Entries;
 
 /// Why the record cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -77,11 +62,13 @@ pub enum RecordError {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     /// These are about to be placed.
-    Pending(&'a BTreeSet<IpAddr>),
+    Pending(&'a Entries),
     /// These are placed, and ours.
-    Confirmed(&'a BTreeSet<IpAddr>),
+    Confirmed(&'a Entries),
     /// These are gone, or not ours.
-    Removed(&'a BTreeSet<IpAddr>),
+    Removed(&'a Entries),
+    /// The chains are to do this, or to be gone.
+    Rules(Option<&'a Rules>),
 }
 
 /// The table of one instance, and what is known of it.
@@ -107,10 +94,10 @@ impl Table {
         }
         let (name, interface) = (instance.to_owned(), interface.to_owned());
         let mut table = Self { name, interface, known: Record::default(), stale: true, processes: BTreeSet::new() };
-        nft(&["-c", "-f", "-"], &table.layout(), &format!("make table inet {instance}")).await?;
+        nft(&["-c", "-f", "-"], &script::layout(&table.name, &table.interface), &format!("make table inet {instance}")).await?;
         let listed = table.list().await?;
         if let Some(recorded) = listed.interfaces.iter().find(|recorded| **recorded != table.interface) {
-            if !listed.record.pending.is_empty() || !listed.record.confirmed.is_empty() {
+            if !listed.record.is_empty() {
                 return Err(RecordError::OtherInterface { table: table.name, recorded: recorded.clone() });
             }
             table.transact(&format!("flush set inet {instance} {INTERFACE}\n")).await?;
@@ -156,8 +143,7 @@ impl Table {
 
     /// Makes one change in one transaction.
     pub(super) async fn change(&mut self, change: Change<'_>) -> Result<(), RecordError> {
-        let mut script = self.layout();
-        write_change(&mut script, &self.name, change);
+        let script = script::layout(&self.name, &self.interface) + &script::change(&self.name, change);
         self.transact(&script).await?;
         apply(&mut self.known, change);
         Ok(())
@@ -166,18 +152,17 @@ impl Table {
     /// Removes the table, or only our sets where somebody put other things into it, or nothing where somebody's rules use our sets.
     pub(super) async fn remove(&mut self) -> Result<(), RecordError> {
         let listed = self.list().await?;
-        if !listed.record.confirmed.is_empty() || !listed.record.pending.is_empty() {
+        if !listed.record.is_empty() {
             self.stale = true;
             return Err(RecordError::NotEmpty { table: self.name.clone() });
         }
-        let mut script = String::new();
-        if listed.foreign {
-            for set in &listed.sets {
-                line(&mut script, format_args!("delete set inet {} {set}", self.name));
-            }
+        let script = if listed.foreign {
+            script::remove_ours(&self.name, &listed.chains, &listed.sets)
         } else if listed.record.exists {
-            line(&mut script, format_args!("delete table inet {}", self.name));
-        }
+            script::remove_all(&self.name)
+        } else {
+            String::new()
+        };
         let done = if script.is_empty() { Ok(()) } else { self.transact(&script).await };
         if let Err(RecordError::Nft(NftError::Refused { message, .. })) = &done {
             // A rule of somebody else's refers to a set: what is empty may stay, and must not keep the node from leaving.
@@ -188,20 +173,6 @@ impl Table {
         }
         self.known = Record::default();
         Ok(())
-    }
-
-    /// Table and sets, made where they are not there yet.
-    fn layout(&self) -> String {
-        let Self { name, interface, .. } = self;
-        let mut script = String::new();
-        line(&mut script, format_args!("add table inet {name} {{ comment \"vipherald: which addresses it placed\"; }}"));
-        for (pair, meaning) in [(PLACED, "placed by vipherald"), (PENDING, "about to be placed by vipherald")] {
-            line(&mut script, format_args!("add set inet {name} {} {{ type ipv4_addr; comment \"{meaning}\"; }}", pair.v4));
-            line(&mut script, format_args!("add set inet {name} {} {{ type ipv6_addr; comment \"{meaning}\"; }}", pair.v6));
-        }
-        line(&mut script, format_args!("add set inet {name} {INTERFACE} {{ type ifname; comment \"where the addresses are\"; }}"));
-        line(&mut script, format_args!("add element inet {name} {INTERFACE} {{ \"{interface}\" }}"));
-        script
     }
 
     /// Carries out a script as one transaction. Until that is known to be done, nothing is known.
@@ -227,116 +198,24 @@ impl Table {
     }
 
     fn parse(&self, json: &[u8]) -> Result<Listed, RecordError> {
-        parse(json, &self.name).map_err(|source| RecordError::Listing { table: self.name.clone(), source })
+        listing::parse(json, &self.name).map_err(|source| RecordError::Listing { table: self.name.clone(), source })
     }
-}
-
-/// What the listing of a table holds.
-#[derive(Debug, Default, Eq, PartialEq)]
-struct Listed {
-    record: Record,
-    /// What is in the set [`INTERFACE`].
-    interfaces: Vec<String>,
-    /// Those of our sets that are there.
-    sets: Vec<String>,
-    /// Whether the table holds anything that is not ours.
-    foreign: bool,
-}
-
-fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Listing {
-        nftables: Vec<serde_json::Map<String, Value>>,
-    }
-    #[derive(Deserialize)]
-    struct Set {
-        name: String,
-        #[serde(default)]
-        elem: Vec<Value>,
-    }
-
-    let mut listed = Listed::default();
-    let listing: Listing = serde_json::from_slice(json)?;
-    for (kind, object) in listing.nftables.into_iter().flatten() {
-        match kind.as_str() {
-            "metainfo" => {}
-            "table" => {
-                let is_it =
-                    object.get("family").is_some_and(|family| family == "inet") && object.get("name").is_some_and(|name| name == table);
-                listed.record.exists |= is_it;
-            }
-            "set" => {
-                let set: Set = serde_json::from_value(object)?;
-                let elements = set.elem.iter().filter_map(element);
-                match set.name.as_str() {
-                    name if PLACED.has(name) => {
-                        listed.record.confirmed.extend(elements.filter_map(|address| address.parse::<IpAddr>().ok()))
-                    }
-                    name if PENDING.has(name) => {
-                        listed.record.pending.extend(elements.filter_map(|address| address.parse::<IpAddr>().ok()))
-                    }
-                    INTERFACE => listed.interfaces.extend(elements.map(ToOwned::to_owned)),
-                    _ => {
-                        listed.foreign = true;
-                        continue;
-                    }
-                }
-                listed.sets.push(set.name);
-            }
-            _ => listed.foreign = true,
-        }
-    }
-    // A table with other things only is somebody else's.
-    listed.record.exists &= !(listed.foreign && listed.sets.is_empty());
-    Ok(listed)
-}
-
-/// The value of an element, which is an object where somebody gave it a comment or the like.
-pub(super) fn element(element: &Value) -> Option<&str> {
-    element.as_str().or_else(|| element.get("elem")?.get("val")?.as_str())
-}
-
-/// The lines for a change. Adding an element that is there changes nothing; adding it before deleting it lets the deletion of one that is not there
-/// succeed.
-fn write_change(script: &mut String, table: &str, change: Change<'_>) {
-    let (added, deleted): (&[Pair], &[Pair]) = match change {
-        Change::Pending(_) => (&[PENDING], &[]),
-        Change::Confirmed(_) => (&[PLACED, PENDING], &[PENDING]),
-        Change::Removed(_) => (&[PLACED, PENDING], &[PLACED, PENDING]),
-    };
-    let (Change::Pending(addresses) | Change::Confirmed(addresses) | Change::Removed(addresses)) = change;
-    for (verb, pairs) in [("add", added), ("delete", deleted)] {
-        for pair in pairs {
-            for (set, elements) in [(pair.v4, list(addresses, IpAddr::is_ipv4)), (pair.v6, list(addresses, IpAddr::is_ipv6))] {
-                if !elements.is_empty() {
-                    line(script, format_args!("{verb} element inet {table} {set} {{ {elements} }}"));
-                }
-            }
-        }
-    }
-}
-
-fn list(addresses: &BTreeSet<IpAddr>, of_family: fn(&IpAddr) -> bool) -> String {
-    addresses.iter().filter(|address| of_family(address)).map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn line(script: &mut String, text: impl Display) {
-    // Writing to a String cannot fail.
-    let _infallible = writeln!(script, "{text}");
 }
 
 fn apply(record: &mut Record, change: Change<'_>) {
     record.exists = true;
     match change {
-        Change::Pending(addresses) => record.pending.extend(addresses),
-        Change::Confirmed(addresses) => {
-            record.pending.retain(|address| !addresses.contains(address));
-            record.confirmed.extend(addresses);
+        Change::Pending(entries) => {
+            record.pending.extend(&entries.addresses);
+            record.pending_services.extend(&entries.services);
         }
-        Change::Removed(addresses) => {
-            record.pending.retain(|address| !addresses.contains(address));
-            record.confirmed.retain(|address| !addresses.contains(address));
+        Change::Confirmed(entries) => {
+            record.forget(entries);
+            record.confirmed.extend(&entries.addresses);
+            record.confirmed_services.extend(&entries.services);
         }
+        Change::Removed(entries) => record.forget(entries),
+        Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint).unwrap_or_default(),
     }
 }
 
@@ -356,92 +235,3 @@ fn is_interface_name(interface: &str) -> bool {
     (1..=15).contains(&interface.len()) && interface.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"._-@:".contains(&octet))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn addresses(addresses: &[&str]) -> BTreeSet<IpAddr> {
-        addresses.iter().map(|address| address.parse().unwrap()).collect()
-    }
-
-    fn script(change: Change<'_>) -> String {
-        let mut script = String::new();
-        write_change(&mut script, "t", change);
-        script
-    }
-
-    #[test]
-    fn a_change_is_written_by_family() {
-        assert_eq!(
-            script(Change::Pending(&addresses(&["10.0.0.8", "10.0.0.7", "2001:db8::7"]))),
-            "add element inet t pending4 { 10.0.0.7, 10.0.0.8 }\nadd element inet t pending6 { 2001:db8::7 }\n"
-        );
-        assert_eq!(script(Change::Pending(&addresses(&[]))), "");
-    }
-
-    #[test]
-    fn nothing_is_deleted_that_was_not_added_before() {
-        assert_eq!(
-            script(Change::Confirmed(&addresses(&["10.0.0.7"]))),
-            "add element inet t placed4 { 10.0.0.7 }\nadd element inet t pending4 { 10.0.0.7 }\ndelete element inet t pending4 { 10.0.0.7 }\n"
-        );
-        assert_eq!(
-            script(Change::Removed(&addresses(&["2001:db8::7"]))),
-            "add element inet t placed6 { 2001:db8::7 }\nadd element inet t pending6 { 2001:db8::7 }\n\
-             delete element inet t placed6 { 2001:db8::7 }\ndelete element inet t pending6 { 2001:db8::7 }\n"
-        );
-    }
-
-    #[test]
-    fn what_a_change_makes_is_known() {
-        let mut record = Record::default();
-        apply(&mut record, Change::Pending(&addresses(&["10.0.0.7", "10.0.0.8"])));
-        apply(&mut record, Change::Confirmed(&addresses(&["10.0.0.7"])));
-        assert_eq!(record, Record { exists: true, pending: addresses(&["10.0.0.8"]), confirmed: addresses(&["10.0.0.7"]) });
-        apply(&mut record, Change::Removed(&addresses(&["10.0.0.7", "10.0.0.8"])));
-        assert_eq!(record, Record { exists: true, ..Record::default() });
-    }
-
-    #[test]
-    fn a_listing_is_read_with_what_others_put_there() {
-        let listing = r#"{"nftables": [
-            {"metainfo": {"version": "1.0.6", "json_schema_version": 1}},
-            {"table": {"family": "inet", "name": "t", "handle": 1}},
-            {"set": {"family": "inet", "name": "placed4", "table": "t", "type": "ipv4_addr", "handle": 1,
-                     "elem": ["10.0.0.7", {"elem": {"val": "10.0.0.8", "comment": "by hand"}}, {"range": ["10.0.1.0", "10.0.1.9"]}]}},
-            {"set": {"family": "inet", "name": "pending6", "table": "t", "type": "ipv6_addr", "handle": 4, "elem": ["2001:db8::7"]}},
-            {"set": {"family": "inet", "name": "interface", "table": "t", "type": "ifname", "handle": 5, "elem": ["lo"]}}
-        ]}"#;
-        let expected = Listed {
-            record: Record { exists: true, pending: addresses(&["2001:db8::7"]), confirmed: addresses(&["10.0.0.7", "10.0.0.8"]) },
-            interfaces: vec!["lo".to_owned()],
-            sets: vec!["placed4".to_owned(), "pending6".to_owned(), "interface".to_owned()],
-            foreign: false,
-        };
-        assert_eq!(parse(listing.as_bytes(), "t").unwrap(), expected);
-        let chain =
-            r#"{"nftables": [{"table": {"family": "inet", "name": "t"}}, {"chain": {"family": "inet", "table": "t", "name": "c"}}]}"#;
-        assert_eq!(parse(chain.as_bytes(), "t").unwrap(), Listed { foreign: true, ..Listed::default() });
-    }
-
-    #[test]
-    fn a_table_of_another_name_or_family_is_not_ours() {
-        let tables = r#"{"nftables": [{"table": {"family": "ip", "name": "t"}}, {"table": {"family": "inet", "name": "u"}}]}"#;
-        assert_eq!(parse(tables.as_bytes(), "t").unwrap(), Listed::default());
-        assert!(parse(b"nft: nonsense", "t").is_err());
-    }
-
-    #[test]
-    fn names_that_cannot_be_written_are_refused() {
-        for good in ["vipherald", "a", "a-1"] {
-            assert!(is_table_name(good), "{good}");
-        }
-        for bad in ["", "7up", "-a", "A", "a b", "a{", "a\n", "\u{e4}"] {
-            assert!(!is_table_name(bad), "{bad}");
-        }
-        assert!(is_interface_name("eth1.100") && is_interface_name("lo"));
-        assert!(
-            !is_interface_name("eth*") && !is_interface_name("a\"b") && !is_interface_name("") && !is_interface_name("sixteen-letters-")
-        );
-    }
-}

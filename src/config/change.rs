@@ -75,6 +75,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("dataplane.scheduler", config.dataplane.scheduler.to_string());
     put("dataplane.forwarding", config.dataplane.forwarding.to_string());
     put("dataplane.drainTimeout", format!("{:?}", config.dataplane.drain_timeout));
+    put("dataplane.unservedPorts", format!("{:?}", config.dataplane.unserved_ports));
     put("bgp.asn", config.bgp.asn.to_string());
     put("bgp.routerId", config.bgp.router_id.map_or_else(|| "auto".to_owned(), |id| id.to_string()));
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));

@@ -50,6 +50,7 @@ pub const KEYS: &[Key] = &[
     hot("dataplane.scheduler"),
     hot("dataplane.forwarding"),
     hot("dataplane.drainTimeout"),
+    hot("dataplane.unservedPorts"),
     session("bgp.asn"),
     session("bgp.routerId"),
     session("bgp.clusterId"),

@@ -10,6 +10,8 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
 
 use super::read::{Kind, Refusal};
+use crate::api::{ForwardingMethod, Scheduler, UnknownWord};
+use crate::desired::UnservedPorts;
 use super::{DataplaneType, LogFormat, OnTermination, WithoutEndpoints};
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
@@ -100,6 +102,16 @@ pub(super) const FORWARDING: Kind<ForwardingMethod> = Kind {
     expected: "nat, dr or tun",
     numeric: false,
     parse: |text| text.parse().map_err(unexpected),
+};
+
+pub(super) const UNSERVED_PORTS: Kind<UnservedPorts> = Kind {
+    expected: "drop or reject",
+    numeric: false,
+    parse: |text| match text {
+        "drop" => Ok(UnservedPorts::Drop),
+        "reject" => Ok(UnservedPorts::Reject),
+        _ => Err(Refusal::Unexpected),
+    },
 };
 
 pub(super) const ASN: Kind<Asn> = Kind {

@@ -11,7 +11,8 @@ use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
 use super::{Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
+use crate::api::{ForwardingMethod, Scheduler};
+use crate::desired::{UnservedPorts, DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
@@ -20,6 +21,7 @@ const HOLD_SECONDS: u16 = 9;
 const CONNECT_RETRY: Duration = Duration::from_secs(5);
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
+const REAL_SERVER_DRAIN: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(5);
 const DYNAMIC_LIMIT: u32 = 100;
 const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9479);
@@ -102,13 +104,20 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let scheduler = reader.or(&section, "scheduler", &kinds::SCHEDULER, Scheduler::MaglevHashing);
     let forwarding = reader.or(&section, "forwarding", &kinds::FORWARDING, ForwardingMethod::Masquerade);
     let drain_timeout = reader.or(&section, "drainTimeout", &kinds::TIME, REAL_SERVER_DRAIN);
+    let unserved_ports = reader.or(&section, "unservedPorts", &kinds::UNSERVED_PORTS, UnservedPorts::Drop);
     // Speaker-only use needs to be told what it may announce.
     if kind == Some(DataplaneType::None) && vips.is_some_and(|vips| vips.allow.is_none()) {
         let message = "'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes".to_owned();
         reader.report(section.place_of("type"), section.key("type"), message);
         return None;
     }
-    Some(Dataplane { kind: kind?, scheduler: scheduler?, forwarding: forwarding?, drain_timeout: drain_timeout? })
+    Some(Dataplane {
+        kind: kind?,
+        scheduler: scheduler?,
+        forwarding: forwarding?,
+        drain_timeout: drain_timeout?,
+        unserved_ports: unserved_ports?,
+    })
 }
 
 fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {

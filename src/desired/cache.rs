@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::addresses::{not_allowed, unfit};
-use super::{Desired, DesiredVip, DesiredVirtualService, Lifecycle, ServiceKey};
+use super::{Desired, DesiredBalancing, DesiredVip, DesiredVirtualService, Lifecycle, ServiceKey};
 use crate::config::Config;
 
 const FILE: &str = "desired.json";
@@ -36,7 +36,7 @@ type Services = Vec<(ServiceKey, DesiredVirtualService)>;
 pub fn save(state_dir: &Path, desired: &Desired) -> io::Result<()> {
     fs::create_dir_all(state_dir)?;
     let unfinished = state_dir.join(format!(".{FILE}"));
-    let services: Vec<_> = desired.services.iter().collect();
+    let services: Vec<_> = desired.balancing.iter().flat_map(|balancing| &balancing.services).collect();
     fs::write(&unfinished, serde_json::to_vec(&Cached { version: VERSION, vips: &desired.vips, services })?)?;
     fs::rename(unfinished, state_dir.join(FILE))
 }
@@ -65,12 +65,13 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         desired.owners.retain(|owner| unfit(*vip).is_none() && not_allowed(*vip, &owner.namespace, &config.vips).is_none());
         !desired.owners.is_empty()
     });
-    let services = services.into_iter().filter(|(key, _)| config.dataplane.balances() && vips.contains_key(&key.vip)).collect();
+    let services = services.into_iter().filter(|(key, _)| vips.contains_key(&key.vip)).collect();
+    let balancing = config.dataplane.balances().then(|| DesiredBalancing::new(services, &config.dataplane));
     Some(Desired {
         complete: false,
         lifecycle: Lifecycle::Run,
         vips,
-        services,
+        balancing,
         found: super::found(config),
         bgp: config.bgp.clone(),
         drain: config.drain,

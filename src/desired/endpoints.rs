@@ -214,7 +214,7 @@ impl Behind<'_> {
         let any_ready = in_reach.iter().any(|(_, state)| state.ready);
         let mut servers = BTreeMap::new();
         for (address, state) in in_reach {
-            let weight = if is_used(state, self.policy, any_ready) { Weight::ONE } else { Weight::QUIESCED };
+            let weight = if is_used(state, self.policy, any_ready) { Weight::default() } else { Weight::QUIESCE };
             let entry = servers.entry(address).or_insert(weight);
             *entry = weight.max(*entry);
         }

@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::ClaimedPort;
 use super::endpoints::Behind;
-use super::{Rejection, RejectionReason, Subject};
+use super::{Rejection, RejectionReason, Rules, Subject};
 use crate::api::{ForwardingMethod, ObjectRef, PortRange, Protocol, Scheduler};
+use crate::config::Dataplane;
 
 /// What a virtual service takes in: packets to these ports of a VIP. Prints as `TCP 10.0.0.7:80`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -41,6 +42,24 @@ impl fmt::Display for ServiceKey {
     }
 }
 
+/// What this node balances itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DesiredBalancing {
+    /// The virtual services of all VIPs, also of those that nobody stands behind.
+    pub services: BTreeMap<ServiceKey, DesiredVirtualService>,
+    /// How long connections to a real server that is gone may go on.
+    pub drain_timeout: Duration,
+    /// What nft does beside it.
+    pub rules: Rules,
+}
+
+impl DesiredBalancing {
+    /// These services, as the configuration says.
+    pub(super) const fn new(services: BTreeMap<ServiceKey, DesiredVirtualService>, dataplane: &Dataplane) -> Self {
+        Self { services, drain_timeout: dataplane.drain_timeout, rules: Rules { unserved_ports: dataplane.unserved_ports } }
+    }
+}
+
 /// A virtual service as it is to be.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,7 +78,7 @@ impl DesiredVirtualService {
     /// Whether somebody stands behind it who takes new connections.
     #[must_use]
     pub fn is_backed(&self) -> bool {
-        self.real_servers.values().any(|weight| *weight != Weight::QUIESCED)
+        self.real_servers.values().any(|weight| !weight.is_quiesced())
     }
 }
 
@@ -100,7 +119,7 @@ pub(super) fn virtual_service(
     let key = ServiceKey { vip, protocol: port.protocol, ports: port.ports };
     let mut real_servers = behind.map(|behind| behind.real_servers(vip, port.target)).unwrap_or_default();
     if port.protocol == Protocol::Udp {
-        real_servers.retain(|_, weight| *weight != Weight::QUIESCED);
+        real_servers.retain(|_, weight| !weight.is_quiesced());
     }
     let mut refuse = |message| {
         let subject = Subject::Object { object: owner.clone(), vip: Some(vip) };

@@ -44,6 +44,13 @@ pub struct ObservedVirtualService {
     pub real_servers: Vec<ObservedRealServer>,
 }
 
+impl ObservedVirtualService {
+    /// One that nothing has been set of.
+    pub(crate) const fn empty() -> Self {
+        Self { mode: None, real_servers: Vec::new() }
+    }
+}
+
 /// What is set of a virtual service beside its real servers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ServiceMode {
@@ -72,6 +79,6 @@ pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
 /// As [`super::stamp`], for what has weight 0.
 pub(super) fn quiesced(previous: &Observed, balancer: &Balancer, now: Instant) -> Quiesced {
     let servers = balancer.services.iter().flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, *server)));
-    let quiesced = servers.filter(|(_, server)| server.weight == Weight::QUIESCED).map(|(key, server)| (key, server.address));
+    let quiesced = servers.filter(|(_, server)| server.weight.is_quiesced()).map(|(key, server)| (key, server.address));
     quiesced.map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
 }

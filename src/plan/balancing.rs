@@ -30,6 +30,17 @@ pub enum RealServerChange {
     Remove(SocketAddr),
 }
 
+/// What is to be done to a virtual service, in this order, as one batch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VirtualServiceChange {
+    /// What it is to be set to; `None` where it is that already.
+    pub mode: Option<ServiceMode>,
+    /// How packets get to the real servers that are added or weighed.
+    pub forwarding: ForwardingMethod,
+    /// The real servers.
+    pub real_servers: Vec<RealServerChange>,
+}
+
 /// The real servers that a virtual service is to have now, in canonical order.
 pub(super) struct Target {
     pub(super) servers: BTreeMap<SocketAddr, Weight>,
@@ -50,11 +61,11 @@ pub(super) fn target(
     let leaving = observed.real_servers.iter().filter(|server| !desired.real_servers.contains_key(&server.address));
     for server in leaving.filter(|server| key.protocol != Protocol::Udp && server.forwarding == Some(desired.forwarding)) {
         let over = quiesced.get(&(key, server.address)).map(|since| *since + bound);
-        if server.weight == Weight::QUIESCED && (server.connections == 0 || over.is_some_and(|over| over <= now)) {
+        if server.weight.is_quiesced() && (server.connections == 0 || over.is_some_and(|over| over <= now)) {
             continue;
         }
-        target.servers.insert(server.address, Weight::QUIESCED);
-        if server.weight == Weight::QUIESCED {
+        target.servers.insert(server.address, Weight::QUIESCE);
+        if server.weight.is_quiesced() {
             let look = over.map_or(now + RECOUNT, |over| over.min(now + RECOUNT));
             target.wake_at = Some(target.wake_at.map_or(look, |earlier| earlier.min(look)));
         }
@@ -62,24 +73,41 @@ pub(super) fn target(
     target
 }
 
+/// All that makes this service.
+pub(super) fn creation(desired: &DesiredVirtualService) -> VirtualServiceChange {
+    let servers = &desired.real_servers;
+    VirtualServiceChange {
+        mode: Some(mode(desired, servers)),
+        forwarding: desired.forwarding,
+        real_servers: changes(desired, servers, &[]),
+    }
+}
+
+/// What is to be changed of this service, if anything.
+pub(super) fn change(
+    desired: &DesiredVirtualService,
+    servers: &BTreeMap<SocketAddr, Weight>,
+    observed: &ObservedVirtualService,
+) -> Option<VirtualServiceChange> {
+    let wanted = mode(desired, servers);
+    let mode = (observed.mode != Some(wanted)).then_some(wanted);
+    let real_servers = changes(desired, servers, &observed.real_servers);
+    (mode.is_some() || !real_servers.is_empty()).then_some(VirtualServiceChange { mode, forwarding: desired.forwarding, real_servers })
+}
+
 /// What a virtual service with these real servers is set to.
-pub(super) fn mode(desired: &DesiredVirtualService, servers: &BTreeMap<SocketAddr, Weight>) -> ServiceMode {
+fn mode(desired: &DesiredVirtualService, servers: &BTreeMap<SocketAddr, Weight>) -> ServiceMode {
     let fallback = match desired.scheduling.scheduler {
         Scheduler::MaglevHashing => true,
         // Said only while it matters: `ipvsadm` prints it.
-        Scheduler::SourceHashing => servers.values().any(|weight| *weight == Weight::QUIESCED),
+        Scheduler::SourceHashing => servers.values().any(|weight| weight.is_quiesced()),
         _ => false,
     };
     ServiceMode { scheduling: desired.scheduling, fallback }
 }
 
-/// The changes from an empty list.
-pub(super) fn filling(desired: &DesiredVirtualService) -> Vec<RealServerChange> {
-    changes(desired, &desired.real_servers, &[])
-}
-
 /// The changes that lead from the observed list to these servers. The kernel puts what is added at the head of its list.
-pub(super) fn changes(
+fn changes(
     desired: &DesiredVirtualService,
     servers: &BTreeMap<SocketAddr, Weight>,
     observed: &[ObservedRealServer],
@@ -122,8 +150,8 @@ fn settled<'a>(
 
 /// A quiesced server of `mh` has its share of the hash from the weight that it had; one that is new to this kernel must get that too.
 fn add(changes: &mut Vec<RealServerChange>, desired: &DesiredVirtualService, address: SocketAddr, weight: Weight) {
-    if weight == Weight::QUIESCED && desired.scheduling.scheduler == Scheduler::MaglevHashing {
-        changes.push(RealServerChange::Add(address, Weight::ONE));
+    if weight == Weight::QUIESCE && desired.scheduling.scheduler == Scheduler::MaglevHashing {
+        changes.push(RealServerChange::Add(address, Weight::default()));
         changes.push(RealServerChange::Weigh(address, weight));
     } else {
         changes.push(RealServerChange::Add(address, weight));

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Step;
-use crate::observed::{ADDRESS_PROTOCOL, Observed, ObservedAddress, stamp};
+use super::{RealServerChange, Step, VirtualServiceChange};
+use crate::desired::Rules;
+use crate::observed::{ADDRESS_PROTOCOL, Observed, ObservedAddress, ObservedRealServer, ObservedVirtualService, Record, stamp};
 
 /// The observation after all of these steps succeeded.
 #[must_use]
@@ -18,30 +19,57 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
     for step in steps {
         match step {
             Step::Advertise(set) => speaker.advertised = Some(Arc::clone(set)),
-            Step::RecordPending(addresses) => {
+            Step::RecordPending(entries) => {
                 kernel.record.exists = true;
-                kernel.record.pending.extend(addresses);
+                kernel.record.pending.extend(&entries.addresses);
+                kernel.record.pending_services.extend(&entries.services);
             }
             Step::AddAddress(address) => {
                 let prefix_length = bgp::Prefix::host(*address).length();
                 kernel.addresses.entry(*address).or_insert(ObservedAddress { prefix_length, protocol: Some(ADDRESS_PROTOCOL) });
             }
-            Step::RecordConfirmed(addresses) => {
+            Step::RecordConfirmed(entries) => {
+                kernel.record.forget(entries);
                 kernel.record.exists = true;
-                kernel.record.pending.retain(|address| !addresses.contains(address));
-                kernel.record.confirmed.extend(addresses);
+                kernel.record.confirmed.extend(&entries.addresses);
+                kernel.record.confirmed_services.extend(&entries.services);
             }
             Step::RemoveAddress(address) => {
                 kernel.addresses.remove(address);
             }
-            Step::RecordRemoved(addresses) => {
-                kernel.record.pending.retain(|address| !addresses.contains(address));
-                kernel.record.confirmed.retain(|address| !addresses.contains(address));
+            Step::RecordRemoved(entries) => kernel.record.forget(entries),
+            Step::WriteRules(rules) => {
+                kernel.record.exists = true;
+                kernel.record.rules = rules.as_ref().map(Rules::fingerprint).unwrap_or_default();
+            }
+            Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) => {
+                carry_out(change, kernel.balancer.services.entry(*service).or_insert_with(ObservedVirtualService::empty));
+            }
+            Step::RemoveVirtualService(service) => {
+                kernel.balancer.services.remove(service);
             }
             Step::ConfigureSpeaker(desired) => speaker.configured = Some(Arc::clone(desired)),
             Step::StopSpeaker | Step::ReleaseSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),
-            Step::DropRecord => kernel.record = crate::observed::Record::default(),
+            Step::DropRecord => kernel.record = Record::default(),
         }
     }
     stamp(observed, kernel, speaker, now)
+}
+
+/// As the kernel does it: a new server comes first in the list.
+fn carry_out(change: &VirtualServiceChange, service: &mut ObservedVirtualService) {
+    service.mode = change.mode.or(service.mode);
+    for change_of_server in &change.real_servers {
+        match *change_of_server {
+            RealServerChange::Add(address, weight) => {
+                let server = ObservedRealServer { address, forwarding: Some(change.forwarding), weight, connections: 0 };
+                service.real_servers.insert(0, server);
+            }
+            RealServerChange::Weigh(address, weight) => {
+                let found = service.real_servers.iter_mut().filter(|server| server.address == address);
+                found.for_each(|server| server.weight = weight);
+            }
+            RealServerChange::Remove(address) => service.real_servers.retain(|server| server.address != address),
+        }
+    }
 }

@@ -4,7 +4,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::{Plan, Step};
+use super::{Entries, Plan, RealServerChange, Step, VirtualServiceChange};
+use crate::desired::Scheduling;
+use crate::observed::ServiceMode;
 
 impl Plan {
     /// The steps, and when to look again counted from `now`.
@@ -40,16 +42,50 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Advertise(prefixes) => write!(f, "advertise {}", list(&**prefixes)),
-            Self::RecordPending(addresses) => write!(f, "record as pending {}", list(addresses)),
+            Self::RecordPending(entries) => write!(f, "record as pending {entries}"),
             Self::AddAddress(address) => write!(f, "add address {address}"),
-            Self::RecordConfirmed(addresses) => write!(f, "record as ours {}", list(addresses)),
+            Self::RecordConfirmed(entries) => write!(f, "record as ours {entries}"),
             Self::RemoveAddress(address) => write!(f, "remove address {address}"),
-            Self::RecordRemoved(addresses) => write!(f, "take out of the record {}", list(addresses)),
+            Self::RecordRemoved(entries) => write!(f, "take out of the record {entries}"),
+            Self::WriteRules(Some(_)) => f.write_str("write the rules of nft"),
+            Self::WriteRules(None) => f.write_str("remove the rules of nft"),
+            Self::AddVirtualService(service, change) => write!(f, "add virtual service {service}: {change}"),
+            Self::ChangeVirtualService(service, change) => write!(f, "change virtual service {service}: {change}"),
+            Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),
             Self::ConfigureSpeaker(bgp) => write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys())),
             Self::ReleaseSpeaker => f.write_str("close the sessions; peers keep the routes"),
             Self::StopSpeaker => f.write_str("stop the speaker"),
             Self::DropRecord => f.write_str("drop the record"),
         }
+    }
+}
+
+impl fmt::Display for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.addresses.iter().map(ToString::to_string).chain(self.services.iter().map(ToString::to_string));
+        list(entries.collect::<Vec<_>>()).fmt(f)
+    }
+}
+
+impl fmt::Display for VirtualServiceChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = self.mode.iter().map(ToString::to_string);
+        let servers = self.real_servers.iter().map(|change| match change {
+            RealServerChange::Add(address, weight) => format!("add {address} {} {weight}", self.forwarding),
+            RealServerChange::Weigh(address, weight) => format!("weigh {address} {weight}"),
+            RealServerChange::Remove(address) => format!("remove {address}"),
+        });
+        list(mode.chain(servers).collect::<Vec<_>>()).fmt(f)
+    }
+}
+
+impl fmt::Display for ServiceMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scheduling { scheduler, by_port, persistence } = self.scheduling;
+        write!(f, "{scheduler}")?;
+        f.write_str(if self.fallback { " with fallback" } else { "" })?;
+        f.write_str(if by_port { " by port" } else { "" })?;
+        persistence.map_or(Ok(()), |time| write!(f, " persistent for {}", humantime::format_duration(time)))
     }
 }
 

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads what `nft -j list table` prints of the table of an instance: the record, the rules by their comments, and whether others put something there.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::script::{INTERFACE, PENDING, PENDING_SERVICES, PLACED, SERVICES};
+use crate::api::PortRange;
+use crate::desired::{Rules, ServiceKey};
+use crate::observed::Record;
+
+/// What the listing of a table holds.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Listed {
+    pub(super) record: Record,
+    /// What is in the set [`INTERFACE`].
+    pub(super) interfaces: Vec<String>,
+    /// Those of our sets that are there.
+    pub(super) sets: Vec<String>,
+    /// Whether the table holds anything that is not ours.
+    pub(super) foreign: bool,
+    /// Those of our chains that are there.
+    pub(super) chains: Vec<String>,
+}
+
+pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Listing {
+        nftables: Vec<serde_json::Map<String, Value>>,
+    }
+    #[derive(Deserialize)]
+    struct Set {
+        name: String,
+        #[serde(default)]
+        elem: Vec<Value>,
+    }
+
+    let mut listed = Listed::default();
+    let listing: Listing = serde_json::from_slice(json)?;
+    for (kind, object) in listing.nftables.into_iter().flatten() {
+        match kind.as_str() {
+            "metainfo" => {}
+            "table" => {
+                let is_it =
+                    object.get("family").is_some_and(|family| family == "inet") && object.get("name").is_some_and(|name| name == table);
+                listed.record.exists |= is_it;
+            }
+            "set" => {
+                let set: Set = serde_json::from_value(object)?;
+                let elements = set.elem.iter().filter_map(element);
+                let addresses = elements.clone().filter_map(|address| address.parse::<IpAddr>().ok());
+                let services = set.elem.iter().filter_map(service);
+                match set.name.as_str() {
+                    name if PLACED.has(name) => listed.record.confirmed.extend(addresses),
+                    name if PENDING.has(name) => listed.record.pending.extend(addresses),
+                    name if SERVICES.has(name) => listed.record.confirmed_services.extend(services),
+                    name if PENDING_SERVICES.has(name) => listed.record.pending_services.extend(services),
+                    INTERFACE => listed.interfaces.extend(elements.map(ToOwned::to_owned)),
+                    _ => {
+                        listed.foreign = true;
+                        continue;
+                    }
+                }
+                listed.sets.push(set.name);
+            }
+            "chain" => match object.get("name").and_then(Value::as_str) {
+                Some(name) if Rules::CHAINS.contains(&name) => listed.chains.push(name.to_owned()),
+                _ => listed.foreign = true,
+            },
+            "rule" => {
+                let chain = object.get("chain").and_then(Value::as_str).unwrap_or_default();
+                let comment = object.get("comment").and_then(Value::as_str).unwrap_or_default();
+                if Rules::CHAINS.contains(&chain) {
+                    listed.record.rules.push(format!("{chain}: {comment}"));
+                }
+            }
+            _ => listed.foreign = true,
+        }
+    }
+    // A table with other things only is somebody else's.
+    listed.record.exists &= !(listed.foreign && listed.sets.is_empty());
+    Ok(listed)
+}
+
+/// The value of an element, which is an object where somebody gave it a comment or the like.
+pub(in crate::actuator) fn element(element: &Value) -> Option<&str> {
+    element.as_str().or_else(|| element.get("elem")?.get("val")?.as_str())
+}
+
+/// The virtual service of an element, such as `10.0.0.7 . tcp . 80` or `10.0.0.7 . tcp . 1000-2000`.
+fn service(element: &Value) -> Option<ServiceKey> {
+    let value = element.get("elem").and_then(|element| element.get("val")).unwrap_or(element);
+    let [vip, protocol, ports] = value.get("concat")?.as_array()?.as_slice() else { return None };
+    let number = |value: &Value| value.as_i64();
+    let (first, last) = match ports.get("range").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([first, last]) => (number(first)?, number(last)?),
+        _ => (number(ports)?, number(ports)?),
+    };
+    Some(ServiceKey {
+        vip: vip.as_str()?.parse().ok()?,
+        protocol: protocol.as_str()?.parse().ok()?,
+        ports: PortRange::new(first, last).ok()?,
+    })
+}

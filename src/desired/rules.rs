@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The nft chains that go with balancing, as text: packets to a VIP reach IPVS, and nothing else on the node; answers come back this way.
+//!
+//! Input: what the configuration says. Output: chains and rules, the same for every VIP: which addresses and ports are meant is in the sets of the
+//! record. Invariant: each rule carries a comment with a digest of its text, so that the rules that are there can be told from those that should be.
+
+/// What the rules do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Rules {
+    /// What becomes of traffic to a port of a VIP that nobody serves.
+    pub unserved_ports: UnservedPorts,
+}
+
+/// `dataplane.unservedPorts`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum UnservedPorts {
+    /// It is dropped in silence.
+    #[default]
+    Drop,
+    /// It is refused: TCP by a reset, all else by ICMP.
+    Reject,
+}
+
+/// One chain.
+pub struct Chain {
+    /// Its name.
+    pub name: &'static str,
+    /// Type, hook and priority.
+    pub hook: &'static str,
+    /// Its rules in order.
+    pub rules: Vec<Rule>,
+}
+
+/// One rule.
+pub struct Rule {
+    /// What it is for.
+    purpose: &'static str,
+    /// As `nft` reads it.
+    pub text: String,
+}
+
+impl Rule {
+    const fn new(purpose: &'static str, text: String) -> Self {
+        Self { purpose, text }
+    }
+
+    /// The comment that it carries.
+    #[must_use]
+    pub fn comment(&self) -> String {
+        format!("{} [{:08x}]", self.purpose, digest(&self.text))
+    }
+}
+
+impl Rules {
+    /// The names of all chains that an instance may have.
+    pub const CHAINS: [&'static str; 4] = ["unserved", "claim", "claim-local", "return"];
+
+    /// The comments of all rules, each after the name of its chain: what a listing shows where the rules are these.
+    #[must_use]
+    pub fn fingerprint(&self) -> Vec<String> {
+        self.chains().iter().flat_map(|chain| chain.rules.iter().map(|rule| format!("{}: {}", chain.name, rule.comment()))).collect()
+    }
+
+    /// The chains.
+    #[must_use]
+    pub fn chains(&self) -> Vec<Chain> {
+        vec![
+            // Before anything translates addresses, or a node port of a VIP would be open.
+            Chain { name: "unserved", hook: "type filter hook prerouting priority -150;", rules: self.unserved() },
+            // Before kube-proxy (dstnat), which would take the connection away from IPVS.
+            Chain { name: "claim", hook: "type nat hook prerouting priority dstnat - 10;", rules: claim() },
+            Chain { name: "claim-local", hook: "type nat hook output priority dstnat - 10;", rules: claim() },
+            Chain { name: "return", hook: "type nat hook postrouting priority srcnat - 10;", rules: masquerade() },
+        ]
+    }
+
+    fn unserved(&self) -> Vec<Rule> {
+        let verdicts: &[(&str, &str)] = match self.unserved_ports {
+            UnservedPorts::Drop => &[("", "drop")],
+            UnservedPorts::Reject => &[("meta l4proto tcp ", "reject with tcp reset"), ("", "reject")],
+        };
+        let mut rules = Vec::new();
+        for (ip, placed, services, icmp) in [("ip", "placed4", "services4", "icmp"), ("ip6", "placed6", "services6", "ipv6-icmp")] {
+            // Errors and neighbour discovery are never held up; echo is, above what tests of reachability need.
+            let echo = if ip == "ip" { "icmp type echo-request" } else { "icmpv6 type echo-request" };
+            let is_vip = format!("{ip} daddr @{placed}");
+            rules.push(Rule::new("too many echo requests", format!("{is_vip} {echo} limit rate over 1000/second drop")));
+            rules.push(Rule::new("ICMP to VIPs", format!("{is_vip} meta l4proto {icmp} accept")));
+            let served = format!("{is_vip} {ip} daddr . meta l4proto . th dport @{services} accept");
+            rules.push(Rule::new("served ports of VIPs", served));
+            for (protocol, verdict) in verdicts {
+                rules.push(Rule::new("ports of VIPs that nobody serves", format!("{is_vip} {protocol}{verdict}")));
+            }
+        }
+        rules
+    }
+}
+
+/// Binds a new connection to the VIP that it is for, so that no later rule translates it to somewhere else.
+fn claim() -> Vec<Rule> {
+    [("ip", "services4"), ("ip6", "services6")]
+        .map(|(ip, services)| {
+            let text = format!("{ip} daddr . meta l4proto . th dport @{services} dnat {ip} to {ip} daddr");
+            Rule::new("IPVS balances this, nobody else", text)
+        })
+        .into()
+}
+
+/// Real servers answer to this node. What is forwarded with its destination as it came (dr), or in a tunnel (tun), is left alone.
+fn masquerade() -> Vec<Rule> {
+    [("ip", "placed4"), ("ip6", "placed6")]
+        .map(|(ip, placed)| {
+            let text = format!("ct original {ip} daddr @{placed} {ip} daddr != @{placed} masquerade");
+            Rule::new("answers of real servers come back here", text)
+        })
+        .into()
+}
+
+/// FNV-1a, 32 bits: tells texts apart, and need not withstand anybody.
+fn digest(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |digest, octet| (digest ^ u32::from(octet)).wrapping_mul(0x0100_0193))
+}

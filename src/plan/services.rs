@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The decisions about virtual services, made before those about addresses: a VIP comes onto the interface, and is announced, only once somebody stands
+//! behind it in the kernel; and its virtual services go only after it.
+//!
+//! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where the record proves it
+//! ours, a pending entry only together with the intent; what others made is left alone, and is no service of ours; one that equals the intent to the
+//! letter is adopted where the record is lost.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::balancing::{change, creation, target};
+use super::{Planner, Step, StepKey};
+use crate::desired::{DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
+use crate::observed::{Announcement, ObservedVirtualService};
+
+/// What the decisions about virtual services leave to those about addresses.
+#[derive(Debug, Default)]
+pub(super) struct Balanced {
+    /// VIPs with a virtual service of ours that somebody stands behind.
+    backed: BTreeSet<IpAddr>,
+    /// VIPs of which a virtual service is on its way into the kernel, and nothing has failed about it.
+    arriving: BTreeSet<IpAddr>,
+    /// Some virtual service of ours is in the kernel.
+    pub(super) occupied: bool,
+    pub(super) steps: Vec<Step>,
+}
+
+impl Planner<'_> {
+    /// Decides about every virtual service that intent or record knows of.
+    pub(super) fn decide_services(&mut self) {
+        let record = &self.observed.kernel.record;
+        let desired = self.desired.balancing.iter().flat_map(|balancing| balancing.services.keys());
+        let services: BTreeSet<ServiceKey> = desired.chain(&record.pending_services).chain(&record.confirmed_services).copied().collect();
+        for service in services {
+            self.decide_service(service);
+        }
+    }
+
+    /// Whether a VIP may be announced, as far as balancing goes.
+    pub(super) fn is_backed(&self, vip: IpAddr) -> bool {
+        let waived = || self.desired.vips.get(&vip).is_some_and(|vip| vip.intent == VipIntent::Serve { without_endpoints: true });
+        self.desired.balancing.is_none() || self.balanced.backed.contains(&vip) || waived()
+    }
+
+    /// Whether virtual services of the VIP are on their way, so that it had better wait for them.
+    pub(super) fn awaits_services(&self, vip: IpAddr) -> bool {
+        self.balanced.arriving.contains(&vip)
+    }
+
+    fn decide_service(&mut self, key: ServiceKey) {
+        let kernel = &self.observed.kernel;
+        let confirmed = kernel.record.confirmed_services.contains(&key);
+        let recorded = kernel.record.has_service(key);
+        let desired = self.desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
+        let wanted = desired.filter(|_| self.is_wanted(key.vip));
+        match kernel.balancer.services.get(&key) {
+            None => match wanted {
+                Some(desired) => self.enter_service(key, desired, recorded),
+                None if recorded => drop(self.unrecorded.services.insert(key)),
+                None => {}
+            },
+            Some(observed) => {
+                let adopted = wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
+                if !(confirmed || adopted || (recorded && wanted.is_some())) {
+                    return self.disown_service(key, recorded);
+                }
+                self.balanced.occupied = true;
+                if wanted.is_none() && !self.holds_services(key.vip) {
+                    return self.leave_service(key);
+                }
+                if !confirmed {
+                    self.confirmed.services.insert(key);
+                }
+                if let Some(desired) = desired {
+                    self.keep_service(key, desired, observed);
+                }
+            }
+        }
+    }
+
+    /// One step into the kernel.
+    fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
+        let step = if recorded { StepKey::VirtualService(key) } else { StepKey::Record };
+        if !self.observed.failures.contains_key(&step) {
+            self.balanced.arriving.insert(key.vip);
+        }
+        if !recorded {
+            self.pending.services.insert(key);
+        } else if self.ready(step) {
+            self.balanced.steps.push(Step::AddVirtualService(key, creation(desired)));
+        }
+    }
+
+    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
+        if observed.real_servers.iter().any(|server| !server.weight.is_quiesced()) {
+            self.balanced.backed.insert(key.vip);
+        }
+        let bound = self.desired.balancing.as_ref().map(|balancing| balancing.drain_timeout).unwrap_or_default();
+        let target = target(key, desired, observed, &self.observed.quiesced, bound, self.now);
+        self.look_at(target.wake_at);
+        if let Some(change) = change(desired, &target.servers, observed)
+            && self.ready(StepKey::VirtualService(key))
+        {
+            self.balanced.steps.push(Step::ChangeVirtualService(key, change));
+        }
+    }
+
+    fn leave_service(&mut self, key: ServiceKey) {
+        if self.strays_leave() && self.ready(StepKey::VirtualService(key)) {
+            self.balanced.steps.push(Step::RemoveVirtualService(key));
+        }
+    }
+
+    /// It may be ours, so its entry stays until the intent is known in full.
+    fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
+        if recorded && self.strays_leave() {
+            self.unrecorded.services.insert(key);
+        }
+    }
+
+    /// Whether traffic to a VIP that is not wanted any more may still come: its virtual services stay until it is gone. Those of a VIP that is wanted,
+    /// but not this one of them, go at once.
+    fn holds_services(&self, vip: IpAddr) -> bool {
+        let announced = self.announcement(vip).value != Announcement::Withdrawn;
+        !self.is_wanted(vip) && (announced || self.observed.kernel.addresses.contains_key(&vip) && self.is_ours(vip))
+    }
+
+    /// Whether the VIP is to be served and can be.
+    fn is_wanted(&self, vip: IpAddr) -> bool {
+        self.desired.lifecycle == Lifecycle::Run
+            && super::serves(self.desired, vip)
+            && super::blocked::reason(vip, self.observed, self.own).is_none()
+    }
+
+    fn is_ours(&self, vip: IpAddr) -> bool {
+        super::ownership(vip, self.desired, self.observed) == Some(super::Ownership::Ours)
+    }
+}
