@@ -7,6 +7,7 @@
 mod address;
 mod gateways;
 mod hint;
+mod ipvs;
 mod keeper;
 mod nft;
 mod others;
@@ -25,6 +26,8 @@ use self::address::Interface;
 use self::hint::Hints;
 use self::keeper::Keeper;
 pub use self::keeper::Outcome;
+use self::ipvs::Ipvs;
+pub use self::ipvs::IpvsError;
 pub use self::nft::NftError;
 pub use self::record::RecordError;
 use self::record::Table;
@@ -44,6 +47,7 @@ pub struct Kernel {
     keeper: Keeper,
     /// As last read; they change rarely, and reading them takes long where there are many routes.
     gateways: Option<BTreeSet<IpAddr>>,
+    ipvs: Ipvs,
 }
 
 /// Why the kernel could not be read or changed.
@@ -103,6 +107,12 @@ pub enum KernelError {
         #[source]
         source: io::Error,
     },
+    /// IPVS could not be read.
+    #[error("cannot read the virtual services")]
+    Balancer(#[source] ::ipvs::client::Error),
+    /// A virtual service was not changed.
+    #[error(transparent)]
+    Ipvs(#[from] IpvsError),
     /// The record could not be read or changed.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -120,15 +130,15 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        Ok(Self { interface: interface.to_owned(), handle, hints, keeper: Keeper::new(table), gateways: None })
+        Ok(Self { interface: interface.to_owned(), handle, hints, keeper: Keeper::new(table), gateways: None, ipvs: Ipvs::default() })
     }
 
-    /// Reads the addresses, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
+    /// Reads the addresses and, where we balance or have something there, IPVS, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
     /// [`Self::changed`] tells of it: a hanging `nft` holds up nothing else.
     ///
     /// # Errors
     /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
-    pub async fn observe(&mut self) -> Result<KernelState, KernelError> {
+    pub async fn observe(&mut self, balances: bool) -> Result<KernelState, KernelError> {
         self.keeper.look().await;
         if self.hints.drain(self.keeper.own_ports()).record {
             self.keeper.suspect();
@@ -143,7 +153,11 @@ impl Kernel {
         if self.gateways.is_none() {
             self.gateways = Some(gateways::gateways(&self.handle).await.map_err(KernelError::Routes)?);
         }
+        let record = self.keeper.known();
+        let needed = balances || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
+        let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
         Ok(KernelState {
+            balancer,
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
             addresses: addresses.here,
@@ -161,18 +175,19 @@ impl Kernel {
         self.keeper.suspect();
         self.keeper.forget_claims();
         self.gateways = None;
+        self.ipvs.distrust();
     }
 
     /// Reads everything, and waits for it.
     ///
     /// # Errors
     /// As of [`Kernel::observe`].
-    pub async fn observe_fresh(&mut self) -> Result<KernelState, KernelError> {
+    pub async fn observe_fresh(&mut self, balances: bool) -> Result<KernelState, KernelError> {
         self.keeper.finished().await;
         self.distrust();
-        self.observe().await?;
+        self.observe(balances).await?;
         self.keeper.finished().await;
-        self.observe().await
+        self.observe(balances).await
     }
 
     /// The addresses that look like ours, and that we have not recorded.
@@ -213,9 +228,13 @@ impl Kernel {
     /// way at a time.
     pub async fn execute_all(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
         let mut results = Vec::with_capacity(steps.len());
-        for chunk in steps.chunk_by(|one, next| is_address_step(one) && is_address_step(next)) {
-            match chunk {
-                [step] if !is_address_step(step) => results.push(self.execute_on_record(step).await),
+        for chunk in steps.chunk_by(|one, next| kind(one) == kind(next) && kind(one) != Kind::Record) {
+            match (chunk, chunk.first().map(kind)) {
+                ([step], Some(Kind::Record)) => results.push(self.execute_on_record(step).await),
+                (_, Some(Kind::VirtualService)) => {
+                    let outcomes = self.ipvs.execute(chunk, &self.keeper.known().marks).await;
+                    results.extend(outcomes.into_iter().map(|outcome| outcome.map_err(Into::into)));
+                }
                 _ => results.append(&mut self.execute_on_addresses(chunk).await),
             }
         }
@@ -269,8 +288,20 @@ impl Kernel {
     }
 }
 
-const fn is_address_step(step: &Step) -> bool {
-    matches!(step, Step::AddAddress(_) | Step::RemoveAddress(_))
+/// By what a step is carried out.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Kind {
+    Address,
+    VirtualService,
+    Record,
+}
+
+const fn kind(step: &Step) -> Kind {
+    match step {
+        Step::AddAddress(_) | Step::RemoveAddress(_) => Kind::Address,
+        Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) => Kind::VirtualService,
+        _ => Kind::Record,
+    }
 }
 
 async fn request(handle: &Handle, interface: Interface, step: &Step) -> io::Result<()> {

@@ -108,6 +108,8 @@ pub struct Record {
     pub pending_services: BTreeSet<ServiceKey>,
     /// Virtual services that we made.
     pub confirmed_services: BTreeSet<ServiceKey>,
+    /// The firewall mark under which each range of ports is known to IPVS.
+    pub marks: BTreeMap<ServiceKey, u32>,
     /// The rules of our chains, as [`Rules::fingerprint`](crate::desired::Rules::fingerprint) tells them.
     pub rules: Vec<String>,
 }
@@ -116,7 +118,7 @@ impl Record {
     /// Whether it has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { exists: _, pending, confirmed, pending_services, confirmed_services, rules: _ } = self;
+        let Self { exists: _, pending, confirmed, pending_services, confirmed_services, marks: _, rules: _ } = self;
         pending.is_empty() && confirmed.is_empty() && pending_services.is_empty() && confirmed_services.is_empty()
     }
 
@@ -128,6 +130,7 @@ impl Record {
         for set in [&mut self.pending_services, &mut self.confirmed_services] {
             set.retain(|service| !entries.services.contains(service));
         }
+        self.marks.retain(|service, _| self.pending_services.contains(service) || self.confirmed_services.contains(service));
     }
 
     /// Whether it has an entry of this virtual service.

@@ -319,12 +319,14 @@ impl<'a> Planner<'a> {
         let withdraws = self.observed.speaker.advertised.as_ref().is_some_and(|set| !set.is_subset(&self.announced));
         let advertise = self.advertise();
         let (first, last) = if withdraws { (advertise, None) } else { (None, advertise) };
+        let rules = self.rules();
         let record = self.record();
         let speaker = self.speaker();
         let drop_record = self.drop_record();
         let mut steps = Vec::new();
         steps.extend(first);
         steps.extend(self.removals.into_iter().map(Step::RemoveAddress));
+        steps.extend(rules);
         steps.extend(record);
         steps.extend(self.balanced.steps);
         steps.extend(self.additions.into_iter().map(Step::AddAddress));
@@ -341,6 +343,18 @@ impl<'a> Planner<'a> {
             None => self.desired.lifecycle == Lifecycle::Drain,
         };
         (!in_force && self.ready(StepKey::Advertise)).then(|| Step::Advertise(Arc::new(self.announced.clone())))
+    }
+
+    /// The rules go with the whole table where the node leaves, and with the last virtual service where somebody else balances from now on.
+    fn rules(&mut self) -> Option<Step> {
+        let record = &self.observed.kernel.record;
+        let wanted = match (&self.desired.balancing, self.desired.lifecycle) {
+            (Some(balancing), Lifecycle::Run) => Some(balancing.rules),
+            (None, Lifecycle::Run) if record.confirmed_services.is_empty() => None,
+            _ => return None,
+        };
+        let in_force = wanted.as_ref().map(Rules::fingerprint).unwrap_or_default() == record.rules;
+        (!in_force && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
     }
 
     fn record(&mut self) -> Vec<Step> {

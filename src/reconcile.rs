@@ -100,7 +100,8 @@ impl Reconciler {
             let now = Instant::now();
             self.pulse.beat();
             let compiled = self.intent.current(now);
-            let readable = self.observe(now).await;
+            let balances = compiled.as_ref().is_some_and(|compiled| compiled.desired.balancing.is_some());
+            let readable = self.observe(balances, now).await;
             let plan = compiled.as_ref().map(|compiled| plan::plan(&compiled.desired, &self.observed, now)).unwrap_or_default();
             self.views.send_replace(View {
                 compiled: compiled.clone(),
@@ -129,11 +130,11 @@ impl Reconciler {
     }
 
     /// Reads kernel and speaker. False where the kernel could not be read: then nothing may be concluded from it.
-    async fn observe(&mut self, now: Instant) -> bool {
+    async fn observe(&mut self, balances: bool, now: Instant) -> bool {
         if std::mem::take(&mut self.audit) {
             self.kernel.distrust();
         }
-        let read = self.kernel.observe().await;
+        let read = self.kernel.observe(balances).await;
         for (step, outcome) in self.kernel.outcomes() {
             self.account(&step, outcome.as_ref().err().map(|error| error as &dyn Error));
         }
@@ -176,11 +177,11 @@ impl Reconciler {
             tracing::warn!(%address, "a peer has not acknowledged the withdrawal in time; the address is removed all the same");
         }
         let withdraws_first = steps.first().is_some_and(|step| matches!(step, Step::Advertise(_)));
-        let (mut of_record, mut of_addresses, mut of_speaker) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut of_record, mut of_kernel, mut of_speaker) = (Vec::new(), Vec::new(), Vec::new());
         for step in steps {
             let list = match step.key() {
                 StepKey::Record => &mut of_record,
-                StepKey::Address(_) => &mut of_addresses,
+                StepKey::Address(_) | StepKey::VirtualService(_) => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
             };
             list.push((*step).clone());
@@ -191,8 +192,8 @@ impl Reconciler {
         if !of_record.is_empty() {
             self.kernel.begin(of_record);
         }
-        let results = self.kernel.execute_all(&of_addresses).await;
-        for (step, result) in of_addresses.iter().zip(results) {
+        let results = self.kernel.execute_all(&of_kernel).await;
+        for (step, result) in of_kernel.iter().zip(results) {
             self.account(step, result.as_ref().err().map(|error| error as &dyn Error));
         }
         if !withdraws_first {
@@ -224,6 +225,10 @@ impl Reconciler {
                 | Step::RecordConfirmed(_)
                 | Step::RemoveAddress(_)
                 | Step::RecordRemoved(_)
+                | Step::WriteRules(_)
+                | Step::AddVirtualService(..)
+                | Step::ChangeVirtualService(..)
+                | Step::RemoveVirtualService(_)
                 | Step::DropRecord => continue,
             };
             let problem = self.speaker_status.borrow().problem.clone().unwrap_or_else(|| "it is busy".to_owned());

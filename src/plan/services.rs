@@ -43,9 +43,10 @@ impl Planner<'_> {
         self.desired.balancing.is_none() || self.balanced.backed.contains(&vip) || waived()
     }
 
-    /// Whether virtual services of the VIP are on their way, so that it had better wait for them.
+    /// Whether rules or virtual services of the VIP are on their way, so that it had better wait for them.
     pub(super) fn awaits_services(&self, vip: IpAddr) -> bool {
-        self.balanced.arriving.contains(&vip)
+        let rules = self.desired.balancing.as_ref().map(|balancing| balancing.rules.fingerprint());
+        rules.is_some_and(|rules| rules != self.observed.kernel.record.rules) || self.balanced.arriving.contains(&vip)
     }
 
     fn decide_service(&mut self, key: ServiceKey) {

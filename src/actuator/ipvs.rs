@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads and changes IPVS.
+//!
+//! Inputs: the steps about virtual services, and under which mark each range of ports is recorded. Outputs: the [`Balancer`]. The kernel tells nobody
+//! of changes: the whole table is read when it is not trusted, else only what we changed, and what has connections to lose. Invariant: what is known is
+//! what was read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use ::ipvs::client::{Client, Error};
+use ::ipvs::{
+    AddressFamily, Command, Encapsulation, ForwardingMethod as Forwarding, Netmask, Persistence, RealServer, Refusal, ServerAddress, ServerEntry,
+    ServiceAddress, ServiceFlags, TableEntry, VirtualService,
+};
+
+use crate::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
+use crate::desired::{Scheduling, ServiceKey};
+use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, ServiceMode};
+use crate::plan::{RealServerChange, Step, VirtualServiceChange};
+
+/// The mark of each range of ports, as recorded.
+type Marks = BTreeMap<ServiceKey, u32>;
+
+/// The socket, and the table as last read.
+#[derive(Default)]
+pub(super) struct Ipvs {
+    client: Option<Client>,
+    known: Balancer,
+    /// Services to be read again; everything where the table as a whole is not trusted.
+    suspects: BTreeSet<ServiceKey>,
+    trusted: bool,
+}
+
+/// Why a virtual service was not changed as planned.
+#[derive(Debug, thiserror::Error)]
+pub enum IpvsError {
+    /// Nothing came of it, or nobody knows.
+    #[error(transparent)]
+    Client(#[from] Error),
+    /// The kernel refused.
+    #[error("cannot {action}")]
+    Refused {
+        /// What was to be done.
+        action: String,
+        /// Why not.
+        #[source]
+        source: Refusal,
+    },
+    /// A range of ports has no mark yet.
+    #[error("{0} has no firewall mark in the record")]
+    NoMark(ServiceKey),
+}
+
+impl Ipvs {
+    /// The table is read as a whole next time.
+    pub(super) const fn distrust(&mut self) {
+        self.trusted = false;
+    }
+
+    /// The table. Where it is not needed, nothing is asked: that would make the kernel load IPVS.
+    pub(super) async fn observe(&mut self, needed: bool, marks: &Marks) -> Result<Balancer, Error> {
+        if !needed {
+            *self = Self::default();
+            return Ok(Balancer::default());
+        }
+        match self.read(marks).await {
+            Ok(()) => {}
+            Err(Error::NoIpvs) => {
+                self.known = Balancer { availability: IpvsAvailability::Missing, services: BTreeMap::new() };
+            }
+            Err(error) => {
+                (self.client, self.trusted) = (None, false);
+                return Err(error);
+            }
+        }
+        Ok(self.known.clone())
+    }
+
+    async fn read(&mut self, marks: &Marks) -> Result<(), Error> {
+        if self.client.is_none() {
+            self.client = Some(Client::connect().await?);
+            self.trusted = false;
+        }
+        let Some(client) = &mut self.client else { return Ok(()) };
+        if self.trusted {
+            let draining = self.known.services.iter().filter(|(_, service)| service.real_servers.iter().any(is_draining));
+            let again: BTreeSet<ServiceKey> = draining.map(|(key, _)| *key).chain(std::mem::take(&mut self.suspects)).collect();
+            for key in again {
+                let Some(address) = address(key, marks) else { continue };
+                match client.service(&address).await? {
+                    Some(service) => {
+                        let entry = TableEntry { service, servers: client.servers(&address).await? };
+                        self.known.services.insert(key, observed(&entry));
+                    }
+                    None => drop(self.known.services.remove(&key)),
+                }
+            }
+        } else {
+            let by_mark: BTreeMap<(u32, bool), ServiceKey> = marks.iter().map(|(key, mark)| ((*mark, key.vip.is_ipv4()), *key)).collect();
+            let table = client.table().await?;
+            let services = table.iter().filter_map(|entry| Some((key(&entry.service.service.address, &by_mark)?, observed(entry))));
+            self.known = Balancer { availability: IpvsAvailability::Available, services: services.collect() };
+            self.suspects.clear();
+            self.trusted = true;
+        }
+        Ok(())
+    }
+
+    /// Carries out steps about virtual services, all in one go, and gives the result of each.
+    pub(super) async fn execute(&mut self, steps: &[Step], marks: &Marks) -> Vec<Result<(), IpvsError>> {
+        let mut commands = Vec::new();
+        let mut results: Vec<Result<(), IpvsError>> = Vec::with_capacity(steps.len());
+        let mut step_of = Vec::new();
+        for (index, step) in steps.iter().enumerate() {
+            let (Step::AddVirtualService(key, _) | Step::ChangeVirtualService(key, _) | Step::RemoveVirtualService(key)) = step else {
+                results.push(Ok(()));
+                continue;
+            };
+            self.suspects.insert(*key);
+            let Some(address) = address(*key, marks) else {
+                results.push(Err(IpvsError::NoMark(*key)));
+                continue;
+            };
+            let before = commands.len();
+            commands_of(step, address, &mut commands);
+            step_of.extend(std::iter::repeat_n(index, commands.len() - before));
+            results.push(Ok(()));
+        }
+        let Some(client) = &mut self.client else { return steps.iter().map(|_| Err(Error::NoIpvs.into())).collect() };
+        match client.execute(&commands).await {
+            Ok(outcomes) => {
+                for ((outcome, command), index) in outcomes.into_iter().zip(&commands).zip(step_of) {
+                    if let Err(source) = outcome
+                        && !is_as_wanted(command, &source)
+                        && let Some(result) = results.get_mut(index)
+                        && result.is_ok()
+                    {
+                        *result = Err(IpvsError::Refused { action: describe(command), source });
+                    }
+                }
+                results
+            }
+            Err(error) => {
+                let told = error.to_string();
+                (self.client, self.trusted) = (None, false);
+                let failed = |_| Err(IpvsError::Client(Error::Receive(std::io::Error::other(told.clone()))));
+                steps.iter().map(failed).collect()
+            }
+        }
+    }
+}
+
+const fn is_draining(server: &ObservedRealServer) -> bool {
+    server.weight.is_quiesced()
+}
+
+fn commands_of(step: &Step, address: ServiceAddress, commands: &mut Vec<Command>) {
+    match step {
+        Step::AddVirtualService(_, change) => {
+            commands.extend(change.mode.map(|mode| Command::AddService(service(address, mode))));
+            commands.extend(change.real_servers.iter().map(|server| server_command(address, *server, change)));
+        }
+        Step::ChangeVirtualService(_, change) => {
+            commands.extend(change.mode.map(|mode| Command::EditService(service(address, mode))));
+            commands.extend(change.real_servers.iter().map(|server| server_command(address, *server, change)));
+        }
+        Step::RemoveVirtualService(_) => commands.push(Command::DeleteService(address)),
+        _ => {}
+    }
+}
+
+fn server_command(service: ServiceAddress, change: RealServerChange, whole: &VirtualServiceChange) -> Command {
+    let forwarding = match whole.forwarding {
+        ForwardingMethod::Masquerade => Forwarding::Masquerade,
+        ForwardingMethod::DirectRouting => Forwarding::DirectRouting,
+        ForwardingMethod::Tunnel => Forwarding::Tunnel(Encapsulation::Ipip),
+    };
+    match change {
+        RealServerChange::Add(address, weight) => Command::AddServer(service, RealServer::new(address, forwarding, weight)),
+        RealServerChange::Weigh(address, weight) => Command::EditServer(service, RealServer::new(address, forwarding, weight)),
+        RealServerChange::Remove(address) => Command::DeleteServer(service, ServerAddress::new(address)),
+    }
+}
+
+/// Whether the refusal says that what was asked for is so already. What is there under our name will be read, and set right where it differs.
+fn is_as_wanted(command: &Command, refusal: &Refusal) -> bool {
+    match command {
+        Command::DeleteService(_) | Command::DeleteServer(..) => refusal.is_already_gone(),
+        Command::AddServer(..) => matches!(refusal, Refusal::AlreadyExists),
+        _ => false,
+    }
+}
+
+fn describe(command: &Command) -> String {
+    match command {
+        Command::AddService(service) => format!("add {} with scheduler {}", service.address, service.scheduler),
+        Command::EditService(service) => format!("set {} to scheduler {}", service.address, service.scheduler),
+        Command::DeleteService(service) => format!("remove {service}"),
+        Command::AddServer(service, server) => format!("add {} to {service}", server.address),
+        Command::EditServer(service, server) => format!("weigh {} of {service}", server.address),
+        Command::DeleteServer(service, server) => format!("remove {server} from {service}"),
+        Command::Zero(_) | Command::Flush | Command::SetTimeouts(_) | Command::StartDaemon(_) | Command::StopDaemon(_) => format!("{command:?}"),
+    }
+}
+
+/// Where the kernel has the service; a range of ports by its mark.
+fn address(key: ServiceKey, marks: &Marks) -> Option<ServiceAddress> {
+    if key.ports.count() == 1 {
+        return Some(ServiceAddress::transport(protocol(key.protocol), SocketAddr::new(key.vip, key.ports.start())));
+    }
+    let mark = NonZeroU32::new(*marks.get(&key)?)?;
+    Some(ServiceAddress::Fwmark { mark, family: AddressFamily::of(key.vip) })
+}
+
+fn key(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) -> Option<ServiceKey> {
+    match *address {
+        ServiceAddress::Transport { protocol, address, port } => {
+            let protocol = *Protocol::ALL.iter().find(|known| self::protocol(**known) == protocol)?;
+            Some(ServiceKey { vip: address, protocol, ports: PortRange::new(port.into(), port.into()).ok()? })
+        }
+        ServiceAddress::Fwmark { mark, family } => by_mark.get(&(mark.get(), family == AddressFamily::Ipv4)).copied(),
+    }
+}
+
+const fn protocol(protocol: Protocol) -> ::ipvs::Protocol {
+    match protocol {
+        Protocol::Tcp => ::ipvs::Protocol::TCP,
+        Protocol::Udp => ::ipvs::Protocol::UDP,
+        Protocol::Sctp => ::ipvs::Protocol::SCTP,
+    }
+}
+
+/// A service with these settings.
+fn service(address: ServiceAddress, mode: ServiceMode) -> VirtualService {
+    let Scheduling { scheduler, by_port, persistence } = mode.scheduling;
+    let (port, fallback) = match scheduler {
+        Scheduler::MaglevHashing => (ServiceFlags::MH_PORT, ServiceFlags::MH_FALLBACK),
+        Scheduler::SourceHashing => (ServiceFlags::SH_PORT, ServiceFlags::SH_FALLBACK),
+        _ => (ServiceFlags::NONE, ServiceFlags::NONE),
+    };
+    let flag = |on, flag| if on { flag } else { ServiceFlags::NONE };
+    VirtualService {
+        flags: flag(by_port, port) | flag(mode.fallback, fallback),
+        persistence: persistence.map(|time| Persistence {
+            timeout: u32::try_from(time.as_secs()).unwrap_or(u32::MAX),
+            netmask: Netmask::host(address.family()),
+        }),
+        ..VirtualService::new(address, ::ipvs::Scheduler::named(scheduler.word()))
+    }
+}
+
+fn observed(entry: &TableEntry) -> ObservedVirtualService {
+    let shown = &entry.service.service;
+    let scheduler = Scheduler::ALL.iter().find(|scheduler| scheduler.word() == shown.scheduler.name());
+    let modes = scheduler.into_iter().flat_map(|scheduler| {
+        let persistence = shown.persistence.map(|persistence| Duration::from_secs(persistence.timeout.into()));
+        let all = [(false, false), (false, true), (true, false), (true, true)];
+        all.map(|(by_port, fallback)| ServiceMode { scheduling: Scheduling { scheduler: *scheduler, by_port, persistence }, fallback })
+    });
+    // One that no mode of ours would make is none of them.
+    let mode = modes.into_iter().find(|mode| service(shown.address, *mode) == *shown);
+    ObservedVirtualService { mode, real_servers: entry.servers.iter().map(real_server).collect() }
+}
+
+fn real_server(entry: &ServerEntry) -> ObservedRealServer {
+    let server = &entry.server;
+    let plain = server.thresholds == ::ipvs::Thresholds::default();
+    let forwarding = match server.forwarding {
+        // The kernel says so of a target that is one of this node's own addresses.
+        Forwarding::Masquerade | Forwarding::LocalNode => Some(ForwardingMethod::Masquerade),
+        Forwarding::DirectRouting => Some(ForwardingMethod::DirectRouting),
+        Forwarding::Tunnel(Encapsulation::Ipip) => Some(ForwardingMethod::Tunnel),
+        Forwarding::Tunnel(_) | Forwarding::Bypass | Forwarding::Other(_) => None,
+    };
+    let address: IpAddr = server.address.address;
+    ObservedRealServer {
+        address: SocketAddr::new(address, server.address.port),
+        forwarding: forwarding.filter(|_| plain),
+        weight: server.weight,
+        connections: u64::from(entry.active_connections) + u64::from(entry.inactive_connections),
+    }
+}
