@@ -7,17 +7,24 @@
 //! - [`settings`]: what holds for the whole table: timeouts, the daemons that synchronise connections, the version.
 //! - [`command`]: one change of the table, and why the kernel refused it.
 //! - [`entry`]: what the kernel shows: the same services and servers, with connections and statistics.
+//! - [`wire`]: all of it to and from octets. Pure.
+//! - [`client`]: the socket.
+//! - [`list`]: the table as `ipvsadm -Ln` prints it.
 //!
 //! The names are those of LVS; the kernel's headers say *destination* for a real server.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod command;
 pub mod entry;
+pub mod list;
 pub mod scheduler;
 pub mod server;
 pub mod service;
 pub mod settings;
+pub mod wire;
 
+pub use client::{Client, Error};
 pub use command::{Command, Refusal};
 pub use entry::{Attribute, ServerEntry, ServiceEntry, Statistics, TableEntry};
 pub use scheduler::{Scheduler, UnknownScheduler};
