@@ -12,6 +12,7 @@ mod keeper;
 mod nft;
 mod others;
 mod record;
+mod sysctl;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -33,6 +34,7 @@ pub use self::record::RecordError;
 use self::record::Table;
 use crate::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, ObservedAddress};
 use crate::plan::Step;
+use crate::sysctl::Sysctl;
 
 /// Requests under way at a time; the kernel is the bottleneck, not the number.
 const WINDOW: usize = 64;
@@ -113,6 +115,15 @@ pub enum KernelError {
     /// A virtual service was not changed.
     #[error(transparent)]
     Ipvs(#[from] IpvsError),
+    /// A kernel setting was not changed.
+    #[error("cannot set {setting} to {}", setting.wanted())]
+    Sysctl {
+        /// Which one.
+        setting: Sysctl,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
     /// The record could not be read or changed.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -158,6 +169,7 @@ impl Kernel {
         let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
         Ok(KernelState {
             balancer,
+            sysctls: if needed { sysctl::read() } else { BTreeMap::new() },
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
             addresses: addresses.here,
@@ -228,8 +240,11 @@ impl Kernel {
     /// way at a time.
     pub async fn execute_all(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
         let mut results = Vec::with_capacity(steps.len());
-        for chunk in steps.chunk_by(|one, next| kind(one) == kind(next) && kind(one) != Kind::Record) {
+        for chunk in steps.chunk_by(|one, next| kind(one) == kind(next) && !matches!(kind(one), Kind::Record | Kind::Sysctl)) {
             match (chunk, chunk.first().map(kind)) {
+                ([Step::SetSysctl(setting)], _) => {
+                    results.push(sysctl::set(*setting).map_err(|source| KernelError::Sysctl { setting: *setting, source }));
+                }
                 ([step], Some(Kind::Record)) => results.push(self.execute_on_record(step).await),
                 (_, Some(Kind::VirtualService)) => {
                     let outcomes = self.ipvs.execute(chunk, &self.keeper.known().marks).await;
@@ -293,6 +308,7 @@ impl Kernel {
 enum Kind {
     Address,
     VirtualService,
+    Sysctl,
     Record,
 }
 
@@ -300,6 +316,7 @@ const fn kind(step: &Step) -> Kind {
     match step {
         Step::AddAddress(_) | Step::RemoveAddress(_) => Kind::Address,
         Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) => Kind::VirtualService,
+        Step::SetSysctl(_) => Kind::Sysctl,
         _ => Kind::Record,
     }
 }

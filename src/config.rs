@@ -203,6 +203,10 @@ pub struct Dataplane {
     pub drain_timeout: Duration,
     /// What becomes of traffic to a port of a VIP that nobody serves.
     pub unserved_ports: UnservedPorts,
+    /// `fwmarkFrom`: the first of the firewall marks that are ours.
+    pub first_mark: u32,
+    /// `setSysctls`: kernel settings that balancing needs are set, not only reported.
+    pub set_sysctls: bool,
 }
 
 impl Dataplane {

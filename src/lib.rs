@@ -20,4 +20,5 @@ pub mod plan;
 pub mod reconcile;
 pub mod source;
 pub mod status;
+pub mod sysctl;
 pub mod telemetry;

@@ -17,6 +17,7 @@ use bgp::Prefix;
 pub use self::balancer::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode};
 use crate::desired::ServiceKey;
 use crate::plan::{Entries, StepKey};
+use crate::sysctl::Sysctl;
 use crate::telemetry::chain;
 
 /// The address protocol (`IFA_PROTO`, kernel 5.18 and newer) that our addresses carry.
@@ -59,6 +60,8 @@ pub struct KernelState {
     pub claimed_by_others: BTreeSet<IpAddr>,
     /// The virtual services.
     pub balancer: Balancer,
+    /// Kernel settings that balancing needs; empty where nobody asked.
+    pub sysctls: BTreeMap<Sysctl, String>,
     /// The next hops of the node's routes.
     pub gateways: BTreeSet<IpAddr>,
     /// The ownership record.
@@ -120,6 +123,14 @@ impl Record {
     pub fn is_empty(&self) -> bool {
         let Self { exists: _, pending, confirmed, pending_services, confirmed_services, marks: _, rules: _ } = self;
         pending.is_empty() && confirmed.is_empty() && pending_services.is_empty() && confirmed_services.is_empty()
+    }
+
+    /// Makes these entries confirmed ones.
+    pub(crate) fn confirm(&mut self, entries: &Entries) {
+        self.pending.retain(|address| !entries.addresses.contains(address));
+        self.pending_services.retain(|service| !entries.services.contains(service));
+        self.confirmed.extend(&entries.addresses);
+        self.confirmed_services.extend(&entries.services);
     }
 
     /// Takes these entries out.
@@ -229,7 +240,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let is_current = |key: &StepKey| match key {
         StepKey::Address(vip) => observed.is_known(*vip),
         StepKey::VirtualService(service) => observed.kernel.record.has_service(*service),
-        StepKey::Advertise | StepKey::Record | StepKey::Speaker => true,
+        StepKey::Advertise | StepKey::Record | StepKey::Speaker | StepKey::Sysctl(_) => true,
     };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
     observed

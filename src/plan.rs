@@ -22,7 +22,7 @@ mod predict;
 mod services;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 
 use crate::desired::{Desired, DesiredBgp, Lifecycle, Rules, ServiceKey, VipIntent};
+use crate::sysctl::Sysctl;
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
@@ -67,6 +68,8 @@ pub enum Step {
     RecordRemoved(Entries),
     /// Make these the rules of our chains; `None` for no chains.
     WriteRules(Option<Rules>),
+    /// Give a kernel setting the value that it must have.
+    SetSysctl(Sysctl),
     /// Make a virtual service, with its real servers.
     AddVirtualService(ServiceKey, VirtualServiceChange),
     /// Change one that is ours, in place.
@@ -94,6 +97,7 @@ impl Step {
             Self::AddVirtualService(service, _) | Self::ChangeVirtualService(service, _) | Self::RemoveVirtualService(service) => {
                 StepKey::VirtualService(*service)
             }
+            Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
     }
@@ -106,6 +110,8 @@ pub struct Entries {
     pub addresses: BTreeSet<IpAddr>,
     /// Virtual services.
     pub services: BTreeSet<ServiceKey>,
+    /// Of these, the ranges of ports, and the firewall mark of each.
+    pub marks: BTreeMap<ServiceKey, u32>,
 }
 
 impl Entries {
@@ -125,6 +131,8 @@ pub enum StepKey {
     Address(IpAddr),
     /// One virtual service.
     VirtualService(ServiceKey),
+    /// One kernel setting.
+    Sysctl(Sysctl),
     /// The neighbours.
     Speaker,
 }
@@ -224,7 +232,7 @@ impl<'a> Planner<'a> {
         let confirmed = record.confirmed.contains(&address);
         let recorded = confirmed || record.pending.contains(&address);
         let serves = self.desired.lifecycle == Lifecycle::Run && serves(self.desired, address);
-        let block = blocked::reason(address, self.observed, self.own);
+        let block = blocked::reason(address, self.desired, self.observed, self.own);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
         if (wanted && ownership.is_some() && self.is_backed(address)) || found(address, self.desired, self.observed) {
@@ -320,6 +328,7 @@ impl<'a> Planner<'a> {
         let advertise = self.advertise();
         let (first, last) = if withdraws { (advertise, None) } else { (None, advertise) };
         let rules = self.rules();
+        let sysctls = self.sysctls();
         let record = self.record();
         let speaker = self.speaker();
         let drop_record = self.drop_record();
@@ -327,6 +336,7 @@ impl<'a> Planner<'a> {
         steps.extend(first);
         steps.extend(self.removals.into_iter().map(Step::RemoveAddress));
         steps.extend(rules);
+        steps.extend(sysctls.into_iter().map(Step::SetSysctl));
         steps.extend(record);
         steps.extend(self.balanced.steps);
         steps.extend(self.additions.into_iter().map(Step::AddAddress));
@@ -355,6 +365,14 @@ impl<'a> Planner<'a> {
         };
         let in_force = wanted.as_ref().map(Rules::fingerprint).unwrap_or_default() == record.rules;
         (!in_force && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
+    }
+
+    /// The kernel settings that are not what they must be, where we may set them.
+    fn sysctls(&mut self) -> Vec<Sysctl> {
+        let may = self.desired.balancing.as_ref().is_some_and(|balancing| balancing.set_sysctls) && self.desired.lifecycle == Lifecycle::Run;
+        let wrong = self.observed.kernel.sysctls.iter().filter(|(setting, value)| may && value.as_str() != setting.wanted());
+        let wrong: Vec<Sysctl> = wrong.map(|(setting, _)| *setting).collect();
+        wrong.into_iter().filter(|setting| self.ready(StepKey::Sysctl(*setting))).collect()
     }
 
     fn record(&mut self) -> Vec<Step> {

@@ -181,7 +181,7 @@ impl Reconciler {
         for step in steps {
             let list = match step.key() {
                 StepKey::Record => &mut of_record,
-                StepKey::Address(_) | StepKey::VirtualService(_) => &mut of_kernel,
+                StepKey::Address(_) | StepKey::VirtualService(_) | StepKey::Sysctl(_) => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
             };
             list.push((*step).clone());
@@ -226,6 +226,7 @@ impl Reconciler {
                 | Step::RemoveAddress(_)
                 | Step::RecordRemoved(_)
                 | Step::WriteRules(_)
+                | Step::SetSysctl(_)
                 | Step::AddVirtualService(..)
                 | Step::ChangeVirtualService(..)
                 | Step::RemoveVirtualService(_)

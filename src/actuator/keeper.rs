@@ -184,6 +184,7 @@ impl Books {
             Step::Advertise(_)
             | Step::AddAddress(_)
             | Step::RemoveAddress(_)
+            | Step::SetSysctl(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)

@@ -157,7 +157,7 @@ impl Table {
             return Err(RecordError::NotEmpty { table: self.name.clone() });
         }
         let script = if listed.foreign {
-            script::remove_ours(&self.name, &listed.chains, &listed.sets)
+            script::remove_ours(&self.name, &listed.chains, &listed.sets, &listed.maps)
         } else if listed.record.exists {
             script::remove_all(&self.name)
         } else {
@@ -208,11 +208,10 @@ fn apply(record: &mut Record, change: Change<'_>) {
         Change::Pending(entries) => {
             record.pending.extend(&entries.addresses);
             record.pending_services.extend(&entries.services);
+            record.marks.extend(&entries.marks);
         }
         Change::Confirmed(entries) => {
-            record.forget(entries);
-            record.confirmed.extend(&entries.addresses);
-            record.confirmed_services.extend(&entries.services);
+            record.confirm(entries);
         }
         Change::Removed(entries) => record.forget(entries),
         Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint).unwrap_or_default(),

@@ -76,6 +76,8 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("dataplane.forwarding", config.dataplane.forwarding.to_string());
     put("dataplane.drainTimeout", format!("{:?}", config.dataplane.drain_timeout));
     put("dataplane.unservedPorts", format!("{:?}", config.dataplane.unserved_ports));
+    put("dataplane.fwmarkFrom", config.dataplane.first_mark.to_string());
+    put("dataplane.setSysctls", config.dataplane.set_sysctls.to_string());
     put("bgp.asn", config.bgp.asn.to_string());
     put("bgp.routerId", config.bgp.router_id.map_or_else(|| "auto".to_owned(), |id| id.to_string()));
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));

@@ -51,6 +51,8 @@ pub const KEYS: &[Key] = &[
     hot("dataplane.forwarding"),
     hot("dataplane.drainTimeout"),
     hot("dataplane.unservedPorts"),
+    hot("dataplane.fwmarkFrom"),
+    hot("dataplane.setSysctls"),
     session("bgp.asn"),
     session("bgp.routerId"),
     session("bgp.clusterId"),

@@ -114,6 +114,12 @@ pub(super) const UNSERVED_PORTS: Kind<UnservedPorts> = Kind {
     },
 };
 
+pub(super) const FWMARK: Kind<u32> = Kind {
+    expected: "a firewall mark from 1 to 4294966272",
+    numeric: true,
+    parse: |text| decimal(text).filter(|mark| (1..=u32::MAX - 1023).contains(mark)).ok_or(Refusal::Unexpected),
+};
+
 pub(super) const ASN: Kind<Asn> = Kind {
     expected: "an AS number from 1 to 4294967294",
     numeric: true,

@@ -22,6 +22,7 @@ const CONNECT_RETRY: Duration = Duration::from_secs(5);
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 const REAL_SERVER_DRAIN: Duration = Duration::from_secs(30);
+const FIRST_MARK: u32 = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 const DYNAMIC_LIMIT: u32 = 100;
 const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9479);
@@ -105,6 +106,8 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let forwarding = reader.or(&section, "forwarding", &kinds::FORWARDING, ForwardingMethod::Masquerade);
     let drain_timeout = reader.or(&section, "drainTimeout", &kinds::TIME, REAL_SERVER_DRAIN);
     let unserved_ports = reader.or(&section, "unservedPorts", &kinds::UNSERVED_PORTS, UnservedPorts::Drop);
+    let first_mark = reader.or(&section, "fwmarkFrom", &kinds::FWMARK, FIRST_MARK);
+    let set_sysctls = reader.flag(&section, "setSysctls", true);
     // Speaker-only use needs to be told what it may announce.
     if kind == Some(DataplaneType::None) && vips.is_some_and(|vips| vips.allow.is_none()) {
         let message = "'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes".to_owned();
@@ -117,6 +120,8 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         forwarding: forwarding?,
         drain_timeout: drain_timeout?,
         unserved_ports: unserved_ports?,
+        first_mark: first_mark?,
+        set_sysctls: set_sysctls?,
     })
 }
 

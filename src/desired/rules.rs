@@ -4,11 +4,15 @@
 //! Input: what the configuration says. Output: chains and rules, the same for every VIP: which addresses and ports are meant is in the sets of the
 //! record. Invariant: each rule carries a comment with a digest of its text, so that the rules that are there can be told from those that should be.
 
+use std::ops::RangeInclusive;
+
 /// What the rules do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rules {
     /// What becomes of traffic to a port of a VIP that nobody serves.
     pub unserved_ports: UnservedPorts,
+    /// The first of the firewall marks that are ours.
+    pub first_mark: u32,
 }
 
 /// `dataplane.unservedPorts`.
@@ -53,7 +57,16 @@ impl Rule {
 
 impl Rules {
     /// The names of all chains that an instance may have.
-    pub const CHAINS: [&'static str; 4] = ["unserved", "claim", "claim-local", "return"];
+    pub const CHAINS: [&'static str; 6] = ["unserved", "claim", "claim-local", "to-mark", "from-mark", "answers"];
+
+    /// How many firewall marks are ours, and so how many long ranges of ports there can be.
+    const MARKS: u32 = 1024;
+
+    /// The firewall marks that are ours.
+    #[must_use]
+    pub const fn marks(&self) -> RangeInclusive<u32> {
+        self.first_mark..=self.first_mark.saturating_add(Self::MARKS - 1)
+    }
 
     /// The comments of all rules, each after the name of its chain: what a listing shows where the rules are these.
     #[must_use]
@@ -68,10 +81,19 @@ impl Rules {
             // Before anything translates addresses, or a node port of a VIP would be open.
             Chain { name: "unserved", hook: "type filter hook prerouting priority -150;", rules: self.unserved() },
             // Before kube-proxy (dstnat), which would take the connection away from IPVS.
-            Chain { name: "claim", hook: "type nat hook prerouting priority dstnat - 10;", rules: claim() },
-            Chain { name: "claim-local", hook: "type nat hook output priority dstnat - 10;", rules: claim() },
-            Chain { name: "return", hook: "type nat hook postrouting priority srcnat - 10;", rules: masquerade() },
+            Chain { name: "claim", hook: "type nat hook prerouting priority -110;", rules: claim() },
+            Chain { name: "claim-local", hook: "type nat hook output priority -110;", rules: claim() },
+            // Just before IPVS, which compares the whole mark: whatever others have set in it is in the way.
+            Chain { name: "to-mark", hook: "type filter hook input priority 90;", rules: mark() },
+            Chain { name: "from-mark", hook: "type filter hook postrouting priority -150;", rules: self.unmark() },
+            Chain { name: "answers", hook: "type nat hook postrouting priority 90;", rules: masquerade() },
         ]
+    }
+
+    /// The mark has done its work, and must not mean something to others.
+    fn unmark(&self) -> Vec<Rule> {
+        let marks = self.marks();
+        vec![Rule::new("marks end here", format!("meta mark {}-{} meta mark set 0", marks.start(), marks.end()))]
     }
 
     fn unserved(&self) -> Vec<Rule> {
@@ -94,6 +116,15 @@ impl Rules {
         }
         rules
     }
+}
+
+/// IPVS knows a range of ports by a mark.
+fn mark() -> Vec<Rule> {
+    [("ip", "marks4"), ("ip6", "marks6")]
+        .map(|(ip, marks)| {
+            Rule::new("ranges of ports by their marks", format!("meta mark set {ip} daddr . meta l4proto . th dport map @{marks}"))
+        })
+        .into()
 }
 
 /// Binds a new connection to the VIP that it is for, so that no later rule translates it to somewhere else.

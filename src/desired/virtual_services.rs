@@ -51,12 +51,14 @@ pub struct DesiredBalancing {
     pub drain_timeout: Duration,
     /// What nft does beside it.
     pub rules: Rules,
+    /// Whether we may set kernel settings; else they are only reported.
+    pub set_sysctls: bool,
 }
 
 impl DesiredBalancing {
     /// These services, as the configuration says.
     pub(super) const fn new(services: BTreeMap<ServiceKey, DesiredVirtualService>, dataplane: &Dataplane) -> Self {
-        Self { services, drain_timeout: dataplane.drain_timeout, rules: Rules { unserved_ports: dataplane.unserved_ports } }
+        Self { services, drain_timeout: dataplane.drain_timeout, rules: Rules { unserved_ports: dataplane.unserved_ports, first_mark: dataplane.first_mark }, set_sysctls: dataplane.set_sysctls }
     }
 }
 

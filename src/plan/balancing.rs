@@ -157,3 +157,6 @@ fn add(changes: &mut Vec<RealServerChange>, desired: &DesiredVirtualService, add
         changes.push(RealServerChange::Add(address, weight));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ownership::{Ownership, ownership};
 use crate::desired::Desired;
-use crate::observed::{InterfaceState, Observed};
+use crate::observed::{InterfaceState, IpvsAvailability, KernelState, Observed};
+use crate::sysctl::Sysctl;
 
 /// Why a VIP that is to be served cannot be placed on this node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -29,23 +30,27 @@ pub enum BlockReason {
     NoOwnIpv4Address,
     /// Likewise for IPv6: a deprecated address is still taken where there is no other (RFC 6724 §5 rule 3).
     NoOwnIpv6Address,
+    /// The kernel has no IPVS, or cannot load it.
+    NoIpvs,
+    /// A kernel setting without which no VIP is served is not what it must be.
+    SysctlMissing,
 }
 
 impl BlockReason {
     /// Whether an address that is there already stays: it serves again as soon as the interface is up.
     pub(super) const fn keeps_address(self) -> bool {
-        matches!(self, Self::InterfaceDown)
+        matches!(self, Self::InterfaceDown | Self::SysctlMissing)
     }
 }
 
 /// What keeps this VIP off the node, if anything.
 #[must_use]
 pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
-    reason(vip, observed, OwnAddresses::of(desired, observed))
+    reason(vip, desired, observed, OwnAddresses::of(desired, observed))
 }
 
 /// As [`blocked`], for many VIPs of one observation.
-pub(super) fn reason(vip: IpAddr, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
+pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
     match observed.kernel.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
         _ if observed.kernel.gateways.contains(&vip) => Some(BlockReason::Gateway),
@@ -55,7 +60,16 @@ pub(super) fn reason(vip: IpAddr, observed: &Observed, own: OwnAddresses) -> Opt
         }
         _ if observed.kernel.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
-        InterfaceState::Up => None,
+        InterfaceState::Up => desired.balancing.as_ref().and_then(|_| no_balancing(&observed.kernel)),
+    }
+}
+
+/// Why this node cannot balance, if so.
+fn no_balancing(kernel: &KernelState) -> Option<BlockReason> {
+    let unset = |setting: &Sysctl| setting.is_required() && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
+    match kernel.balancer.availability {
+        IpvsAvailability::Missing => Some(BlockReason::NoIpvs),
+        IpvsAvailability::NotNeeded | IpvsAvailability::Available => Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing),
     }
 }
 

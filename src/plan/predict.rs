@@ -23,16 +23,15 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.record.exists = true;
                 kernel.record.pending.extend(&entries.addresses);
                 kernel.record.pending_services.extend(&entries.services);
+                kernel.record.marks.extend(&entries.marks);
             }
             Step::AddAddress(address) => {
                 let prefix_length = bgp::Prefix::host(*address).length();
                 kernel.addresses.entry(*address).or_insert(ObservedAddress { prefix_length, protocol: Some(ADDRESS_PROTOCOL) });
             }
             Step::RecordConfirmed(entries) => {
-                kernel.record.forget(entries);
                 kernel.record.exists = true;
-                kernel.record.confirmed.extend(&entries.addresses);
-                kernel.record.confirmed_services.extend(&entries.services);
+                kernel.record.confirm(entries);
             }
             Step::RemoveAddress(address) => {
                 kernel.addresses.remove(address);
@@ -42,6 +41,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.record.exists = true;
                 kernel.record.rules = rules.as_ref().map(Rules::fingerprint).unwrap_or_default();
             }
+            Step::SetSysctl(setting) => drop(kernel.sysctls.insert(*setting, setting.wanted().to_owned())),
             Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) => {
                 carry_out(change, kernel.balancer.services.entry(*service).or_insert_with(ObservedVirtualService::empty));
             }

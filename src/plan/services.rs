@@ -23,6 +23,8 @@ pub(super) struct Balanced {
     arriving: BTreeSet<IpAddr>,
     /// Some virtual service of ours is in the kernel.
     pub(super) occupied: bool,
+    /// The rules of nft are not as they should be.
+    unruly: bool,
     pub(super) steps: Vec<Step>,
 }
 
@@ -30,6 +32,7 @@ impl Planner<'_> {
     /// Decides about every virtual service that intent or record knows of.
     pub(super) fn decide_services(&mut self) {
         let record = &self.observed.kernel.record;
+        self.balanced.unruly = self.desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
         let desired = self.desired.balancing.iter().flat_map(|balancing| balancing.services.keys());
         let services: BTreeSet<ServiceKey> = desired.chain(&record.pending_services).chain(&record.confirmed_services).copied().collect();
         for service in services {
@@ -45,8 +48,7 @@ impl Planner<'_> {
 
     /// Whether rules or virtual services of the VIP are on their way, so that it had better wait for them.
     pub(super) fn awaits_services(&self, vip: IpAddr) -> bool {
-        let rules = self.desired.balancing.as_ref().map(|balancing| balancing.rules.fingerprint());
-        rules.is_some_and(|rules| rules != self.observed.kernel.record.rules) || self.balanced.arriving.contains(&vip)
+        self.balanced.unruly || self.balanced.arriving.contains(&vip)
     }
 
     fn decide_service(&mut self, key: ServiceKey) {
@@ -58,7 +60,7 @@ impl Planner<'_> {
         match kernel.balancer.services.get(&key) {
             None => match wanted {
                 Some(desired) => self.enter_service(key, desired, recorded),
-                None if recorded => drop(self.unrecorded.services.insert(key)),
+                None if recorded => self.strike(key),
                 None => {}
             },
             Some(observed) => {
@@ -87,14 +89,20 @@ impl Planner<'_> {
             self.balanced.arriving.insert(key.vip);
         }
         if !recorded {
-            self.pending.services.insert(key);
+            let mark = if key.ports.count() > 1 { self.free_mark() } else { None };
+            if key.ports.count() == 1 || mark.is_some() {
+                self.pending.services.insert(key);
+                self.pending.marks.extend(mark.map(|mark| (key, mark)));
+            }
         } else if self.ready(step) {
             self.balanced.steps.push(Step::AddVirtualService(key, creation(desired)));
         }
     }
 
     fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
-        if observed.real_servers.iter().any(|server| !server.weight.is_quiesced()) {
+        // What the record does not list is dropped on its way in.
+        let reachable = self.observed.kernel.record.confirmed_services.contains(&key);
+        if reachable && observed.real_servers.iter().any(|server| !server.weight.is_quiesced()) {
             self.balanced.backed.insert(key.vip);
         }
         let bound = self.desired.balancing.as_ref().map(|balancing| balancing.drain_timeout).unwrap_or_default();
@@ -116,8 +124,21 @@ impl Planner<'_> {
     /// It may be ours, so its entry stays until the intent is known in full.
     fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
         if recorded && self.strays_leave() {
-            self.unrecorded.services.insert(key);
+            self.strike(key);
         }
+    }
+
+    /// Takes it out of the record.
+    fn strike(&mut self, key: ServiceKey) {
+        self.unrecorded.services.insert(key);
+        self.unrecorded.marks.extend(self.observed.kernel.record.marks.get(&key).map(|mark| (key, *mark)));
+    }
+
+    /// The lowest mark that no range of ports has.
+    fn free_mark(&self) -> Option<u32> {
+        let taken: BTreeSet<u32> = self.observed.kernel.record.marks.values().chain(self.pending.marks.values()).copied().collect();
+        let marks = self.desired.balancing.as_ref()?.rules.marks();
+        marks.into_iter().find(|mark| !taken.contains(mark))
     }
 
     /// Whether traffic to a VIP that is not wanted any more may still come: its virtual services stay until it is gone. Those of a VIP that is wanted,
@@ -131,7 +152,7 @@ impl Planner<'_> {
     fn is_wanted(&self, vip: IpAddr) -> bool {
         self.desired.lifecycle == Lifecycle::Run
             && super::serves(self.desired, vip)
-            && super::blocked::reason(vip, self.observed, self.own).is_none()
+            && super::blocked::reason(vip, self.desired, self.observed, self.own).is_none()
     }
 
     fn is_ours(&self, vip: IpAddr) -> bool {

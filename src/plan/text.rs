@@ -49,6 +49,7 @@ impl fmt::Display for Step {
             Self::RecordRemoved(entries) => write!(f, "take out of the record {entries}"),
             Self::WriteRules(Some(_)) => f.write_str("write the rules of nft"),
             Self::WriteRules(None) => f.write_str("remove the rules of nft"),
+            Self::SetSysctl(setting) => write!(f, "set {setting} to {}: {}", setting.wanted(), setting.reason()),
             Self::AddVirtualService(service, change) => write!(f, "add virtual service {service}: {change}"),
             Self::ChangeVirtualService(service, change) => write!(f, "change virtual service {service}: {change}"),
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),

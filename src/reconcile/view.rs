@@ -18,6 +18,7 @@ use crate::desired::Desired;
 use crate::driver::bgp as driver;
 use crate::observed::Observed;
 use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
+use crate::sysctl::Sysctl;
 use crate::status::{
     ConfigStatus, Identity, Inputs, LastError, MalformedCounts, MessageCounts, NodeStatus, Obstacle, PeerView, PrefixCounts, SourceState,
     SourceStatus, SpeakerView, StatusReader, node_status,
@@ -119,10 +120,20 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
             BlockReason::NoOwnIpv6Address => {
                 "the node has no IPv6 address of its own but link-local ones, so the kernel would take the VIP as the source of the node's own connections; give the node one"
             }
+            BlockReason::NoIpvs => "the kernel has no IPVS, and cannot load its module ip_vs",
+            BlockReason::SysctlMissing => return Some((*vip, unset_sysctls(observed))),
         };
         Some((*vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() }))
     };
     desired.vips.keys().filter_map(obstacle).collect()
+}
+
+/// Which kernel settings keep VIPs from being served, and what each is for.
+fn unset_sysctls(observed: &Observed) -> Obstacle {
+    let found = |setting: Sysctl| observed.kernel.sysctls.get(&setting).map_or("absent", String::as_str);
+    let unset = Sysctl::ALL.into_iter().filter(|setting| setting.is_required() && found(*setting) != setting.wanted());
+    let words = |setting: Sysctl| format!("{setting} is {} and must be {}: {}", found(setting), setting.wanted(), setting.reason());
+    Obstacle { reason: "SysctlMissing".to_owned(), message: unset.map(words).collect::<Vec<_>>().join("; ") }
 }
 
 fn source_status(desired: Option<&Desired>, cached: bool) -> SourceStatus {

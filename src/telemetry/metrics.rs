@@ -87,6 +87,7 @@ const fn step_name(step: &Step) -> &'static str {
         Step::RemoveAddress(_) => "remove_address",
         Step::RecordRemoved(_) => "record_removed",
         Step::WriteRules(_) => "write_rules",
+        Step::SetSysctl(_) => "set_sysctl",
         Step::AddVirtualService(..) => "add_virtual_service",
         Step::ChangeVirtualService(..) => "change_virtual_service",
         Step::RemoveVirtualService(_) => "remove_virtual_service",

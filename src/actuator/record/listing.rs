@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::script::{INTERFACE, PENDING, PENDING_SERVICES, PLACED, SERVICES};
+use super::script::{INTERFACE, MARKS, PENDING, PENDING_SERVICES, PLACED, SERVICES};
 use crate::api::PortRange;
 use crate::desired::{Rules, ServiceKey};
 use crate::observed::Record;
@@ -19,6 +19,8 @@ pub(super) struct Listed {
     pub(super) interfaces: Vec<String>,
     /// Those of our sets that are there.
     pub(super) sets: Vec<String>,
+    /// Those of our maps that are there.
+    pub(super) maps: Vec<String>,
     /// Whether the table holds anything that is not ours.
     pub(super) foreign: bool,
     /// Those of our chains that are there.
@@ -64,6 +66,16 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
                     }
                 }
                 listed.sets.push(set.name);
+            }
+            "map" => {
+                let map: Set = serde_json::from_value(object)?;
+                if !MARKS.has(&map.name) {
+                    listed.foreign = true;
+                    continue;
+                }
+                let pairs = map.elem.iter().filter_map(|pair| Some((service(pair.get(0)?)?, u32::try_from(pair.get(1)?.as_u64()?).ok()?)));
+                listed.record.marks.extend(pairs);
+                listed.maps.push(map.name);
             }
             "chain" => match object.get("name").and_then(Value::as_str) {
                 Some(name) if Rules::CHAINS.contains(&name) => listed.chains.push(name.to_owned()),

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The scripts of `nft` that make, change and remove the table of an instance. Each says the same whatever the table held before.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 
 use super::Change;
 use crate::desired::{Rules, ServiceKey};
-use crate::plan::Entries;
 
 pub(super) const PLACED: Pair = Pair { v4: "placed4", v6: "placed6" };
 pub(super) const PENDING: Pair = Pair { v4: "pending4", v6: "pending6" };
 pub(super) const SERVICES: Pair = Pair { v4: "services4", v6: "services6" };
 pub(super) const PENDING_SERVICES: Pair = Pair { v4: "pending-services4", v6: "pending-services6" };
+/// Maps from ranges of ports to firewall marks.
+pub(super) const MARKS: Pair = Pair { v4: "marks4", v6: "marks6" };
 /// The interface that the addresses are on.
 pub(super) const INTERFACE: &str = "interface";
 
@@ -46,6 +48,10 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
             line(&mut script, format_args!("add set inet {table} {set} {{ {kind} }}"));
         }
     }
+    for (map, address) in [(MARKS.v4, "ipv4_addr"), (MARKS.v6, "ipv6_addr")] {
+        let kind = format!("type {address} . inet_proto . inet_service : mark; flags interval; comment \"ranges of ports\";");
+        line(&mut script, format_args!("add map inet {table} {map} {{ {kind} }}"));
+    }
     line(&mut script, format_args!("add set inet {table} {INTERFACE} {{ type ifname; comment \"where the addresses are\"; }}"));
     line(&mut script, format_args!("add element inet {table} {INTERFACE} {{ \"{interface}\" }}"));
     script
@@ -68,7 +74,14 @@ pub(super) fn change(table: &str, change: Change<'_>) -> String {
     };
     for (verb, sets) in [("add", added), ("delete", deleted)] {
         for (addresses, services) in sets {
-            for (set, elements) in elements(entries, *addresses, *services) {
+            let addresses = entries.addresses.iter().map(|address| (addresses.of(*address), address.to_string()));
+            let services = entries.services.iter().map(|service| (services.of(service.vip), element(*service)));
+            let marks = entries.marks.iter().map(|(service, mark)| {
+                // An element of a map that was added in the same transaction cannot be deleted together with its value.
+                let value = if verb == "add" { format!(" : {mark}") } else { String::new() };
+                (MARKS.of(service.vip), element(*service) + &value)
+            });
+            for (set, elements) in by_set(addresses.chain(services).chain(marks)) {
                 line(&mut script, format_args!("{verb} element inet {table} {set} {{ {elements} }}"));
             }
         }
@@ -93,9 +106,9 @@ fn chains(table: &str, rules: Option<&Rules>) -> String {
 }
 
 /// Takes ours out of a table in which somebody else has something.
-pub(super) fn remove_ours(table: &str, chains: &[String], sets: &[String]) -> String {
+pub(super) fn remove_ours(table: &str, chains: &[String], sets: &[String], maps: &[String]) -> String {
     let mut script = String::new();
-    for (kind, names) in [("chain", chains), ("set", sets)] {
+    for (kind, names) in [("chain", chains), ("set", sets), ("map", maps)] {
         for name in names {
             line(&mut script, format_args!("delete {kind} inet {table} {name}"));
         }
@@ -108,21 +121,15 @@ pub(super) fn remove_all(table: &str) -> String {
     format!("delete table inet {table}\n")
 }
 
-/// For each set that is to change, its elements.
-fn elements(entries: &Entries, addresses: Pair, services: Pair) -> Vec<(&'static str, String)> {
-    let addresses = entries.addresses.iter().map(|address| (addresses.of(*address), address.to_string()));
-    let services = entries.services.iter().map(|service| (services.of(service.vip), element(*service)));
-    let mut sets: Vec<(&str, String)> = Vec::new();
-    let mut all: Vec<_> = addresses.chain(services).collect();
-    all.sort_by_key(|(set, _)| *set);
-    for (set, element) in all {
-        match sets.last_mut() {
-            Some((last, elements)) if *last == set => {
-                elements.push_str(", ");
-                elements.push_str(&element);
-            }
-            _ => sets.push((set, element)),
+/// The elements of each set.
+fn by_set(elements: impl Iterator<Item = (&'static str, String)>) -> BTreeMap<&'static str, String> {
+    let mut sets: BTreeMap<&str, String> = BTreeMap::new();
+    for (set, element) in elements {
+        let list = sets.entry(set).or_default();
+        if !list.is_empty() {
+            list.push_str(", ");
         }
+        list.push_str(&element);
     }
     sets
 }

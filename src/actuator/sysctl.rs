@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads and writes below `/proc/sys`, in the network namespace of the thread.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use crate::sysctl::Sysctl;
+
+const ROOT: &str = "/proc/sys";
+
+/// What each setting is; those that the kernel does not have are left out.
+pub(super) fn read() -> BTreeMap<Sysctl, String> {
+    let value = |setting: Sysctl| std::fs::read_to_string(Path::new(ROOT).join(setting.path())).ok();
+    Sysctl::ALL.into_iter().filter_map(|setting| Some((setting, value(setting)?.trim().to_owned()))).collect()
+}
+
+/// Gives it the value that it must have.
+pub(super) fn set(setting: Sysctl) -> io::Result<()> {
+    std::fs::write(Path::new(ROOT).join(setting.path()), setting.wanted())
+}

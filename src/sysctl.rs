@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The kernel settings that balancing needs, in one place: what each must be, and why.
+//!
+//! All of them belong to the network namespace, and so to the node where we run in its own.
+
+use std::fmt;
+
+/// A setting below `/proc/sys`. Prints as `sysctl` names it.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Sysctl {
+    /// `net.ipv4.ip_forward`
+    Ipv4Forward,
+    /// `net.ipv4.vs.conntrack`
+    VsConntrack,
+    /// `net.ipv4.vs.expire_nodest_conn`
+    VsExpireNodestConn,
+    /// `net.ipv4.vs.expire_quiescent_template`
+    VsExpireQuiescentTemplate,
+    /// `net.ipv4.vs.snat_reroute`
+    VsSnatReroute,
+}
+
+impl Sysctl {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Ipv4Forward, Self::VsConntrack, Self::VsExpireNodestConn, Self::VsExpireQuiescentTemplate, Self::VsSnatReroute];
+
+    /// Below `/proc/sys`.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Ipv4Forward => "net/ipv4/ip_forward",
+            Self::VsConntrack => "net/ipv4/vs/conntrack",
+            Self::VsExpireNodestConn => "net/ipv4/vs/expire_nodest_conn",
+            Self::VsExpireQuiescentTemplate => "net/ipv4/vs/expire_quiescent_template",
+            Self::VsSnatReroute => "net/ipv4/vs/snat_reroute",
+        }
+    }
+
+    /// What it must be.
+    #[must_use]
+    pub const fn wanted(self) -> &'static str {
+        "1"
+    }
+
+    /// Why.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Ipv4Forward => "answers of real servers pass through this node",
+            Self::VsConntrack => "nft sees, and masquerades, what IPVS translates",
+            Self::VsExpireNodestConn => "connections to a real server that is gone end at once instead of hanging",
+            Self::VsExpireQuiescentTemplate => "a client that is bound to a quiesced real server gets another one",
+            Self::VsSnatReroute => "answers leave by the way that leads to the client from the VIP",
+        }
+    }
+
+    /// Whether no VIP is served without it.
+    #[must_use]
+    pub const fn is_required(self) -> bool {
+        matches!(self, Self::Ipv4Forward | Self::VsConntrack)
+    }
+}
+
+impl fmt::Display for Sysctl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path().replace('/', "."))
+    }
+}
