@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Replays what fuzzing is given, and what it found: every file of `tests/fuzz/corpus/ipvs/`.
-#![expect(clippy::unwrap_used, reason = "a test ends there")]
 
 use std::fs;
 use std::path::Path;

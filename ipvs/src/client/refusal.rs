@@ -29,3 +29,19 @@ pub(super) fn of_query(error: io::Error) -> Refusal {
         _ => Refusal::Other(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Protocol, ServiceAddress};
+
+    /// What the kernel really answers is held by `ipvs/tests/uml_ipvs`.
+    #[test]
+    fn what_a_test_cannot_bring_about_has_words_too() {
+        let service = ServiceAddress::transport(Protocol::TCP, ([192, 0, 2, 1], 80).into());
+        let refused = |number| of_command(&Command::DeleteService(service), io::Error::from_raw_os_error(number));
+        assert!(matches!(refused(libc::EPERM), Refusal::NotPermitted));
+        assert!(matches!(of_query(io::Error::from_raw_os_error(libc::EPERM)), Refusal::NotPermitted));
+        assert!(matches!(refused(libc::ENOMEM), Refusal::Other(error) if error.raw_os_error() == Some(libc::ENOMEM)));
+    }
+}

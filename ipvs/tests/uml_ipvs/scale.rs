@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A large table: written faster than by `ipvsadm -R`, read whole, and read again after a reader that gave up.
+
+use std::time::{Duration, Instant};
+
+use ipvs::{Command, Protocol, RealServer, Scheduler, ServiceAddress, VirtualService};
+
+use crate::cases::masquerade;
+use crate::execute;
+use crate::namespace::{restore, run, with_client};
+
+const SERVICES: u16 = 15_000;
+const PORTS: u16 = 3;
+const SERVERS: u8 = 4;
+
+#[test]
+fn fifteen_thousand_services_of_four_servers() {
+    with_client(async |mut client| {
+        let rules: String = (0..SERVICES).map(rules).collect();
+        let start = Instant::now();
+        restore(&rules);
+        let by_ipvsadm = start.elapsed();
+        let start = Instant::now();
+        let listed = run("ipvsadm", &["-Ln"]);
+        let list_by_ipvsadm = start.elapsed();
+        assert_eq!(listed.lines().count(), 3 + usize::from(SERVICES) * (1 + usize::from(SERVERS)));
+        execute(&mut client, &[Command::Flush]).await;
+
+        let commands: Vec<_> = (0..SERVICES).flat_map(commands).collect();
+        let start = Instant::now();
+        execute(&mut client, &commands).await;
+        let by_us = start.elapsed();
+        let start = Instant::now();
+        let table = client.table().await.unwrap();
+        let list_by_us = start.elapsed();
+        eprintln!(
+            "{SERVICES} services of {SERVERS} servers: ipvsadm -R {by_ipvsadm:.2?}, in batches {by_us:.2?}; ipvsadm -Ln {list_by_ipvsadm:.2?}, read {list_by_us:.2?}"
+        );
+        assert_eq!(table.len(), usize::from(SERVICES));
+        assert!(table.iter().all(|entry| entry.servers.len() == usize::from(SERVERS)));
+        assert!(by_us < by_ipvsadm, "{by_us:?} is not faster than {by_ipvsadm:?}");
+
+        let abandoned = tokio::time::timeout(Duration::ZERO, client.services()).await;
+        drop(abandoned);
+        assert_eq!(client.table().await.unwrap(), table);
+    });
+}
+
+fn address(number: u16) -> ServiceAddress {
+    let [high, low] = (number / PORTS).to_be_bytes();
+    ServiceAddress::transport(Protocol::TCP, ([10, 0, high, low], 80 + number % PORTS).into())
+}
+
+fn servers() -> impl Iterator<Item = RealServer> {
+    (1..=SERVERS).map(|number| masquerade(&format!("10.1.0.{number}:8080"), 1))
+}
+
+fn commands(number: u16) -> impl Iterator<Item = Command> {
+    let address = address(number);
+    let add = Command::AddService(VirtualService::new(address, Scheduler::Wlc));
+    [add].into_iter().chain(servers().map(move |server| Command::AddServer(address, server)))
+}
+
+fn rules(number: u16) -> String {
+    let ServiceAddress::Transport { address, port, .. } = address(number) else { unreachable!("none is a mark") };
+    let servers = servers().map(|server| format!("-a -t {address}:{port} -r {} -m -w 1\n", server.address));
+    [format!("-A -t {address}:{port} -s wlc\n")].into_iter().chain(servers).collect()
+}
