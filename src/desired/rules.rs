@@ -102,16 +102,17 @@ impl Rules {
             UnservedPorts::Reject => &[("meta l4proto tcp ", "reject with tcp reset"), ("", "reject")],
         };
         let mut rules = Vec::new();
-        for (ip, placed, services, icmp) in [("ip", "placed4", "services4", "icmp"), ("ip6", "placed6", "services6", "ipv6-icmp")] {
+        for Family { ip, placed, services, ranges, protocol, icmp, .. } in FAMILIES {
             // Errors and neighbour discovery are never held up; echo is, above what tests of reachability need.
             let echo = if ip == "ip" { "icmp type echo-request" } else { "icmpv6 type echo-request" };
             let is_vip = format!("{ip} daddr @{placed}");
             rules.push(Rule::new("too many echo requests", format!("{is_vip} {echo} limit rate over 1000/second drop")));
             rules.push(Rule::new("ICMP to VIPs", format!("{is_vip} meta l4proto {icmp} accept")));
-            let served = format!("{is_vip} {ip} daddr . meta l4proto . th dport @{services} accept");
-            rules.push(Rule::new("served ports of VIPs", served));
-            for (protocol, verdict) in verdicts {
-                rules.push(Rule::new("ports of VIPs that nobody serves", format!("{is_vip} {protocol}{verdict}")));
+            for served in [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")] {
+                rules.push(Rule::new("served ports of VIPs", format!("{is_vip} {ip} daddr . {served} accept")));
+            }
+            for (which, verdict) in verdicts {
+                rules.push(Rule::new("ports of VIPs that nobody serves", format!("{is_vip} {which}{verdict}")));
             }
         }
         rules
@@ -120,32 +121,63 @@ impl Rules {
 
 /// IPVS knows a range of ports by a mark.
 fn mark() -> Vec<Rule> {
-    [("ip", "marks4"), ("ip6", "marks6")]
-        .map(|(ip, marks)| {
-            Rule::new("ranges of ports by their marks", format!("meta mark set {ip} daddr . meta l4proto . th dport map @{marks}"))
-        })
-        .into()
+    let rule = |Family { ip, protocol, marks, .. }: Family| {
+        Rule::new("ranges of ports by their marks", format!("meta mark set {ip} daddr . {protocol} . th dport map @{marks}"))
+    };
+    FAMILIES.map(rule).into()
 }
 
 /// Binds a new connection to the VIP that it is for, so that no later rule translates it to somewhere else.
 fn claim() -> Vec<Rule> {
-    [("ip", "services4"), ("ip6", "services6")]
-        .map(|(ip, services)| {
-            let text = format!("{ip} daddr . meta l4proto . th dport @{services} dnat {ip} to {ip} daddr");
-            Rule::new("IPVS balances this, nobody else", text)
-        })
-        .into()
+    let rules = |Family { ip, services, ranges, protocol, .. }: Family| {
+        [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")]
+            .map(|served| Rule::new("IPVS balances this, nobody else", format!("{ip} daddr . {served} dnat {ip} to {ip} daddr")))
+    };
+    FAMILIES.into_iter().flat_map(rules).collect()
 }
 
 /// Real servers answer to this node. What is forwarded with its destination as it came (dr), or in a tunnel (tun), is left alone.
 fn masquerade() -> Vec<Rule> {
-    [("ip", "placed4"), ("ip6", "placed6")]
-        .map(|(ip, placed)| {
-            let text = format!("ct original {ip} daddr @{placed} {ip} daddr != @{placed} masquerade");
-            Rule::new("answers of real servers come back here", text)
-        })
-        .into()
+    let rule = |Family { ip, placed, .. }: Family| {
+        let text = format!("ct original {ip} daddr @{placed} {ip} daddr != @{placed} masquerade");
+        Rule::new("answers of real servers come back here", text)
+    };
+    FAMILIES.map(rule).into()
 }
+
+/// What the rules of one address family are made of.
+#[derive(Clone, Copy)]
+struct Family {
+    ip: &'static str,
+    placed: &'static str,
+    services: &'static str,
+    ranges: &'static str,
+    marks: &'static str,
+    /// The transport protocol where a set has ranges, with which some kernels refuse `meta l4proto`.
+    protocol: &'static str,
+    icmp: &'static str,
+}
+
+const FAMILIES: [Family; 2] = [
+    Family {
+        ip: "ip",
+        placed: "placed4",
+        services: "services4",
+        ranges: "ranges4",
+        marks: "marks4",
+        protocol: "ip protocol",
+        icmp: "icmp",
+    },
+    Family {
+        ip: "ip6",
+        placed: "placed6",
+        services: "services6",
+        ranges: "ranges6",
+        marks: "marks6",
+        protocol: "ip6 nexthdr",
+        icmp: "ipv6-icmp",
+    },
+];
 
 /// FNV-1a, 32 bits: tells texts apart, and need not withstand anybody.
 fn digest(text: &str) -> u32 {

@@ -12,6 +12,9 @@ pub(super) const PLACED: Pair = Pair { v4: "placed4", v6: "placed6" };
 pub(super) const PENDING: Pair = Pair { v4: "pending4", v6: "pending6" };
 pub(super) const SERVICES: Pair = Pair { v4: "services4", v6: "services6" };
 pub(super) const PENDING_SERVICES: Pair = Pair { v4: "pending-services4", v6: "pending-services6" };
+/// As the two above, for ranges of ports.
+pub(super) const RANGES: Pair = Pair { v4: "ranges4", v6: "ranges6" };
+pub(super) const PENDING_RANGES: Pair = Pair { v4: "pending-ranges4", v6: "pending-ranges6" };
 /// Maps from ranges of ports to firewall marks.
 pub(super) const MARKS: Pair = Pair { v4: "marks4", v6: "marks6" };
 /// The interface that the addresses are on.
@@ -34,6 +37,16 @@ impl Pair {
     }
 }
 
+/// The sets of one half of the record.
+struct Sets {
+    addresses: Pair,
+    services: Pair,
+    ranges: Pair,
+}
+
+const THERE: Sets = Sets { addresses: PLACED, services: SERVICES, ranges: RANGES };
+const WAITING: Sets = Sets { addresses: PENDING, services: PENDING_SERVICES, ranges: PENDING_RANGES };
+
 /// Table and sets, made where they are not there yet.
 pub(super) fn layout(table: &str, interface: &str) -> String {
     let mut script = String::new();
@@ -42,9 +55,14 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
         line(&mut script, format_args!("add set inet {table} {} {{ type ipv4_addr; comment \"{meaning}\"; }}", pair.v4));
         line(&mut script, format_args!("add set inet {table} {} {{ type ipv6_addr; comment \"{meaning}\"; }}", pair.v6));
     }
-    for (pair, meaning) in [(SERVICES, "virtual services of vipherald"), (PENDING_SERVICES, "about to be made by vipherald")] {
+    for (pair, flags, meaning) in [
+        (SERVICES, "", "virtual services of vipherald"),
+        (PENDING_SERVICES, "", "about to be made by vipherald"),
+        (RANGES, " flags interval;", "virtual services of vipherald"),
+        (PENDING_RANGES, " flags interval;", "about to be made by vipherald"),
+    ] {
         for (set, address) in [(pair.v4, "ipv4_addr"), (pair.v6, "ipv6_addr")] {
-            let kind = format!("type {address} . inet_proto . inet_service; flags interval; comment \"{meaning}\";");
+            let kind = format!("type {address} . inet_proto . inet_service;{flags} comment \"{meaning}\";");
             line(&mut script, format_args!("add set inet {table} {set} {{ {kind} }}"));
         }
     }
@@ -62,28 +80,29 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
 pub(super) fn change(table: &str, change: Change<'_>) -> String {
     let mut script = String::new();
     let (entries, added, deleted): (_, &[_], &[_]) = match change {
-        Change::Pending(entries) => (entries, &[(PENDING, PENDING_SERVICES)], &[]),
-        Change::Confirmed(entries) => {
-            (entries, &[(PLACED, SERVICES), (PENDING, PENDING_SERVICES)], &[(PENDING, PENDING_SERVICES)])
-        }
-        Change::Removed(entries) => {
-            const ALL: &[(Pair, Pair)] = &[(PLACED, SERVICES), (PENDING, PENDING_SERVICES)];
-            (entries, ALL, ALL)
-        }
+        Change::Pending(entries) => (entries, &[WAITING], &[]),
+        Change::Confirmed(entries) => (entries, &[THERE, WAITING], &[WAITING]),
+        Change::Removed(entries) => (entries, &[THERE, WAITING], &[THERE, WAITING]),
         Change::Rules(rules) => return chains(table, rules),
     };
     for (verb, sets) in [("add", added), ("delete", deleted)] {
-        for (addresses, services) in sets {
-            let addresses = entries.addresses.iter().map(|address| (addresses.of(*address), address.to_string()));
-            let services = entries.services.iter().map(|service| (services.of(service.vip), element(*service)));
-            let marks = entries.marks.iter().map(|(service, mark)| {
-                // An element of a map that was added in the same transaction cannot be deleted together with its value.
-                let value = if verb == "add" { format!(" : {mark}") } else { String::new() };
-                (MARKS.of(service.vip), element(*service) + &value)
-            });
-            for (set, elements) in by_set(addresses.chain(services).chain(marks)) {
-                line(&mut script, format_args!("{verb} element inet {table} {set} {{ {elements} }}"));
+        let mut elements: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for Sets { addresses, services, ranges } in sets {
+            for address in &entries.addresses {
+                elements.entry(addresses.of(*address)).or_default().push(address.to_string());
             }
+            for service in &entries.services {
+                let sets = if service.ports.count() == 1 { services } else { ranges };
+                elements.entry(sets.of(service.vip)).or_default().push(element(*service));
+            }
+        }
+        for (service, mark) in entries.marks.iter().filter(|_| !sets.is_empty()) {
+            // An element that was added in the same transaction cannot be deleted together with its value.
+            let value = if verb == "add" { format!(" : {mark}") } else { String::new() };
+            elements.entry(MARKS.of(service.vip)).or_default().push(element(*service) + &value);
+        }
+        for (set, elements) in elements {
+            line(&mut script, format_args!("{verb} element inet {table} {set} {{ {} }}", elements.join(", ")));
         }
     }
     script
@@ -119,19 +138,6 @@ pub(super) fn remove_ours(table: &str, chains: &[String], sets: &[String], maps:
 /// Removes the whole table.
 pub(super) fn remove_all(table: &str) -> String {
     format!("delete table inet {table}\n")
-}
-
-/// The elements of each set.
-fn by_set(elements: impl Iterator<Item = (&'static str, String)>) -> BTreeMap<&'static str, String> {
-    let mut sets: BTreeMap<&str, String> = BTreeMap::new();
-    for (set, element) in elements {
-        let list = sets.entry(set).or_default();
-        if !list.is_empty() {
-            list.push_str(", ");
-        }
-        list.push_str(&element);
-    }
-    sets
 }
 
 fn element(service: ServiceKey) -> String {
