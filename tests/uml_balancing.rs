@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The daemon as a router, on a kernel with IPVS: objects in, virtual services and answered requests out.
+//!
+//! Runs in the guest that `tests/uml` boots. A stage is a client, a router with the daemon, and a host with all real servers; what a client gets for an
+//! answer is the address and port of the real server, and the address that this one saw.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Namespace, Process, wait_until};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const VIP: &str = "10.232.35.199";
+const ROUTER: &str = "192.168.0.1";
+
+/// Client, router and real servers.
+struct Stage {
+    client: Namespace,
+    router: Namespace,
+    servers: Namespace,
+    files: TempDir,
+    daemon: Option<Process>,
+}
+
+impl Stage {
+    fn new(tag: &str, servers: &[&str]) -> Self {
+        let [client, router, hosts] = ["client", "router", "servers"].map(|name| Namespace::new(&format!("{tag}-{name}")));
+        client.veth("eth0", &router, "front");
+        hosts.veth("eth0", &router, "back");
+        client.ip("addr add 10.99.0.2/24 dev eth0");
+        client.ip("addr add 2001:db8:99::2/64 dev eth0");
+        router.ip("addr add 10.99.0.1/24 dev front");
+        router.ip("addr add 2001:db8:99::1/64 dev front");
+        client.ip("route add default via 10.99.0.1");
+        client.ip("-6 route add default via 2001:db8:99::1");
+        router.ip(&format!("addr add {ROUTER}/16 dev back"));
+        router.ip("addr add 2001:db8:1::1/64 dev back");
+        router.sysctl("net/ipv6/conf/all/forwarding", "1");
+        for server in servers {
+            let length = if server.contains(':') { 64 } else { 16 };
+            hosts.ip(&format!("addr add {server}/{length} dev eth0"));
+        }
+        let files = tempfile::tempdir().unwrap();
+        fs::create_dir(files.path().join("manifests")).unwrap();
+        Self { client, router, servers: hosts, files, daemon: None }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    /// Writes or replaces a manifest file.
+    fn publish(&self, name: &str, manifest: &str) {
+        let unfinished = self.path("unfinished");
+        fs::write(&unfinished, manifest).unwrap();
+        fs::rename(unfinished, self.path("manifests").join(format!("{name}.yaml"))).unwrap();
+    }
+
+    fn start(&mut self, dataplane: &str) {
+        let configuration = format!(
+            "node: {{name: node-1}}\nbgp: {{asn: 65001}}\ndataplane: {{type: ipvs{dataplane}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
+             stateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: \"info,vipherald=debug\", format: text}}\n",
+            self.path("state").display()
+        );
+        fs::write(self.path("config.yaml"), configuration).unwrap();
+        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
+        command.args(["run", "--config"]).arg(self.path("config.yaml")).arg("--manifests").arg(self.path("manifests"));
+        self.daemon = Some(self.router.spawn(&mut command));
+    }
+
+    /// `ipvsadm -Ln` without its three header lines.
+    fn table(&self) -> String {
+        let table = self.router.output(&["ipvsadm", "-Ln"]);
+        table.lines().skip(3).map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    fn wait_for_table(&self, expected: &str) {
+        let expected: String = expected.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        wait_until(&format!("the table is\n{expected}"), PATIENCE, || self.table() == expected || {
+            false
+        });
+    }
+
+    fn wait_for_vip(&self, vip: &str, is_there: bool) {
+        let shown = || self.router.ip("-o addr show dev lo").contains(&format!(" {vip}/"));
+        wait_until(&format!("{vip} on lo: {is_there}"), PATIENCE, || shown() == is_there);
+    }
+
+    /// SIGTERM, and a clean end.
+    fn drain(&mut self) {
+        let daemon = self.daemon.take().unwrap();
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait(PATIENCE).success());
+        assert_eq!(self.table(), "");
+        assert_eq!(self.router.output(&["nft", "list", "tables"]), "");
+    }
+
+    /// Answers each TCP connection to this port with who answers and who asked.
+    fn answer_tcp(&self, port: u16) {
+        let listen = || TcpListener::bind(SocketAddr::new("::".parse().unwrap(), port)).unwrap();
+        let listener = self.servers.run(listen);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let words = format!("{} {}\n", plain(stream.local_addr().unwrap()), plain(stream.peer_addr().unwrap()).ip());
+                thread::spawn(move || {
+                    stream.write_all(words.as_bytes()).ok();
+                    // Until the client has had enough.
+                    let mut octets = [0; 64];
+                    while let Ok(1..) = stream.read(&mut octets) {
+                        stream.write_all(b"more\n").ok();
+                    }
+                });
+            }
+        });
+    }
+
+    /// Answers each datagram to this address and port with who answers.
+    fn answer_udp(&self, address: &str, port: u16) {
+        let address = SocketAddr::new(address.parse().unwrap(), port);
+        let socket = self.servers.run(|| UdpSocket::bind(address).unwrap());
+        thread::spawn(move || {
+            let mut octets = [0; 64];
+            while let Ok((_, client)) = socket.recv_from(&mut octets) {
+                socket.send_to(address.to_string().as_bytes(), client).ok();
+            }
+        });
+    }
+
+    fn connect(&self, vip: &str, port: u16) -> std::io::Result<Connection> {
+        let vip = SocketAddr::new(vip.parse::<IpAddr>().unwrap(), port);
+        self.client.run(|| {
+            let stream = TcpStream::connect_timeout(&vip, Duration::from_secs(5))?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            let mut connection = Connection { stream, server: String::new(), client: String::new() };
+            let line = connection.line()?;
+            let (server, client) = line.split_once(' ').unwrap();
+            (connection.server, connection.client) = (server.to_owned(), client.to_owned());
+            Ok(connection)
+        })
+    }
+
+    /// How many of so many connections each real server gets.
+    fn spread(&self, vip: &str, port: u16, connections: usize) -> BTreeMap<String, usize> {
+        let mut spread = BTreeMap::new();
+        for _ in 0..connections {
+            *spread.entry(self.connect(vip, port).unwrap().server).or_default() += 1;
+        }
+        spread
+    }
+}
+
+/// A connection that is open, and what the real server said.
+struct Connection {
+    stream: TcpStream,
+    server: String,
+    client: String,
+}
+
+impl Connection {
+    fn line(&mut self) -> std::io::Result<String> {
+        let (mut line, mut octet) = (Vec::new(), [0]);
+        loop {
+            self.stream.read_exact(&mut octet)?;
+            if octet == *b"\n" {
+                return Ok(String::from_utf8_lossy(&line).into_owned());
+            }
+            line.extend(octet);
+        }
+    }
+
+    /// Whether it still carries a question and its answer.
+    fn works(&mut self) -> bool {
+        self.stream.write_all(b"?").is_ok() && self.line().is_ok()
+    }
+}
+
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn service(name: &str, ports: &str) -> String {
+    format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{clusterIP: None, ports: [{ports}]}}\n")
+}
+
+fn slice(service: &str, ports: &str, endpoints: &[&str]) -> String {
+    let family = if endpoints.iter().any(|endpoint| endpoint.contains(':')) { "IPv6" } else { "IPv4" };
+    let endpoints: Vec<String> = endpoints
+        .iter()
+        .map(|endpoint| match endpoint.split_once(' ') {
+            Some((address, conditions)) => format!("{{addresses: [\"{address}\"], conditions: {{{conditions}}}}}"),
+            None => format!("{{addresses: [\"{endpoint}\"]}}"),
+        })
+        .collect();
+    format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {service}-{family}, labels: {{kubernetes.io/service-name: \
+         {service}}}}}\naddressType: {family}\nports: [{ports}]\nendpoints: [{}]\n",
+        endpoints.join(", ")
+    )
+}
+
+/// One mapping: ports of the VIP, ports of the Service, and the rest.
+fn eric(name: &str, vip: &str, service: &str, mappings: &[(&str, &str, &str)]) -> String {
+    let range = |text: &str| {
+        let (start, end) = text.split_once('-').unwrap_or((text, text));
+        format!("{{start: {start}, end: {end}}}")
+    };
+    let mapping = |(vip, service, more): &(&str, &str, &str)| {
+        format!("      - {{portRange: {{vipPortRange: {}, svcPortRange: {}}}, {more}}}\n", range(vip), range(service))
+    };
+    format!(
+        "---\napiVersion: routing.ericingress.ericsson.com/v1alpha1\nkind: EricIngress\nmetadata: {{name: {name}}}\nspec:\n  virtualServiceIP: \
+         \"{vip}\"\n  backends:\n    name: {service}\n    config:\n{}",
+        mappings.iter().map(mapping).collect::<String>()
+    )
+}
+
+#[test]
+fn the_table_reads_as_the_customer_wrote_it_and_requests_are_answered() {
+    let servers = ["192.168.67.114", "192.168.182.140", "192.168.26.214"];
+    let mut stage = Stage::new("table", &servers);
+    stage.answer_tcp(1389);
+    stage.answer_tcp(4569);
+    stage.publish("mscm", &(service("mscm", "{name: ldap, port: 1389}") + &slice("mscm", "{name: ldap, port: 1389}", &servers[..2])));
+    stage.publish("nbi", &(service("nbi", "{port: 4569}") + &slice("nbi", "{port: 4569}", &servers[2..])));
+    stage.publish("ingress", &eric("mscm", VIP, "mscm", &[("1389", "1389", "protocol: tcp, algo: lc, mode: nat")]));
+    stage.publish("corba", &eric("nbi", VIP, "nbi", &[("4569", "4569", "protocol: TCP, algo: sh")]));
+    stage.start("");
+    stage.wait_for_table(
+        "TCP  10.232.35.199:1389 lc
+  -> 192.168.67.114:1389          Masq    1      0          0
+  -> 192.168.182.140:1389         Masq    1      0          0
+TCP  10.232.35.199:4569 sh
+  -> 192.168.26.214:4569          Masq    1      0          0",
+    );
+    stage.wait_for_vip(VIP, true);
+    let spread = stage.spread(VIP, 1389, 20);
+    assert_eq!(spread.keys().collect::<Vec<_>>(), ["192.168.182.140:1389", "192.168.67.114:1389"]);
+    let connection = stage.connect(VIP, 4569).unwrap();
+    assert_eq!((connection.server.as_str(), connection.client.as_str()), ("192.168.26.214:4569", ROUTER));
+    // Nobody serves it, and the router's own listeners are not meant.
+    assert!(stage.connect(VIP, 22).is_err());
+    drop(connection);
+    stage.drain();
+    stage.wait_for_vip(VIP, false);
+}
+
+#[test]
+fn both_families_short_ranges_with_an_offset_and_long_ones() {
+    let mut stage = Stage::new("ranges", &["192.168.1.1", "192.168.1.2", "2001:db8:1::11"]);
+    for port in [9000, 9001, 20_000, 20_999] {
+        stage.answer_tcp(port);
+    }
+    let ports = "{name: a, port: 9000}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1", "192.168.1.2"]) + &slice("pods", ports, &["2001:db8:1::11"])));
+    let mappings = [("7000-7001", "9000-9001", "algo: rr"), ("20000-20999", "20000-20999", "algo: rr")];
+    stage.publish("four", &eric("four", VIP, "pods", &mappings));
+    stage.publish("six", &eric("six", "2001:db8:7::1", "pods", &mappings));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.wait_for_vip("2001:db8:7::1", true);
+    for (vip, port, server) in [
+        (VIP, 7000, "192.168.1.1:9000"),
+        (VIP, 7001, "192.168.1.1:9001"),
+        (VIP, 20_000, "192.168.1.1:20000"),
+        (VIP, 20_999, "192.168.1.1:20999"),
+        ("2001:db8:7::1", 7001, "[2001:db8:1::11]:9001"),
+        ("2001:db8:7::1", 20_999, "[2001:db8:1::11]:20999"),
+    ] {
+        let spread = stage.spread(vip, port, 4);
+        assert!(spread.contains_key(server), "{vip} {port}: {spread:?}");
+    }
+    assert!(stage.connect(VIP, 21_000).is_err());
+    stage.drain();
+}
+
+#[test]
+fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
+    let mut stage = Stage::new("change", &["192.168.1.1", "192.168.1.2", "192.168.1.3"]);
+    stage.answer_tcp(80);
+    let ports = "{port: 80}";
+    let pods = |endpoints: &[&str]| service("pods", ports) + &slice("pods", ports, endpoints);
+    let ingress = |scheduler: &str| eric("web", VIP, "pods", &[("80", "80", &format!("algo: {scheduler}"))]);
+    stage.publish("pods", &pods(&["192.168.1.1", "192.168.1.3"]));
+    stage.publish("web", &ingress("mh"));
+    stage.start(", drainTimeout: 2s");
+    stage.wait_for_vip(VIP, true);
+    let mut connections: Vec<Connection> = (0..20).map(|_| stage.connect(VIP, 80).unwrap()).collect();
+    let weights = |stage: &Stage| -> Vec<String> {
+        let lines = stage.table();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        lines.lines().skip(1).map(words).map(|words| format!("{} {}", words[1], words[3])).collect()
+    };
+    let header = |stage: &Stage| stage.table().lines().next().unwrap_or_default().to_owned();
+    // A newcomer in the middle: those in front of it are added anew.
+    stage.publish("pods", &pods(&["192.168.1.1", "192.168.1.2", "192.168.1.3"]));
+    wait_until("three servers in order", PATIENCE, || weights(&stage) == ["192.168.1.1:80 1", "192.168.1.2:80 1", "192.168.1.3:80 1"]);
+    assert!(connections.iter_mut().all(Connection::works));
+    for scheduler in ["sh", "rr", "lc", "mh"] {
+        stage.publish("web", &ingress(scheduler));
+        wait_until(scheduler, PATIENCE, || header(&stage).starts_with(&format!("TCP  {VIP}:80 {scheduler}")));
+        assert!(connections.iter_mut().all(Connection::works));
+    }
+    // One is on its way out: it keeps what it has, and gets nothing new.
+    stage.publish("pods", &pods(&["192.168.1.1 ready: false, serving: true, terminating: true", "192.168.1.2", "192.168.1.3"]));
+    wait_until("one is quiesced", PATIENCE, || weights(&stage) == ["192.168.1.1:80 0", "192.168.1.2:80 1", "192.168.1.3:80 1"]);
+    assert!(connections.iter_mut().all(Connection::works));
+    assert!(!stage.spread(VIP, 80, 20).contains_key("192.168.1.1:80"));
+    // It is gone: what is left of its connections ends, the others go on.
+    stage.publish("pods", &pods(&["192.168.1.2", "192.168.1.3"]));
+    wait_until("it is removed", PATIENCE, || weights(&stage) == ["192.168.1.2:80 1", "192.168.1.3:80 1"]);
+    let (mut gone, mut others): (Vec<_>, Vec<_>) = connections.into_iter().partition(|connection| connection.server.starts_with("192.168.1.1:"));
+    assert!(!gone.is_empty() && !others.is_empty());
+    assert!(others.iter_mut().all(Connection::works));
+    assert!(!gone.iter_mut().any(Connection::works));
+    // With the last one, the VIP goes.
+    stage.publish("pods", &pods(&[]));
+    stage.wait_for_vip(VIP, false);
+    wait_until("nothing is left", PATIENCE, || stage.table().is_empty());
+    stage.drain();
+}
+
+#[test]
+fn a_udp_client_with_one_socket_is_answered_by_the_new_server_within_two_seconds() {
+    let mut stage = Stage::new("udp", &["192.168.1.1", "192.168.1.2"]);
+    stage.answer_udp("192.168.1.1", 162);
+    stage.answer_udp("192.168.1.2", 162);
+    let ports = "{port: 162, protocol: UDP}";
+    let pods = |endpoints: &[&str]| service("traps", ports) + &slice("traps", ports, endpoints);
+    stage.publish("pods", &pods(&["192.168.1.1"]));
+    stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let ask = || {
+        let mut octets = [0; 64];
+        socket.send_to(b"?", (VIP, 162)).unwrap();
+        socket.recv(&mut octets).ok().map(|length| String::from_utf8_lossy(&octets[..length]).into_owned())
+    };
+    wait_until("the first one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.1:162"));
+    stage.publish("pods", &pods(&["192.168.1.2"]));
+    let since = Instant::now();
+    wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    println!("answered again after {:?}", since.elapsed());
+    stage.drain();
+}
+
+#[test]
+fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
+    let mut stage = Stage::new("crash", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80-81", "80-81", "algo: rr")]));
+    for words in [["-A", "-t", "10.9.9.9:1"].as_slice(), &["-a", "-t", "10.9.9.9:1", "-r", "10.8.8.8:1", "-m"]] {
+        assert!(stage.router.command("ipvsadm").args(words).status().unwrap().success());
+    }
+    let foreign = "TCP  10.9.9.9:1 wlc\n  -> 10.8.8.8:1                   Masq    1      0          0\n";
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.daemon.take().unwrap().kill();
+    // While nobody looks, one port is given up, and somebody clears a service.
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr")]));
+    let ours = format!("TCP  {VIP}:80 rr\n  -> 192.168.1.1:80               Masq    1      0          0\n");
+    stage.start("");
+    wait_until("only what is wanted, and what is foreign", PATIENCE, || {
+        let table = stage.table();
+        table == format!("{foreign}{ours}") || table == format!("{ours}{foreign}")
+    });
+    assert!(Command::new("ip").args(["netns", "exec", stage.router.name(), "ipvsadm", "-D", "-t", &format!("{VIP}:80")]).status().unwrap().success());
+    // No notification tells of it; the next look at the whole table does.
+    wait_until("it is made again", PATIENCE, || stage.table().contains(&ours));
+    assert!(stage.connect(VIP, 80).is_ok());
+    let daemon = stage.daemon.take().unwrap();
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait(PATIENCE).success());
+    assert_eq!(stage.table(), foreign);
+}
