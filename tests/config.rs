@@ -332,7 +332,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "bgp: {asn: 1, clusterId: auto, listen: {address: '::', asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}, keepReceived: 100001}]}\n",
-        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'\nc.yaml:1:194: bgp.peers[0].keepReceived: expected a number from 0 to 100000, found the number 100001",
+        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'\nc.yaml:1:194: bgp.peers[0].keepReceived: expected a number from 0 to 100000, found '100001'",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true}]}\n",
