@@ -168,19 +168,18 @@ impl Peer {
         let (Some(negotiated), Some(source)) = (connection.negotiated(), &connection.source) else { return };
         let learnt = adj_rib_in.update(update, &Session { source, negotiated, local: &connection.local });
         let exceeded = adj_rib_in.exceeded();
+        // What went over the limit is not handed out: the end of the session takes all back that is held, and what is held no longer goes here.
+        learned(learnt.into_iter().filter(|(_, route)| exceeded.is_none() || route.is_none()).collect(), turn);
         if let Some((family, limit)) = exceeded {
             let reason = format!("the peer announced more than {limit} prefixes of {family}");
             self.fail(role, Notification::maximum_number_of_prefixes_reached(family, limit), reason.into(), turn);
         }
-        // What went over the limit is not handed out: the end of the session has taken all back.
-        if exceeded.is_none() {
-            learned(learnt, turn);
-        }
     }
 
-    /// A mark of a refresh that the peer answers (RFC 7313 §4.2).
-    pub(super) fn refresh_mark(&mut self, mark: RouteRefresh, turn: &mut Turn) {
-        let Some(adj_rib_in) = &mut self.adj_rib_in else { return };
+    /// A mark of a refresh that the peer answers (RFC 7313 §4); without the capability it means nothing.
+    pub(super) fn refresh_mark(&mut self, role: Role, mark: RouteRefresh, turn: &mut Turn) {
+        let negotiated = self.connections.get(role).and_then(Connection::negotiated);
+        let Some(adj_rib_in) = self.adj_rib_in.as_mut().filter(|_| negotiated.is_some_and(|it| it.enhanced_route_refresh)) else { return };
         if let Some(family) = mark.begun() {
             adj_rib_in.refresh_begins(family);
         } else if let Some(family) = mark.ended() {

@@ -166,7 +166,7 @@ impl Peer {
             }
             Message::RouteRefresh(request) if state == State::Established => {
                 self.refresh(role, request.requested(), turn);
-                self.refresh_mark(request, turn);
+                self.refresh_mark(role, request, turn);
             }
             Message::Notification(notification) => {
                 turn.push(Action::Close { role });

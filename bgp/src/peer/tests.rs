@@ -3,6 +3,7 @@
 
 mod anything;
 mod collision;
+mod imported;
 mod open;
 mod reflection;
 mod restart;
