@@ -139,6 +139,7 @@ impl World {
             let number = |host: usize| asn(65001 + if external { u32::try_from(host).unwrap() } else { 0 });
             let identifier = BgpIdentifier::new(if host == higher { 9 } else { 5 }).unwrap();
             let config = PeerConfig {
+                address: local(other(host)).ipv4.unwrap().into(),
                 local_asn: number(host),
                 remote_asn: number(other(host)),
                 identifier,
