@@ -318,9 +318,11 @@ impl Peer {
 
     /// Whether a connection that the peer dials now is taken. While there is one of [`Role::Passive`] already, the driver asks before it accepts: where
     /// the answer is yes, the new one takes its place, because a peer that dials again has given up the first; where it is no, the new one is refused.
+    /// A peer with graceful restart may have restarted without a word, and so replaces a session too (RFC 4724 §5).
     #[must_use]
     pub fn accepts(&self) -> bool {
         match self.connections.get(Role::Passive).map(Connection::state) {
+            Some(State::Established) => self.may_have_restarted(Role::Passive),
             Some(state) => state == State::OpenSent,
             None => !self.dial.is_idle(),
         }

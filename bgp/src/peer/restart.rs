@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Phase};
-use super::{DownReason, Peer, Role, Turn};
+use super::{DownReason, Peer, Role, State, Turn};
 use crate::prefix::{Family, Prefix};
 use crate::rib::{AdjRibIn, Import, Learnt, Session, Source};
 use crate::wire::{Negotiated, Notification, RouteRefresh, Update};
@@ -88,6 +88,22 @@ impl Peer {
             let kept = Some(negotiated).filter(|_| self.config.graceful_restart.is_some() && we_keep(reason, negotiated));
             let learnt = adj_rib_in.session_lost(kept, turn.now);
             learned(learnt, turn);
+        }
+    }
+
+    /// Whether the peer of this session restarts gracefully: a new connection of it then means that the session is over (RFC 4724 §5).
+    pub(super) fn may_have_restarted(&self, role: Role) -> bool {
+        let restart = self.connections.get(role).filter(|connection| connection.adj_rib_out().is_some()).and_then(Connection::negotiated);
+        restart.and_then(|negotiated| negotiated.graceful_restart.as_ref()).is_some_and(|restart| !restart.families.is_empty())
+    }
+
+    /// Another connection of the peer takes the place of this one, which ends without a word: its session is lost as if TCP had failed (RFC 4724 §5).
+    pub(super) fn replaced(&mut self, role: Role, turn: &mut Turn) {
+        let Some(connection) = self.connections.take(role) else { return };
+        if connection.state() == State::Established {
+            self.session_lost(&connection, &DownReason::ConnectionClosed, turn);
+            self.established_since = None;
+            self.down(DownReason::ConnectionClosed, turn);
         }
     }
 

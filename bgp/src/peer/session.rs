@@ -196,6 +196,10 @@ impl Peer {
             self.fail(role, notification, reason, turn);
             return;
         }
+        if self.may_have_restarted(role.other()) {
+            turn.push(Action::Abort { role: role.other() });
+            self.replaced(role.other(), turn);
+        }
         if let Some(loser) = self.collision(role, open) {
             self.resolve(loser, turn);
             if loser == role {
@@ -241,7 +245,8 @@ impl Peer {
     }
 
     /// Which connection the peer's OPEN on `role` makes redundant (RFC 4271 §6.8): the one dialled by the speaker with the lower BGP Identifier, or AS
-    /// where identifiers are equal (RFC 6286 §2.3). A session that is up is kept. `None` while the other has not seen an OPEN.
+    /// where identifiers are equal (RFC 6286 §2.3). A session that is up is kept, unless the peer restarts gracefully. `None` while the other has not
+    /// seen an OPEN.
     fn collision(&self, role: Role, open: &Open) -> Option<Role> {
         let ours = (self.config.identifier, self.config.local_asn);
         let theirs = (open.identifier, open.asn);

@@ -7,6 +7,7 @@ mod imported;
 mod open;
 mod reflection;
 mod restart;
+mod rfc4724;
 mod session;
 mod simulation;
 mod table;

@@ -346,7 +346,8 @@ impl World {
             self.towards(wire, other(host), Happening::Refused(wire));
             return;
         };
-        assert!(!occupied || peer.state() == State::OpenSent || self.hosts[host].sockets.len() == 2);
+        let replaces = peer.may_have_restarted(Role::Passive);
+        assert!(!occupied || peer.state() == State::OpenSent || self.hosts[host].sockets.len() == 2 || replaces);
         self.release(host, Role::Passive, Happening::Reset);
         self.hosts[host].sockets.insert(Role::Passive, wire);
         self.wires[wire].accepted = true;
