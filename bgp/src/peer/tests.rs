@@ -4,6 +4,7 @@
 mod anything;
 mod collision;
 mod imported;
+mod mesh;
 mod open;
 mod reflection;
 mod restart;

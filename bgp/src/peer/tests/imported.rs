@@ -72,7 +72,7 @@ fn rfc4271_section_4_3_a_destination_that_is_withdrawn_and_announced_at_once_is_
     let mut reflector = Reflector::default();
     let actions = bench.receive(Role::Active, again.clone());
     for learnt in learned(&actions) {
-        reflector.learn(PeerId(9), &[learnt.clone()]);
+        reflector.learn(PeerId(9), std::slice::from_ref(learnt));
     }
     assert_eq!(reflector.loc_rib().len(), 1);
     again.clear();
