@@ -139,6 +139,10 @@ impl Session {
 
     /// Turns what happened into events of the core.
     fn take(&mut self, input: Input) {
+        // All sessions are told to end at once. What one takes with it is no news for another that ends too.
+        if self.inputs.end.has_changed().unwrap_or(false) {
+            self.take_end();
+        }
         match input {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),

@@ -181,3 +181,17 @@ fn rfc5065_section_5_segments_of_a_confederation_do_not_leave_the_as() {
     external.take(&changes);
     assert_eq!(path_of(&external), PathAttribute::AsPath(AsPath(vec![AsPathSegment::Sequence(vec![asn(65001), asn(65009)])])));
 }
+
+#[test]
+fn b59_rfc8950_section_4_a_plain_external_peer_gets_a_next_hop_that_it_understands() {
+    let ours = NextHop::V4(Ipv4Addr::new(10, 9, 9, 9));
+    let told_over_ipv6 = route_of(1, true, true, |_, learned| {
+        learned.next_hop = NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: None };
+    });
+    let mut reflector = Reflector::default();
+    let mut plain = external_told(Export::default(), external());
+    plain.take(&reflector.learn(PeerId(1), &[(one(vip(1)), Some(told_over_ipv6))]));
+    assert_eq!(plain.next_hops(vip(1)), [ours]);
+    let mandatory = |type_code| plain.paths[&one(vip(1))].0.iter().any(|attribute| attribute.type_code() == type_code);
+    assert!(mandatory(1) && mandatory(2));
+}
