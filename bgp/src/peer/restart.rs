@@ -50,6 +50,21 @@ impl Peer {
         }
     }
 
+    /// End-of-RIB is to wait for [`Event::Selected`](super::Event::Selected), but no longer than until then (RFC 4724 §4.1, Selection_Deferral_Timer):
+    /// what other peers have told the process before this one stays with the peer until they have told it again. Routes do not wait.
+    pub const fn defer_end_of_rib(&mut self, until: Instant) {
+        self.deferred_until = Some(until);
+    }
+
+    /// Whether nothing of the peer's first set is to be waited for (RFC 4724 §4.1): a session is up, and End-of-RIB of each family has come, or will
+    /// not, because the peer lacks the capability or has restarted itself.
+    #[must_use]
+    pub fn has_told_everything(&self) -> bool {
+        let restarts = |negotiated: &Negotiated| negotiated.graceful_restart.as_ref().is_none_or(|restart| restart.restarting);
+        let told = || self.adj_rib_in.as_ref().is_none_or(AdjRibIn::is_finished);
+        self.state == State::Established && self.negotiated().is_some_and(|negotiated| restarts(negotiated) || told())
+    }
+
     /// What the peer has told, and still counts; `None` where nothing is imported.
     #[must_use]
     pub const fn adj_rib_in(&self) -> Option<&AdjRibIn> {
@@ -141,14 +156,24 @@ impl Peer {
         if self.retained.as_ref().is_some_and(|retained| due(retained.until)) {
             self.retained = None;
         }
+        if due(self.deferred_until) {
+            self.selected(turn);
+        }
         if let Some(adj_rib_in) = &mut self.adj_rib_in {
             learned(adj_rib_in.expire(turn.now), turn);
         }
     }
 
+    /// End-of-RIB waits no longer.
+    pub(super) fn selected(&mut self, turn: &mut Turn) {
+        if self.deferred_until.take().is_some() {
+            self.end_deferral(turn);
+        }
+    }
+
     pub(super) fn restart_deadline(&self) -> Option<Instant> {
         let stale = self.adj_rib_in.as_ref().and_then(AdjRibIn::deadline);
-        stale.into_iter().chain(self.stale_until()).chain(self.restart_until).min()
+        stale.into_iter().chain(self.stale_until()).chain(self.restart_until).chain(self.deferred_until).min()
     }
 
     /// Our restart begins to count with the first Start.

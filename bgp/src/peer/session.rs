@@ -94,6 +94,16 @@ impl Peer {
         }
     }
 
+    /// End-of-RIB may go.
+    pub(super) fn end_deferral(&mut self, turn: &mut Turn) {
+        for role in Role::BOTH {
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.defer_end_of_rib(false);
+                self.send_updates(role, turn);
+            }
+        }
+    }
+
     /// Our addresses on this connection are others: next hops that change by it are told again, in the same session.
     pub(super) fn set_local(&mut self, role: Role, local: LocalAddresses, turn: &mut Turn) {
         let routes = self.routes.clone().unwrap_or_default();
@@ -270,6 +280,7 @@ impl Peer {
         let Some(connection) = self.connections.get_mut(role) else { return };
         let Some(negotiated) = connection.negotiated().cloned() else { return };
         let mut adj_rib_out = AdjRibOut::new(self.config.export.clone(), self.config.target(), negotiated.clone(), connection.local);
+        adj_rib_out.defer_end_of_rib(self.deferred_until.is_some());
         if let Some(rib) = &self.routes {
             adj_rib_out.set(rib);
         }

@@ -3,6 +3,7 @@
 
 mod anything;
 mod collision;
+mod deferral;
 mod imported;
 mod mesh;
 mod open;

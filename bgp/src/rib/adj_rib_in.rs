@@ -329,6 +329,11 @@ impl AdjRibIn {
         }
     }
 
+    /// Whether no End-of-RIB of the session is to come from a peer that sends one (RFC 4724 §4.1).
+    pub fn is_finished(&self) -> bool {
+        self.unfinished.is_empty()
+    }
+
     /// The families whose routes outlive their session now.
     #[must_use]
     pub fn restarting(&self) -> BTreeSet<Family> {

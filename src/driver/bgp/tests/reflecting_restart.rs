@@ -53,3 +53,29 @@ fn rfc4724_4_what_clients_have_told_stays_with_the_others_while_the_reflector_re
         }
     }
 }
+
+fn end_of_rib(conversation: &mut Conversation) {
+    for family in Family::ALL {
+        conversation.send(&Message::Update(Update::end_of_rib(family)));
+    }
+}
+
+#[test]
+fn rfc4724_4_1_end_of_rib_of_a_restarted_reflector_comes_after_those_of_its_clients() {
+    let (first, second) = (FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.inherit((*set(["10.0.0.9"])).clone(), true);
+    speaker.advertise(set(["10.0.0.9"]));
+    speaker.configure(desired([("first", client(&first)), ("second", client(&second))]));
+    let mut early = establish(&first);
+    assert_eq!(early.expect_update().announced, [prefix("10.0.0.9").into()], "routes do not wait");
+    end_of_rib(&mut early);
+    assert!(early.is_silent_for(Duration::from_millis(200)), "what the second client has told before is not known again");
+    let mut late = establish(&second);
+    late.send(&announcement("10.0.0.1"));
+    assert_eq!(early.expect_update().announced, [prefix("10.0.0.1").into()]);
+    end_of_rib(&mut late);
+    early.expect_empty_table();
+    assert_eq!(late.expect_update().announced, [prefix("10.0.0.9").into()]);
+    late.expect_empty_table();
+}
