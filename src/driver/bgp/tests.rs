@@ -5,6 +5,7 @@ mod fake_peer;
 mod inspecting;
 mod listening;
 mod reflecting;
+mod reflecting_restart;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
