@@ -19,6 +19,7 @@ pub mod observed;
 pub mod plan;
 pub mod reconcile;
 pub mod source;
+mod spelling;
 pub mod status;
 pub mod sysctl;
 pub mod telemetry;

@@ -35,7 +35,7 @@ use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
 use blocked::OwnAddresses;
-pub use blocked::{BlockReason, blocked};
+pub use blocked::{BlockReason, blocked, blocked_vips};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
