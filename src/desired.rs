@@ -133,15 +133,47 @@ impl DesiredListen {
     #[must_use]
     pub fn dynamic_peer(&self, address: IpAddr) -> Option<DesiredPeer> {
         let contained = self.prefixes.iter().any(|prefix| prefix.contains(address));
-        contained.then(|| DesiredPeer { address, ..self.template.clone() })
+        contained.then(|| DesiredPeer { address: PeerAddress::Known(address), ..self.template.clone() })
+    }
+}
+
+/// Where a neighbour is. Prints as a person would name it.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum PeerAddress {
+    /// At this address.
+    Known(IpAddr),
+    /// It is the default gateway of the node, whichever that is.
+    Gateway,
+    /// It is the router on the link of this interface; its link-local address is learned from its Router Advertisements (RFC 4861).
+    Unnumbered(String),
+}
+
+impl PeerAddress {
+    /// The address, where it is configured.
+    #[must_use]
+    pub const fn known(&self) -> Option<IpAddr> {
+        match self {
+            Self::Known(address) => Some(*address),
+            Self::Gateway | Self::Unnumbered(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(address) => address.fmt(f),
+            Self::Gateway => f.write_str("the default gateway"),
+            Self::Unnumbered(interface) => f.write_str(interface),
+        }
     }
 }
 
 /// One neighbour.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DesiredPeer {
-    /// Its address.
-    pub address: IpAddr,
+    /// Where it is.
+    pub address: PeerAddress,
     /// Its TCP port, 179 by default.
     pub port: u16,
     /// Its AS.
@@ -162,6 +194,17 @@ pub struct DesiredPeer {
     pub reflector_client: bool,
     /// Several paths to one destination (RFC 7911), in every family; only one where absent.
     pub add_path: Option<AddPathMode>,
+}
+
+impl DesiredPeer {
+    /// The only interface, or VRF, that the session uses.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        match &self.address {
+            PeerAddress::Unnumbered(interface) => Some(interface),
+            PeerAddress::Known(_) | PeerAddress::Gateway => self.transport.interface.as_deref(),
+        }
+    }
 }
 
 /// With what routes are announced to a neighbour. A change of it needs no new session.
@@ -203,7 +246,7 @@ impl Default for DesiredExport {
 pub struct Transport {
     /// Our address on it; the kernel chooses where absent.
     pub source: Option<IpAddr>,
-    /// The only interface, or VRF, that it uses; routing decides where absent.
+    /// The only interface, or VRF, that it uses; routing decides where absent. That of an unnumbered peer is part of its address.
     pub interface: Option<String>,
     /// How far away the peer may be.
     pub ttl: Ttl,

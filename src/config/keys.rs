@@ -59,6 +59,7 @@ pub const KEYS: &[Key] = &[
     session("bgp.listen.reflectorClient"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
+    session("bgp.peers[].gateway"),
     session("bgp.peers[].port"),
     session("bgp.peers[].asn"),
     session("bgp.peers[].passwordFile"),
@@ -128,7 +129,7 @@ pub(super) fn effect(path: &str) -> Effect {
 }
 
 /// `bgp.peers[3].asn` and `bgp.peers[rr1].asn` are `bgp.peers[].asn`.
-fn pattern(path: &str) -> String {
+pub(super) fn pattern(path: &str) -> String {
     let mut pattern = String::with_capacity(path.len());
     let mut inside = false;
     for character in path.chars() {
@@ -153,6 +154,7 @@ mod tests {
             [
                 "name",
                 "address",
+                "gateway",
                 "port",
                 "asn",
                 "passwordFile",

@@ -141,6 +141,12 @@ pub(super) const PEER_ADDRESS: Kind<IpAddr> = Kind {
     },
 };
 
+pub(super) const PEER_ANYWHERE: Kind<IpAddr> = Kind {
+    expected: "the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)",
+    numeric: false,
+    parse: PEER_ADDRESS.parse,
+};
+
 pub(super) const SOURCE: Kind<IpAddr> =
     Kind { expected: "an IPv4 or IPv6 address of this node", numeric: false, parse: PEER_ADDRESS.parse };
 

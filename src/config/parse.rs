@@ -11,7 +11,7 @@ use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
 use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
+use crate::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, PeerAddress, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
@@ -152,7 +152,7 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     let password_file = reader.optional(&section, "passwordFile", &kinds::FILE);
     let reflector_client = reader.flag(&section, "reflectorClient", false);
     let template = DesiredPeer {
-        address: address?,
+        address: PeerAddress::Known(address?),
         port: PORT,
         asn: asn?,
         transport: Transport { passive: true, password_file, ..Transport::default() },
@@ -172,8 +172,18 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
 fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredPeer, listen: Option<&DesiredListen>) {
     let message = match listen {
         _ if !peer.transport.passive => return,
-        Some(listen) if listen.address.is_ipv4() == peer.address.is_ipv4() => return,
-        Some(listen) => format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address),
+        Some(listen) => match &peer.address {
+            PeerAddress::Known(address) if listen.address.is_ipv4() != address.is_ipv4() => {
+                format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address)
+            }
+            PeerAddress::Unnumbered(_) if listen.address.is_ipv4() => {
+                format!(
+                    "the peer cannot dial us: bgp.listen.address {} is of the other family, unnumbered sessions are over IPv6",
+                    listen.address
+                )
+            }
+            PeerAddress::Known(_) | PeerAddress::Gateway | PeerAddress::Unnumbered(_) => return,
+        },
         None => "the peer cannot dial us: there is no bgp.listen".to_owned(),
     };
     reader.report(section.place_of("passive"), section.key("passive"), message);
@@ -194,7 +204,7 @@ fn check_client(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&De
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<String>,
-    endpoints: BTreeMap<(IpAddr, u16), usize>,
+    endpoints: BTreeMap<(PeerAddress, u16), usize>,
     peers: usize,
 }
 
@@ -207,13 +217,18 @@ impl Seen {
             reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
         }
         if let Some(peer) = peer {
-            let other = *self.endpoints.entry((peer.address, peer.port)).or_insert(self.peers);
+            let other = *self.endpoints.entry((peer.address.clone(), peer.port)).or_insert(self.peers);
             if other != self.peers {
                 let message = format!(
                     "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
                     peer.address, peer.port
                 );
-                reader.report(section.place_of("address"), section.key("address"), message);
+                let key = match peer.address {
+                    PeerAddress::Known(_) => "address",
+                    PeerAddress::Gateway => "gateway",
+                    PeerAddress::Unnumbered(_) => "interface",
+                };
+                reader.report(section.place_of(key), section.key(key), message);
             }
         }
         self.peers += 1;
@@ -221,10 +236,10 @@ impl Seen {
 }
 
 fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
-    let address = reader.required(section, "address", &kinds::PEER_ADDRESS);
+    let address = peer_address(reader, section);
     let port = reader.or(section, "port", &kinds::PORT, PORT);
     let asn = reader.required(section, "asn", &kinds::ASN);
-    let transport = transport(reader, section, address);
+    let transport = transport(reader, section, address.as_ref());
     let families = families(reader, section);
     let reflector_client = reader.flag(section, "reflectorClient", false);
     let add_path = add_path(reader, section);
@@ -247,6 +262,28 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         reflector_client: reflector_client?,
         add_path: add_path?,
     })
+}
+
+/// Where a peer is: one of three ways to say it.
+fn peer_address(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<PeerAddress> {
+    let address = reader.optional(section, "address", &kinds::PEER_ADDRESS);
+    let gateway = reader.flag(section, "gateway", false);
+    let mut report = |name: &str, message: &str| reader.report(section.place_of(name), section.key(name), message.to_owned());
+    match (section.has("address"), gateway?) {
+        (true, false) => return address.map(PeerAddress::Known),
+        (true, true) => {
+            report("gateway", "expected either address or gateway: the peer is at an address, or is the node's default gateway")
+        }
+        (false, true) if section.has("interface") => {
+            report("interface", "expected either gateway or interface: routing says by which interface the default gateway is reached");
+        }
+        (false, true) => return Some(PeerAddress::Gateway),
+        (false, false) if section.has("interface") => {
+            return reader.optional(section, "interface", &kinds::INTERFACE).map(PeerAddress::Unnumbered);
+        }
+        (false, false) => return reader.required(section, "address", &kinds::PEER_ANYWHERE).map(PeerAddress::Known),
+    }
+    None
 }
 
 /// With what routes are announced to a peer.
@@ -291,13 +328,15 @@ fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind:
 }
 
 /// How the connection to a peer at this address is made.
-fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpAddr>) -> Option<Transport> {
+fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerAddress>) -> Option<Transport> {
+    let address = peer.and_then(PeerAddress::known);
     let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
     let security = reader.section(section, "ttlSecurity");
     let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::HOPS) } else { None };
     let multihop = reader.optional(section, "multihop", &kinds::HOPS);
     let source = reader.optional(section, "source", &kinds::SOURCE);
-    let interface = reader.optional(section, "interface", &kinds::INTERFACE);
+    // That of an unnumbered peer is read with its address.
+    let interface = if section.has("address") { reader.optional(section, "interface", &kinds::INTERFACE) } else { None };
     let passive = reader.flag(section, "passive", false);
     if section.has("ttlSecurity") && section.has("multihop") {
         let message =
@@ -309,6 +348,10 @@ fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpA
     {
         let message = format!("expected an address of the same family as the peer's, which is {address}, found {source}");
         reader.report(section.place_of("source"), section.key("source"), message);
+    }
+    if matches!(peer, Some(PeerAddress::Unnumbered(_))) && section.has("source") {
+        let message = "an unnumbered session is between the link-local addresses of its link; leave source out";
+        reader.report(section.place_of("source"), section.key("source"), message.to_owned());
     }
     if address.is_some_and(is_link_local) && !section.has("interface") {
         let message = "this link-local address is good on one link only: say on which by interface";

@@ -13,9 +13,13 @@
 
 mod addresses;
 mod connection;
+mod destination;
 mod dial;
+mod discovery;
+mod gateway;
 mod keyring;
 mod link;
+mod links;
 mod listener;
 mod location;
 mod neighbours;
@@ -24,6 +28,7 @@ mod rib;
 mod session;
 mod socket;
 mod status;
+mod whereabouts;
 mod words;
 
 use std::collections::BTreeSet;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use super::*;
 use crate::api::Kind;
 use crate::desired::{
-    DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, Transport, VipIntent, WithholdReason,
+    DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, PeerAddress, RejectionReason, Subject, Transport, VipIntent,
+    WithholdReason,
 };
 use crate::observed::Failure;
 
@@ -45,7 +46,7 @@ impl Node {
     /// One neighbour with a session, one VIP that is served.
     pub(crate) fn serving() -> Self {
         let peer = DesiredPeer {
-            address: ip("10.211.1.1"),
+            address: PeerAddress::Known(ip("10.211.1.1")),
             port: 179,
             transport: Transport::default(),
             asn: Asn::new(65_001).unwrap(),
@@ -196,7 +197,7 @@ impl Node {
 
 fn established(address: &str) -> PeerView {
     PeerView {
-        address: ip(address),
+        address: Some(ip(address)),
         asn: Asn::new(65_001).unwrap(),
         state: "Established".to_owned(),
         since: seconds(10),

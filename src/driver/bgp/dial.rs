@@ -19,6 +19,7 @@ use super::addresses::{self, AddressError};
 use super::connection::Connection;
 use super::keyring::Key;
 use super::socket::{OptionError, Way};
+use super::whereabouts::Found;
 use super::words;
 
 /// What dialling led to.
@@ -72,6 +73,7 @@ pub(super) enum DialError {
 /// Connects; the caller bounds the time that it may take.
 pub(super) async fn dial(
     way: Way,
+    peer: Found,
     key: Result<Option<Key>, String>,
     routes: watch::Receiver<Option<Routes>>,
 ) -> Result<Dialled, DialError> {
@@ -82,38 +84,44 @@ pub(super) async fn dial(
     {
         return Err(DialError::ConfiguredSourceIsVip(source));
     }
-    let (stream, local) = connect(&way, key.as_ref()).await?;
-    if addresses::is_advertised(local, &advertised) {
-        return Err(DialError::SourceIsVip(local));
+    let (stream, local) = connect(&way, peer, key.as_ref()).await?;
+    if addresses::is_advertised(local.ip(), &advertised) {
+        return Err(DialError::SourceIsVip(local.ip()));
     }
-    let local = addresses::local_addresses(local, way.address, &advertised).await?;
+    let local = addresses::local_addresses(local, peer.address, &advertised).await?;
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 
 /// Takes in a connection that the peer has dialled.
-pub(super) async fn arrive(stream: TcpStream, way: Way, routes: watch::Receiver<Option<Routes>>) -> Result<Dialled, DialError> {
+pub(super) async fn arrive(
+    stream: TcpStream,
+    way: Way,
+    peer: Found,
+    routes: watch::Receiver<Option<Routes>>,
+) -> Result<Dialled, DialError> {
     let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
-    let dialled = stream.local_addr().map_err(DialError::Connect)?.ip();
+    let local = stream.local_addr().map_err(DialError::Connect)?;
+    let dialled = local.ip();
     if let Some(source_address) = way.transport.source.filter(|source| *source != dialled) {
         return Err(DialError::OtherDestination { dialled, source_address });
     }
     if addresses::is_advertised(dialled, &advertised) {
         return Err(DialError::SourceIsVip(dialled));
     }
-    let local = addresses::local_addresses(dialled, way.address, &advertised).await?;
+    let local = addresses::local_addresses(local, peer.address, &advertised).await?;
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 
-async fn connect(way: &Way, key: Option<&Key>) -> Result<(TcpStream, IpAddr), DialError> {
-    let remote = way.remote()?;
+async fn connect(way: &Way, peer: Found, key: Option<&Key>) -> Result<(TcpStream, SocketAddr), DialError> {
+    let remote = way.remote(peer)?;
     let socket = if remote.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(DialError::Connect)?;
-    way.prepare(&socket, key)?;
+    way.prepare(&socket, peer.address, key)?;
     if let Some(address) = way.transport.source {
         let bound = socket.bind(SocketAddr::new(address, 0));
         bound.map_err(|source| DialError::Source { address, source })?;
     }
     let stream = socket.connect(remote).await.map_err(DialError::Connect)?;
-    let local = stream.local_addr().map_err(DialError::Connect)?.ip();
+    let local = stream.local_addr().map_err(DialError::Connect)?;
     Ok((stream, local))
 }
 
@@ -130,8 +138,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let way = Way { address: Ipv4Addr::LOCALHOST.into(), port, external: false, transport };
-        let error = dial(way, key, watch::channel(None).1).await.unwrap_err();
+        let way = Way { port, external: false, transport };
+        let error = dial(way, Found::new(Ipv4Addr::LOCALHOST.into(), 0), key, watch::channel(None).1).await.unwrap_err();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "dialled all the same");
         chain(&error)
     }

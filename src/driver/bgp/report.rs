@@ -16,6 +16,7 @@ use bgp::wire::Negotiated;
 use super::Routes;
 use super::neighbours::Settings;
 use super::status::{Board, LastError, Moment, PeerStatus};
+use super::whereabouts::Found;
 
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
@@ -27,8 +28,13 @@ pub(super) struct Report {
     status: PeerStatus,
     /// Why the transport failed, while the core is being told that it did.
     transport: Option<String>,
-    /// Whether the peer is never dialled: then no dial fails.
-    passive: bool,
+    /// What the address is for a person: where it is known, that, else how it is found.
+    place: String,
+    /// What an operator should mend of the key, and of where the peer is.
+    key_problem: Option<String>,
+    place_problem: Option<String>,
+    /// Whether the dial of which the core is told that it failed was none.
+    undialled: bool,
     /// Whether segments are signed: then wrong signatures look like silence.
     signed: bool,
     /// Whether the routes of the status may be out of date.
@@ -40,7 +46,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(name: &str, settings: &Settings, board: Board) -> Self {
         let status = PeerStatus {
-            address: settings.peer.address,
+            address: settings.peer.address.known(),
             asn: settings.peer.asn,
             local_asn: settings.asn,
             local_identifier: settings.identifier,
@@ -68,7 +74,10 @@ impl Report {
             board,
             status,
             transport: None,
-            passive: settings.peer.transport.passive,
+            place: settings.peer.address.to_string(),
+            key_problem: None,
+            place_problem: None,
+            undialled: false,
             signed: settings.peer.transport.password_file.is_some(),
             stale: false,
             retained: false,
@@ -77,10 +86,36 @@ impl Report {
 
     /// Why the session has no key, or keeps an old one.
     pub(super) fn key(&mut self, problem: Option<String>) {
-        if let Some(problem) = problem.as_ref().filter(|problem| self.status.warning.as_ref() != Some(problem)) {
-            tracing::warn!(peer = %self.name, address = %self.status.address, %problem, "a session that is up goes on, a new one needs the key");
+        if let Some(problem) = problem.as_ref().filter(|problem| self.key_problem.as_ref() != Some(problem)) {
+            tracing::warn!(peer = %self.name, address = %self.place, %problem, "a session that is up goes on, a new one needs the key");
         }
-        self.status.warning = problem;
+        self.key_problem = problem;
+        self.warn();
+    }
+
+    /// Why the peer is nowhere, or that it is in several places.
+    pub(super) fn place(&mut self, problem: Option<String>) {
+        if let Some(problem) = problem.as_ref().filter(|problem| self.place_problem.as_ref() != Some(problem)) {
+            tracing::warn!(peer = %self.name, address = %self.place, %problem, "a session that is up goes on");
+        }
+        self.place_problem = problem;
+        self.warn();
+    }
+
+    fn warn(&mut self) {
+        let problems: Vec<&str> = self.key_problem.iter().chain(&self.place_problem).map(String::as_str).collect();
+        self.status.warning = (!problems.is_empty()).then(|| problems.join("; "));
+    }
+
+    /// The peer is dialled there.
+    pub(super) fn dialled(&mut self, peer: Found) {
+        self.status.address = Some(peer.address);
+        self.place = peer.address.to_string();
+    }
+
+    /// The dial of which the core is told next that it failed was none.
+    pub(super) const fn undialled(&mut self) {
+        self.undialled = true;
     }
 
     /// Whether the operator wants no session.
@@ -90,12 +125,15 @@ impl Report {
 
     /// A connection of the peer was closed before anything was said.
     pub(super) fn refused(&self, reason: &str) {
-        tracing::warn!(peer = %self.name, address = %self.status.address, %reason, "a connection of the peer is refused");
+        tracing::warn!(peer = %self.name, address = %self.place, %reason, "a connection of the peer is refused");
     }
 
-    /// TCP is up.
-    pub(super) fn connected(&mut self, local: Option<IpAddr>) {
+    /// TCP is up, between these addresses.
+    pub(super) fn connected(&mut self, local: Option<IpAddr>, peer: Option<Found>) {
         self.status.local_address = local;
+        if let Some(peer) = peer {
+            self.dialled(peer);
+        }
     }
 
     /// TCP failed for this reason; the core, which is told next, knows only that it did.
@@ -123,14 +161,14 @@ impl Report {
     /// The state has changed.
     pub(super) fn transition(&mut self, from: State, to: State) {
         let now = Moment::now();
-        tracing::debug!(peer = %self.name, address = %self.status.address, %from, %to, "BGP state");
+        tracing::debug!(peer = %self.name, address = %self.place, %from, %to, "BGP state");
         if to == State::Established {
-            tracing::info!(peer = %self.name, address = %self.status.address, asn = %self.status.asn, "BGP session is up");
+            tracing::info!(peer = %self.name, address = %self.place, asn = %self.status.asn, "BGP session is up");
             self.status.established_since = Some(now);
         } else if let Some(since) = self.status.established_since.take() {
             let reason = self.status.last_error.as_ref().map_or("", |error| error.reason.as_str());
             let uptime = now.instant.saturating_duration_since(since.instant).as_secs();
-            tracing::info!(peer = %self.name, address = %self.status.address, uptime, reason, "BGP session is down");
+            tracing::info!(peer = %self.name, address = %self.place, uptime, reason, "BGP session is down");
         }
         self.status.state = to;
         self.status.since = now;
@@ -139,14 +177,14 @@ impl Report {
 
     /// A session was lost, or an attempt failed. Comes before the transition that it leads to.
     pub(super) fn down(&mut self, down: &DownReason) {
-        if self.passive && *down == DownReason::ConnectFailed {
+        if std::mem::take(&mut self.undialled) && *down == DownReason::ConnectFailed {
             return;
         }
         let reason = self.in_words(down);
         let repeated = self.status.last_error.as_ref().filter(|last| last.reason == reason && self.status.established_since.is_none());
         let count = repeated.map_or(0, |last| last.count) + 1;
         if self.status.established_since.is_none() {
-            let (peer, address) = (&self.name, self.status.address);
+            let (peer, address) = (&self.name, &self.place);
             if count == 1 {
                 tracing::warn!(%peer, %address, %reason, "BGP session does not come up; trying again");
             } else {
@@ -159,6 +197,7 @@ impl Report {
     /// Takes over what the core knows.
     pub(super) fn update(&mut self, peer: &Peer, open_sockets: usize) {
         self.transport = None;
+        self.undialled = false;
         let status = &mut self.status;
         status.open_sockets = open_sockets;
         if peer.state() < State::OpenSent {

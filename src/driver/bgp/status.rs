@@ -71,8 +71,8 @@ impl SpeakerStatus {
 /// One neighbour at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerStatus {
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; `None` while it is not known.
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: Asn,
     /// Our AS towards it.
@@ -266,7 +266,7 @@ mod tests {
 
     fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {
         PeerStatus {
-            address: IpAddr::from([192, 0, 2, 1]),
+            address: Some(IpAddr::from([192, 0, 2, 1])),
             asn: Asn::new(65001).unwrap(),
             local_asn: Asn::new(65001).unwrap(),
             local_identifier: BgpIdentifier::new(1).unwrap(),
