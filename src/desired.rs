@@ -254,6 +254,38 @@ pub struct Transport {
     pub passive: bool,
     /// The file with the TCP-MD5 key (RFC 2385); segments are not signed where absent.
     pub password_file: Option<PathBuf>,
+    /// The keys of TCP-AO (RFC 5925), the preferred one first; not together with TCP-MD5. Segments are not signed where there is none.
+    pub ao_keys: Vec<AoKey>,
+}
+
+impl Transport {
+    /// The files with the keys of the connection.
+    pub fn key_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.password_file.iter().chain(self.ao_keys.iter().map(|key| &key.password_file))
+    }
+}
+
+/// A master key tuple (RFC 5925 §3.1).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AoKey {
+    /// SendID: the KeyID of our segments.
+    pub send_id: u8,
+    /// RecvID: the KeyID of the peer's.
+    pub recv_id: u8,
+    /// How segments are signed.
+    pub algorithm: AoAlgorithm,
+    /// The file with the master key.
+    pub password_file: PathBuf,
+}
+
+/// How segments are signed with TCP-AO (RFC 5926 §2.2).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AoAlgorithm {
+    /// HMAC-SHA-1-96.
+    #[default]
+    HmacSha1,
+    /// AES-128-CMAC-96.
+    Aes128Cmac,
 }
 
 /// How far away a peer may be.

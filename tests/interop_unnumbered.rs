@@ -189,6 +189,29 @@ fn frr_and_we_dial_each_other() {
     routes_come_and_go(&rig, &speaker);
 }
 
+/// The key is that of an address that is learned, on either way.
+#[test]
+fn frr_with_a_password() {
+    let rig = Rig::new("password");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    std::fs::write(&file, "secret\n").unwrap();
+    let password = format!("{FRR} neighbor eth0 password secret\n");
+    let _router = Router::start_with(Software::Frr, &rig.theirs, &password);
+    let address = link_local(&rig.theirs);
+    let signed = |mut desired: DesiredBgp| {
+        desired.peers.values_mut().for_each(|peer| peer.transport.password_file = Some(file.clone()));
+        desired
+    };
+    let speaker = start(&rig, signed(speaker_of(unnumbered())));
+    wait_for("the session is up", &speaker, is_up_with(address));
+    speaker.configure(Arc::new(signed(dialled_by_the_peer())));
+    let dialled = |peer: &PeerStatus| is_up_with(address)(peer) && peer.counters.established == 1;
+    wait_until("the old session is over", PATIENCE, || leaf(&speaker.status()).is_some_and(|peer| !is_up_with(address)(peer)));
+    wait_for("the peer has dialled us", &speaker, dialled);
+    routes_come_and_go(&rig, &speaker);
+}
+
 /// The router gets another card: its link-local address is another one.
 #[test]
 fn frr_with_a_new_link_local_address_is_found_again() {

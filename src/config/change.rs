@@ -8,7 +8,7 @@ use bgp::wire::AddPathMode;
 
 use super::keys::effect;
 use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::{DesiredListen, DesiredPeer, PeerAddress, Transport, Ttl};
+use crate::desired::{AoKey, DesiredListen, DesiredPeer, PeerAddress, Transport, Ttl};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -102,6 +102,7 @@ fn listen_values<R>(listen: Option<&DesiredListen>, put: &mut impl FnMut(&str, S
     put("bgp.listen.limit", format!("{:?}", listen.map(|listen| listen.limit)));
     put("bgp.listen.asn", format!("{:?}", listen.map(|listen| listen.template.asn)));
     put("bgp.listen.passwordFile", format!("{:?}", listen.and_then(|listen| listen.template.transport.password_file.as_ref())));
+    ao_values("bgp.listen.tcpAo.keys[]", listen.map_or(&[], |listen| &listen.template.transport.ao_keys), put);
     put("bgp.listen.reflectorClient", listen.is_some_and(|listen| listen.template.reflector_client).to_string());
 }
 
@@ -133,6 +134,7 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
 
 fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String) -> R) {
     put("passwordFile", format!("{:?}", transport.password_file));
+    ao_values("tcpAo.keys[]", &transport.ao_keys, put);
     let (hops, multihop) = match transport.ttl {
         Ttl::Customary => (None, None),
         Ttl::Multihop(ttl) => (None, Some(ttl)),
@@ -142,6 +144,13 @@ fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String)
     put("multihop", format!("{multihop:?}"));
     put("source", format!("{:?}", transport.source));
     put("passive", transport.passive.to_string());
+}
+
+fn ao_values<R>(path: &str, keys: &[AoKey], put: &mut impl FnMut(&str, String) -> R) {
+    put(&format!("{path}.sendId"), format!("{:?}", keys.iter().map(|key| key.send_id).collect::<Vec<_>>()));
+    put(&format!("{path}.recvId"), format!("{:?}", keys.iter().map(|key| key.recv_id).collect::<Vec<_>>()));
+    put(&format!("{path}.algorithm"), format!("{:?}", keys.iter().map(|key| key.algorithm).collect::<Vec<_>>()));
+    put(&format!("{path}.passwordFile"), format!("{:?}", keys.iter().map(|key| &key.password_file).collect::<Vec<_>>()));
 }
 
 fn words<T: Display>(set: &BTreeSet<T>) -> String {

@@ -11,7 +11,7 @@ use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
 use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, PeerAddress, Transport, Ttl};
+use crate::desired::{AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, PeerAddress, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
@@ -150,12 +150,13 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     let limit = reader.or(&section, "limit", &kinds::LIMIT, DYNAMIC_LIMIT);
     let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::ASN) } else { local_asn };
     let password_file = reader.optional(&section, "passwordFile", &kinds::FILE);
+    let ao_keys = ao_keys(reader, &section);
     let reflector_client = reader.flag(&section, "reflectorClient", false);
     let template = DesiredPeer {
         address: PeerAddress::Known(address?),
         port: PORT,
         asn: asn?,
-        transport: Transport { passive: true, password_file, ..Transport::default() },
+        transport: Transport { passive: true, password_file, ao_keys, ..Transport::default() },
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(HOLD_SECONDS)?,
         connect_retry: CONNECT_RETRY,
@@ -331,6 +332,7 @@ fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind:
 fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerAddress>) -> Option<Transport> {
     let address = peer.and_then(PeerAddress::known);
     let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
+    let ao_keys = ao_keys(reader, section);
     let security = reader.section(section, "ttlSecurity");
     let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::HOPS) } else { None };
     let multihop = reader.optional(section, "multihop", &kinds::HOPS);
@@ -358,7 +360,37 @@ fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerA
         reader.report(section.place_of("address"), section.key("address"), message.to_owned());
     }
     let ttl = hops.map_or_else(|| multihop.map_or(Ttl::Customary, Ttl::Multihop), |hops| Ttl::Security { hops });
-    Some(Transport { source, interface, ttl, passive: passive?, password_file })
+    Some(Transport { source, interface, ttl, passive: passive?, password_file, ao_keys })
+}
+
+/// The keys of TCP-AO. Of two keys of a peer both numbers differ (RFC 5925 §3.1).
+fn ao_keys(reader: &mut Reader<'_>, peer: &Section<'_>) -> Vec<AoKey> {
+    let section = reader.section(peer, "tcpAo");
+    let elements = reader.list(&section, "keys").unwrap_or_default();
+    if peer.has("tcpAo") && elements.is_empty() {
+        reader.report(section.place_of("keys"), section.key("keys"), "expected at least one key".to_owned());
+    }
+    if peer.has("tcpAo") && peer.has("passwordFile") {
+        let message = "expected either tcpAo or passwordFile: TCP-MD5 and TCP-AO do not go together (RFC 5925 §2.2)";
+        reader.report(peer.place_of("tcpAo"), peer.key("tcpAo"), message.to_owned());
+    }
+    let (mut keys, mut sent, mut received) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    for element in &elements {
+        let section = reader.element(element);
+        let send_id = reader.required(&section, "sendId", &kinds::KEY_ID);
+        let recv_id = if section.has("recvId") { reader.optional(&section, "recvId", &kinds::KEY_ID) } else { send_id };
+        let algorithm = reader.or(&section, "algorithm", &kinds::AO_ALGORITHM, AoAlgorithm::default());
+        let password_file = reader.required(&section, "passwordFile", &kinds::FILE);
+        for (name, id, seen) in [("sendId", send_id, &mut sent), ("recvId", recv_id, &mut received)] {
+            if let Some(id) = id.filter(|id| !seen.insert(*id)) {
+                reader.report(section.place_of(name), section.key(name), format!("another key has {id} (RFC 5925 §3.1)"));
+            }
+        }
+        if let (Some(send_id), Some(recv_id), Some(algorithm), Some(password_file)) = (send_id, recv_id, algorithm, password_file) {
+            keys.push(AoKey { send_id, recv_id, algorithm, password_file });
+        }
+    }
+    keys
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -26,6 +26,7 @@ mod neighbours;
 mod report;
 mod rib;
 mod session;
+mod signature;
 mod socket;
 mod status;
 mod whereabouts;

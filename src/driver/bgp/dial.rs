@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::Routes;
 use super::addresses::{self, AddressError};
 use super::connection::Connection;
-use super::keyring::Key;
+use super::signature::Signature;
 use super::socket::{OptionError, Way};
 use super::whereabouts::Found;
 use super::words;
@@ -57,6 +57,9 @@ pub(super) enum DialError {
     /// A VIP is configured as the source.
     #[error("the configured source {0} is a VIP; a session from it would break when it moves")]
     ConfiguredSourceIsVip(IpAddr),
+    /// The peer's segments are not signed.
+    #[error("the peer's connection is not signed with TCP-AO")]
+    Unsigned,
     /// The peer dialled another address of ours.
     #[error("the peer dialled {dialled}, and the session's source is {source_address}")]
     OtherDestination {
@@ -74,17 +77,17 @@ pub(super) enum DialError {
 pub(super) async fn dial(
     way: Way,
     peer: Found,
-    key: Result<Option<Key>, String>,
+    signature: Result<Option<Signature>, String>,
     routes: watch::Receiver<Option<Routes>>,
 ) -> Result<Dialled, DialError> {
-    let key = key.map_err(DialError::Key)?;
+    let signature = signature.map_err(DialError::Key)?;
     let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
     if let Some(source) = way.transport.source
         && addresses::is_advertised(source, &advertised)
     {
         return Err(DialError::ConfiguredSourceIsVip(source));
     }
-    let (stream, local) = connect(&way, peer, key.as_ref()).await?;
+    let (stream, local) = connect(&way, peer, signature.as_ref()).await?;
     if addresses::is_advertised(local.ip(), &advertised) {
         return Err(DialError::SourceIsVip(local.ip()));
     }
@@ -112,10 +115,10 @@ pub(super) async fn arrive(
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 
-async fn connect(way: &Way, peer: Found, key: Option<&Key>) -> Result<(TcpStream, SocketAddr), DialError> {
+async fn connect(way: &Way, peer: Found, signature: Option<&Signature>) -> Result<(TcpStream, SocketAddr), DialError> {
     let remote = way.remote(peer)?;
     let socket = if remote.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(DialError::Connect)?;
-    way.prepare(&socket, peer.address, key)?;
+    way.prepare(&socket, peer.address, signature)?;
     if let Some(address) = way.transport.source {
         let bound = socket.bind(SocketAddr::new(address, 0));
         bound.map_err(|source| DialError::Source { address, source })?;
@@ -129,17 +132,18 @@ async fn connect(way: &Way, peer: Found, key: Option<&Key>) -> Result<(TcpStream
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
+    use super::super::keyring::Key;
     use super::*;
     use crate::desired::Transport;
     use crate::telemetry::chain;
 
     /// Why a listener is not reached with this transport, and that nothing was sent to it.
-    async fn refusal(transport: Transport, key: Result<Option<Key>, String>) -> String {
+    async fn refusal(transport: Transport, signature: Result<Option<Signature>, String>) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
         let way = Way { port, external: false, transport };
-        let error = dial(way, Found::new(Ipv4Addr::LOCALHOST.into(), 0), key, watch::channel(None).1).await.unwrap_err();
+        let error = dial(way, Found::new(Ipv4Addr::LOCALHOST.into(), 0), signature, watch::channel(None).1).await.unwrap_err();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "dialled all the same");
         chain(&error)
     }
@@ -148,7 +152,7 @@ mod tests {
     async fn without_what_protects_it_the_peer_is_not_dialled() {
         let no_key = Err("no TCP-MD5 key in /k: it is empty".to_owned());
         assert_eq!(refusal(Transport::default(), no_key).await, "no TCP-MD5 key in /k: it is empty");
-        let refused = refusal(Transport::default(), Ok(Some(Key::unusable()))).await;
+        let refused = refusal(Transport::default(), Ok(Some(Signature::Md5(Key::unusable())))).await;
         assert_eq!(refused, "the kernel refuses the TCP-MD5 key: invalid input parameter");
         let elsewhere = Transport { interface: Some("nowhere0".to_owned()), ..Transport::default() };
         assert_eq!(refusal(elsewhere, Ok(None)).await, "there is no interface nowhere0: No such device (os error 19)");

@@ -26,11 +26,12 @@ use super::listener::{Listener, RangeKeys};
 use super::location::{self, Location};
 use super::rib::Rib;
 use super::session::{Command, Inputs, Session};
+use super::signature::Signature;
 use super::socket::Way;
 use super::status::Board;
 use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
 use super::{Inheritance, Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics};
-use crate::desired::{DesiredBgp, DesiredPeer, PeerAddress, Transport};
+use crate::desired::{AoKey, DesiredBgp, DesiredPeer, PeerAddress, Transport};
 use crate::telemetry::chain;
 
 /// Between two looks at the node's addresses while none gives a router id.
@@ -98,7 +99,14 @@ impl Settings {
 
     /// Whether a session of these settings can go on with those.
     fn is_same_session(&self, other: &Self) -> bool {
-        let peer = DesiredPeer { export: other.peer.export.clone(), ..self.peer.clone() };
+        let ao_keys = if self.peer.transport.ao_keys.is_empty() || other.peer.transport.ao_keys.is_empty() {
+            self.peer.transport.ao_keys.clone()
+        } else {
+            // RFC 5925 §3.1: keys come and go while a connection is up.
+            other.peer.transport.ao_keys.clone()
+        };
+        let transport = Transport { ao_keys, ..self.peer.transport.clone() };
+        let peer = DesiredPeer { export: other.peer.export.clone(), transport, ..self.peer.clone() };
         *other == Self { peer, ..*self }
     }
 
@@ -145,19 +153,19 @@ pub(super) enum Beginning {
     Another,
 }
 
-/// Each neighbour and range of dynamic neighbours, with the file of its key.
-fn key_files_by_range<'a>(desired: &'a DesiredBgp, whereabouts: &'a Whereabouts) -> impl Iterator<Item = (Prefix, &'a PathBuf)> {
+/// Each neighbour and range of dynamic neighbours, with how it connects.
+fn transports_by_range<'a>(desired: &'a DesiredBgp, whereabouts: &'a Whereabouts) -> impl Iterator<Item = (Prefix, &'a Transport)> {
     let dynamic = desired.listen.iter().flat_map(|listen| listen.prefixes.iter().map(|prefix| (*prefix, &listen.template)));
     let configured = desired.peers.values().flat_map(|peer| {
         let found = candidates(&peer.address, whereabouts).unwrap_or_default();
         found.into_iter().map(move |found| (Prefix::host(found.address), peer))
     });
-    dynamic.chain(configured).filter_map(|(range, peer)| Some((range, peer.transport.password_file.as_ref()?)))
+    dynamic.chain(configured).map(|(range, peer)| (range, &peer.transport))
 }
 
 fn key_files(desired: &DesiredBgp) -> BTreeSet<PathBuf> {
     let peers = desired.listen.iter().map(|listen| &listen.template).chain(desired.peers.values());
-    peers.filter_map(|peer| peer.transport.password_file.clone()).collect()
+    peers.flat_map(|peer| peer.transport.key_files().cloned()).collect()
 }
 
 /// The peers that have to be looked for.
@@ -168,9 +176,8 @@ fn unknown_addresses(desired: &DesiredBgp) -> BTreeSet<PeerAddress> {
 /// What the listener is to demand, as far as it takes the family. A file without a key demands nothing: its neighbours are refused one by one.
 fn range_keys(desired: &DesiredBgp, keys: &Keys, whereabouts: &Whereabouts) -> RangeKeys {
     let Some(listen) = &desired.listen else { return RangeKeys::new() };
-    let key = |file| keys.get(file)?.clone().ok();
-    let ranges = key_files_by_range(desired, whereabouts).filter(|(range, _)| range.address().is_ipv4() == listen.address.is_ipv4());
-    ranges.filter_map(|(range, file)| Some((range, key(file)?))).collect()
+    let ranges = transports_by_range(desired, whereabouts).filter(|(range, _)| range.address().is_ipv4() == listen.address.is_ipv4());
+    ranges.filter_map(|(range, transport)| Some((range, Signature::demanded(transport, keys).ok()??))).collect()
 }
 
 /// What a dynamic neighbour at this address is to be, if one may come from there.
@@ -208,6 +215,7 @@ struct Running {
     settings: Settings,
     end: watch::Sender<Option<Stop>>,
     export: watch::Sender<Export>,
+    ao_keys: watch::Sender<Vec<AoKey>>,
     commands: mpsc::Sender<Command>,
 }
 
@@ -353,6 +361,7 @@ impl Neighbours {
         (self.seed, name, self.started).hash(&mut seed);
         let (end, ended) = watch::channel(None);
         let (export, exported) = watch::channel(settings.export());
+        let (ao_keys, signing) = watch::channel(settings.peer.transport.ao_keys.clone());
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
         let reflection = settings.cluster.map(|_| self.rib.join(id));
@@ -360,6 +369,7 @@ impl Neighbours {
         let inputs = Inputs {
             end: ended,
             export: exported,
+            ao_keys: signing,
             commands: received,
             routes,
             keys: keyring.subscribe(),
@@ -375,7 +385,7 @@ impl Neighbours {
         let session = Session::new(name, id, &settings, &beginning, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();
-        self.running.insert(name.clone(), Running { settings, end, export, commands });
+        self.running.insert(name.clone(), Running { settings, end, export, ao_keys, commands });
         self.tasks.spawn(fatal_panics(async move {
             session.run(shut, first).await;
             name
@@ -474,7 +484,10 @@ impl Running {
     /// Hands a session the settings that it can go on with.
     fn set_export(&mut self, settings: Settings) {
         if settings != self.settings {
-            self.export.send_replace(settings.export());
+            let exported = settings.export();
+            self.export.send_if_modified(|current| std::mem::replace(current, exported.clone()) != exported);
+            let ao_keys = settings.peer.transport.ao_keys.clone();
+            self.ao_keys.send_if_modified(|current| std::mem::replace(current, ao_keys.clone()) != ao_keys);
             self.settings = settings;
         }
     }

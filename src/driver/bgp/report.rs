@@ -78,7 +78,7 @@ impl Report {
             key_problem: None,
             place_problem: None,
             undialled: false,
-            signed: settings.peer.transport.password_file.is_some(),
+            signed: settings.peer.transport.key_files().next().is_some(),
             stale: false,
             retained: false,
         }
@@ -233,7 +233,7 @@ impl Report {
             (DownReason::Received(notification), _) if notification.code == OPEN_MESSAGE_ERROR => {
                 format!("the peer refused our OPEN: {notification}")
             }
-            (DownReason::ConnectTimedOut, _) if self.signed => format!("{down}; it may have another TCP-MD5 key, or none"),
+            (DownReason::ConnectTimedOut, _) if self.signed => format!("{down}; it may have another key of TCP-MD5 or TCP-AO, or none"),
             _ => down.to_string(),
         }
     }

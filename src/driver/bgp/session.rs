@@ -19,16 +19,18 @@ use super::addresses::local_among;
 use super::connection::{Connection, Happening};
 use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
-use super::keyring::{Key, Keys};
+use super::keyring::Keys;
 use super::link::{Link, Links, News};
 use super::location::Location;
 use super::neighbours::{Beginning, Settings};
 use super::report::Report;
 use super::rib::Member;
-use super::socket::{Way, sign};
+use super::signature::Signature;
+use super::socket::Way;
 use super::status::Board;
 use super::whereabouts::{Found, Whereabouts};
 use super::{Operation, Routes, fatal_panics};
+use crate::desired::AoKey;
 use crate::telemetry::chain;
 
 /// What a session listens to, besides its connections.
@@ -40,6 +42,7 @@ pub(super) struct Inputs {
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
+    pub(super) ao_keys: watch::Receiver<Vec<AoKey>>,
     pub(super) location: watch::Receiver<Location>,
     pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
     /// The routes of all neighbours, on a speaker that reflects.
@@ -83,6 +86,7 @@ enum Input {
     End,
     Export,
     Keys,
+    AoKeys,
     Location,
     Whereabouts,
     Reflection,
@@ -157,6 +161,10 @@ impl Session {
             Input::End => self.take_end(),
             Input::Export => self.take_export(),
             Input::Keys => self.take_key(),
+            Input::AoKeys => {
+                self.way.transport.ao_keys.clone_from(&self.inputs.ao_keys.borrow_and_update());
+                self.take_key();
+            }
             Input::Location => self.relocate(),
             Input::Whereabouts => self.take_whereabouts(),
             Input::Reflection => self.catch_up(),
@@ -205,8 +213,12 @@ impl Session {
         }
         // Where it is lost already there is nothing to take.
         let Ok(peer) = stream.peer_addr().map(Found::of) else { return };
-        let key = self.key().map_err(DialError::Key);
-        let prepared = key.and_then(|key| Ok(self.way.prepare(&stream, peer.address, key.as_ref())?));
+        let prepared = self.signature().map_err(DialError::Key).and_then(|signature| {
+            if signature.as_ref().is_some_and(|signature| !signature.is_on(&stream)) {
+                return Err(DialError::Unsigned);
+            }
+            Ok(self.way.prepare(&stream, peer.address, signature.as_ref())?)
+        });
         match prepared {
             Ok(()) => {
                 let opening = arrive(stream, self.way.clone(), peer, self.inputs.routes.clone());
@@ -312,10 +324,10 @@ impl Session {
     /// The key of the session may be another one. Where there is none any more, the session keeps the one that it has.
     fn take_key(&mut self) {
         self.inputs.keys.mark_unchanged();
-        let key = self.key();
-        self.report.key(key.as_ref().err().cloned());
-        let Ok(Some(key)) = key else { return };
-        let signed = |(_, connection): (Role, &mut Connection)| sign(connection.socket(), connection.remote()?.ip(), &key).err();
+        let signature = self.signature();
+        self.report.key(signature.as_ref().err().cloned());
+        let Ok(Some(signature)) = signature else { return };
+        let signed = |(_, connection): (Role, &mut Connection)| signature.put(connection.socket(), connection.remote()?.ip()).err();
         let failed = self.links.up().find_map(signed);
         if let Some(error) = failed {
             self.report.key(Some(chain(&error)));
@@ -323,15 +335,9 @@ impl Session {
         }
     }
 
-    /// The key as it is now; `None` where none is wanted, and why there is none where one is.
-    fn key(&self) -> Result<Option<Key>, String> {
-        let Some(path) = &self.way.transport.password_file else { return Ok(None) };
-        let keys = self.inputs.keys.borrow();
-        match keys.get(path) {
-            Some(Ok(key)) => Ok(Some(key.clone())),
-            Some(Err(reason)) => Err(format!("no TCP-MD5 key in {}: {reason}", path.display())),
-            None => Err(format!("no TCP-MD5 key in {}: it is not read yet", path.display())),
-        }
+    /// What signs the session now; `None` where nothing is to, and why nothing can where something is.
+    fn signature(&self) -> Result<Option<Signature>, String> {
+        Signature::demanded(&self.way.transport, &self.inputs.keys.borrow())
     }
 
     fn look_for_acknowledgements(&mut self) {
@@ -394,7 +400,7 @@ impl Session {
         match next {
             Ok(peer) => {
                 self.report.dialled(peer);
-                let opening = dial(self.way.clone(), peer, self.key(), self.inputs.routes.clone());
+                let opening = dial(self.way.clone(), peer, self.signature(), self.inputs.routes.clone());
                 self.links.set(Role::Active, Link::Opening(Box::pin(opening)));
             }
             // It is dialled as soon as it is somewhere.
@@ -420,6 +426,7 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.routes.changed() => Input::Routes,
         Ok(()) = inputs.export.changed() => Input::Export,
         Ok(()) = inputs.keys.changed() => Input::Keys,
+        Ok(()) = inputs.ao_keys.changed() => Input::AoKeys,
         Ok(()) = inputs.location.changed() => Input::Location,
         Ok(()) = inputs.whereabouts.changed() => Input::Whereabouts,
         () = changed(&mut inputs.reflection) => Input::Reflection,

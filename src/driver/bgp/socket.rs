@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::net::if_::if_nametoindex;
 use socket2::SockRef;
 
-use super::keyring::Key;
+use super::signature::Signature;
 use super::whereabouts::{Found, is_link_local};
 use crate::desired::{Transport, Ttl};
 
@@ -70,9 +70,9 @@ impl Way {
     }
 
     /// Prepares a socket to a peer at this address, before it is used.
-    pub(super) fn prepare(&self, socket: &impl AsFd, peer: IpAddr, key: Option<&Key>) -> Result<(), OptionError> {
-        if let Some(key) = key {
-            sign(socket, peer, key)?;
+    pub(super) fn prepare(&self, socket: &impl AsFd, peer: IpAddr, signature: Option<&Signature>) -> Result<(), OptionError> {
+        if let Some(signature) = signature {
+            signature.put(socket, peer)?;
         }
         let socket = SockRef::from(socket);
         let refused = |what| move |source| OptionError::Refused { what, source };
@@ -94,13 +94,6 @@ impl Way {
             }
         }
     }
-}
-
-/// Signs what goes to the peer at this address with this key, instead of another one where there was one.
-pub(super) fn sign(socket: &impl AsFd, peer: IpAddr, key: &Key) -> Result<(), OptionError> {
-    let prefix_length = if peer.is_ipv4() { 32 } else { 128 };
-    let set = sys::set_tcp_md5_key(socket.as_fd(), peer, prefix_length, key.octets());
-    set.map_err(|source| OptionError::Refused { what: "the TCP-MD5 key", source })
 }
 
 fn set_ttl(socket: &SockRef<'_>, peer: IpAddr, ttl: u8) -> io::Result<()> {

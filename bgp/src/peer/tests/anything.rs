@@ -93,6 +93,7 @@ impl Sockets {
             Event::Start
             | Event::Stop(_)
             | Event::Tick
+            | Event::Reachable
             | Event::Received { .. }
             | Event::Closed { .. }
             | Event::Acknowledged { .. }
