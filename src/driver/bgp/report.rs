@@ -96,7 +96,7 @@ impl Report {
     /// Why the peer is nowhere, or that it is in several places.
     pub(super) fn place(&mut self, problem: Option<String>) {
         if let Some(problem) = problem.as_ref().filter(|problem| self.place_problem.as_ref() != Some(problem)) {
-            tracing::warn!(peer = %self.name, address = %self.place, %problem, "a session that is up goes on");
+            tracing::warn!(peer = %self.name, address = %self.place, %problem, "the peer is looked for; a session that is up goes on");
         }
         self.place_problem = problem;
         self.warn();
