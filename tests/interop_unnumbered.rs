@@ -82,6 +82,7 @@ fn neighbour(address: PeerAddress) -> DesiredPeer {
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     }
 }
 

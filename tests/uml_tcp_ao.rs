@@ -106,6 +106,7 @@ fn peer(address: Ipv4Addr, transport: Transport) -> DesiredPeer {
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     }
 }
 

@@ -71,6 +71,11 @@ impl Connection {
         self.stream.peer_addr().ok()
     }
 
+    /// Our end of it, and the peer's.
+    pub(super) fn endpoints(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some((self.stream.local_addr().ok()?, self.stream.peer_addr().ok()?))
+    }
+
     /// The socket, for its options.
     pub(super) const fn socket(&self) -> &TcpStream {
         &self.stream
