@@ -64,8 +64,13 @@ fn socket(address: IpAddr, port: u16) -> String {
 }
 
 fn transport(transport: &TransportStatus) -> String {
-    let TransportStatus { tcp_md5, ttl_security_hops, ttl, passive, source, interface } = transport;
-    let mut words = vec![if *tcp_md5 { "TCP-MD5 (RFC 2385)".to_owned() } else { "no signature".to_owned() }];
+    let TransportStatus { tcp_md5, tcp_ao, ttl_security_hops, ttl, passive, source, interface } = transport;
+    let signature = match (tcp_md5, tcp_ao) {
+        (true, _) => "TCP-MD5 (RFC 2385)",
+        (false, true) => "TCP-AO (RFC 5925)",
+        (false, false) => "no signature",
+    };
+    let mut words = vec![signature.to_owned()];
     match (ttl_security_hops, ttl) {
         (Some(hops), _) => words.push(format!("TTL security, {hops} hops at most (RFC 5082)")),
         (None, Some(ttl)) => words.push(format!("TTL {ttl}")),
