@@ -28,14 +28,14 @@ pub struct Export {
     pub communities: BTreeSet<u32>,
     /// LARGE_COMMUNITY (RFC 8092).
     pub large_communities: BTreeSet<[u32; 3]>,
-    /// Extended Communities (RFC 4360). A link bandwidth counts where the route has none.
+    /// Extended Communities (RFC 4360).
     pub extended_communities: BTreeSet<u64>,
+    /// The bandwidth of the link, in octets per second ([`link_bandwidth`](community::link_bandwidth)).
+    pub link_bandwidth: Option<u64>,
     /// The next hop of IPv4 routes.
     pub next_hop_ipv4: NextHopPolicy,
     /// The next hop of IPv6 routes.
     pub next_hop_ipv6: NextHopPolicy,
-    /// Our routes are about to go: others are to be preferred (RFC 8326 §4).
-    pub graceful_shutdown: bool,
 }
 
 impl Default for Export {
@@ -48,9 +48,9 @@ impl Default for Export {
             communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
             extended_communities: BTreeSet::new(),
+            link_bandwidth: None,
             next_hop_ipv4: NextHopPolicy::SelfAddress,
             next_hop_ipv6: NextHopPolicy::SelfAddress,
-            graceful_shutdown: false,
         }
     }
 }
