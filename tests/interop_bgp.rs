@@ -18,7 +18,7 @@ use bgp::wire::community;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, Transport, Ttl};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, RouteSet, Transport, Ttl};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -108,12 +108,12 @@ fn prefix(address: &str) -> Prefix {
     Prefix::host(address.parse().unwrap())
 }
 
-fn set<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Arc<BTreeSet<Prefix>> {
+fn set<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Arc<RouteSet> {
     Arc::new(addresses.into_iter().map(prefix).collect())
 }
 
 /// `count` VIPs of each family.
-fn many(count: u16) -> Arc<BTreeSet<Prefix>> {
+fn many(count: u16) -> Arc<RouteSet> {
     let v4 = (0..count).map(|number| Prefix::host(Ipv4Addr::from_bits(0x0A01_0000 + u32::from(number)).into()));
     let v6 = (0..count).map(|number| Prefix::host(Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, number).into()));
     Arc::new(v4.chain(v6).collect())

@@ -29,6 +29,8 @@ pub enum BlockReason {
     NoOwnIpv4Address,
     /// Likewise for IPv6: a deprecated address is still taken where there is no other (RFC 6724 §5 rule 3).
     NoOwnIpv6Address,
+    /// It asks for a policy that is not there, and is not announced now: what the policy is to keep inside would get out.
+    PolicyNotFound,
 }
 
 impl BlockReason {
@@ -41,11 +43,11 @@ impl BlockReason {
 /// What keeps this VIP off the node, if anything.
 #[must_use]
 pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
-    reason(vip, observed, OwnAddresses::of(desired, observed))
+    reason(vip, desired, observed, OwnAddresses::of(desired, observed))
 }
 
 /// As [`blocked`], for many VIPs of one observation.
-pub(super) fn reason(vip: IpAddr, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
+pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
     match observed.kernel.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
         _ if observed.kernel.gateways.contains(&vip) => Some(BlockReason::Gateway),
@@ -55,8 +57,15 @@ pub(super) fn reason(vip: IpAddr, observed: &Observed, own: OwnAddresses) -> Opt
         }
         _ if observed.kernel.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
+        InterfaceState::Up if lacks_policy(vip, desired, observed) => Some(BlockReason::PolicyNotFound),
         InterfaceState::Up => None,
     }
+}
+
+fn lacks_policy(vip: IpAddr, desired: &Desired, observed: &Observed) -> bool {
+    let policy = desired.vips.get(&vip).and_then(|desired| desired.policy.as_ref());
+    let missing = policy.is_some_and(|policy| !desired.routing.policies.contains_key(policy));
+    missing && !observed.speaker.advertised.as_ref().is_some_and(|set| set.serves(vip))
 }
 
 /// Of which families the node has a global address that was not placed by us: there source address selection has something better to take than a VIP.

@@ -112,6 +112,7 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
             BlockReason::DuplicateAddress => {
                 "another host on the link has it too, or that is still being found out; the kernel delivers nothing to it"
             }
+            BlockReason::PolicyNotFound => "it asks for a policy that is not in bgp.policies, and is not announced without it",
             BlockReason::OnOtherInterface => "another interface of the node has the address",
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"

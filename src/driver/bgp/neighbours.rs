@@ -71,9 +71,10 @@ impl Settings {
             prepend: export.prepend,
             communities: export.communities.clone(),
             large_communities: export.large_communities.clone(),
+            extended_communities: export.extended_communities.clone(),
+            link_bandwidth: export.link_bandwidth,
             next_hop_ipv4: self.next_hop(export.next_hop_ipv4),
             next_hop_ipv6: self.next_hop(export.next_hop_ipv6),
-            ..Export::default()
         }
     }
 

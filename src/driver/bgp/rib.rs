@@ -140,7 +140,6 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::net::IpAddr;
 
     use bgp::Prefix;
@@ -148,14 +147,15 @@ mod tests {
     use bgp::wire::Nlri;
 
     use super::*;
+    use crate::desired::RouteSet;
 
     fn prefix(number: u32) -> Prefix {
         Prefix::host(IpAddr::from((0x0A00_0000 + number).to_be_bytes()))
     }
 
     fn routes(generation: u64, numbers: impl IntoIterator<Item = u32>) -> Routes {
-        let set: BTreeSet<Prefix> = numbers.into_iter().map(prefix).collect();
-        Routes { generation, rib: Arc::new(LocRib::originated(set.iter().copied())), set: Arc::new(set) }
+        let set: RouteSet = numbers.into_iter().map(prefix).collect();
+        Routes { generation, rib: Arc::new(LocRib::originated(set.prefixes())), set: Arc::new(set) }
     }
 
     fn learnt(numbers: impl IntoIterator<Item = u32>) -> Vec<Learnt> {
