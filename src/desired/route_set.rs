@@ -39,7 +39,8 @@ impl RouteSet {
     #[must_use]
     pub fn announces(&self, vip: IpAddr) -> Option<(Prefix, &Arc<Route>)> {
         let host = Prefix::host(vip);
-        let around = || self.routes.iter().filter(|(prefix, _)| prefix.contains(vip)).max_by_key(|(prefix, _)| prefix.length());
+        let of_length = |length| self.routes.get_key_value(&Prefix::truncated(vip, length).ok()?);
+        let around = || (0..host.length()).rev().find_map(of_length);
         let found = if self.covered.contains(&vip) { around() } else { self.routes.get_key_value(&host) };
         found.map(|(prefix, route)| (*prefix, route))
     }

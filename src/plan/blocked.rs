@@ -4,6 +4,7 @@
 //! Inputs: [`Desired`] and [`Observed`]. Output: a [`BlockReason`] or none. A blocked VIP is neither placed nor announced; one that we placed before it
 //! was blocked leaves like any other, except where only the interface is down.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -40,13 +41,14 @@ impl BlockReason {
     }
 }
 
-/// What keeps this VIP off the node, if anything.
+/// What keeps VIPs off the node; one that nothing keeps off is not among them.
 #[must_use]
-pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
-    reason(vip, desired, observed, OwnAddresses::of(desired, observed))
+pub fn blocked(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, BlockReason> {
+    let own = OwnAddresses::of(desired, observed);
+    desired.vips.keys().filter_map(|vip| Some((*vip, reason(*vip, desired, observed, own)?))).collect()
 }
 
-/// As [`blocked`], for many VIPs of one observation.
+/// What keeps this VIP off the node, if anything.
 pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
     match observed.kernel.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
@@ -101,11 +103,15 @@ const fn is_global(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     use super::*;
     use crate::observed::{ADDRESS_PROTOCOL, KernelState, ObservedAddress, Record};
     use crate::plan::tests::{desired, of_kernel, serve};
+
+    fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
+        reason(vip, desired, observed, OwnAddresses::of(desired, observed))
+    }
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()

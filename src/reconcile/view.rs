@@ -103,8 +103,7 @@ fn found_addresses(desired: &Desired, observed: &Observed) -> BTreeSet<IpAddr> {
 }
 
 fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {
-    let obstacle = |vip: &IpAddr| {
-        let reason = blocked(*vip, desired, observed)?;
+    let obstacle = |(vip, reason): (IpAddr, BlockReason)| {
         let message = match reason {
             BlockReason::InterfaceMissing => "there is no such interface",
             BlockReason::InterfaceDown => "the interface is down, so the kernel delivers nothing to it",
@@ -121,9 +120,9 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
                 "the node has no IPv6 address of its own but link-local ones, so the kernel would take the VIP as the source of the node's own connections; give the node one"
             }
         };
-        Some((*vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() }))
+        (vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() })
     };
-    desired.vips.keys().filter_map(obstacle).collect()
+    blocked(desired, observed).into_iter().map(obstacle).collect()
 }
 
 fn source_status(desired: Option<&Desired>, cached: bool) -> SourceStatus {
