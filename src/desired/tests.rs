@@ -518,7 +518,8 @@ fn the_last_good_intent_survives_a_start() {
     let state_dir = tempfile::TempDir::new().unwrap();
     let path = state_dir.path().join("state");
     assert_eq!(cache::load(&path, &config()), None);
-    let manifests = [service("a", "10.0.0.7, '2001:db8:7::7'", ""), slice("a", "IPv4", READY), eric("e", "10.0.1.8", "a", 80)].concat();
+    let web = with_metadata(&service("a", "10.0.0.7, '2001:db8:7::7'", ""), "annotations: {vipherald.io/bgp-policy: gold}");
+    let manifests = [web, slice("a", "IPv4", READY), eric("e", "10.0.1.8", "a", 80)].concat();
     let desired = compile(&snapshot_of(&manifests), &config()).desired;
     cache::save(&path, &desired).unwrap();
     assert_eq!(cache::load(&path, &config()), Some(Desired { complete: false, ..desired }));
