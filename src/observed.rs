@@ -184,8 +184,9 @@ impl Observed {
 
 /// Puts what was read just now together with when it came to be. Pure: equal inputs give equal outputs.
 ///
-/// An [`Announcement`] is kept for each VIP on the interface or in the record, and for each VIP and aggregate advertised or being withdrawn. One that is nowhere any more is kept for
-/// a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still count.
+/// An [`Announcement`] is kept for each VIP on the interface or in the record, and for each VIP and aggregate advertised or being withdrawn. One that is
+/// nowhere any more is kept for a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still
+/// count.
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
     let started = previous.started.unwrap_or(now);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Routing policy: with what each route is announced, before what each peer's own policy says, and which routes are aggregated.
 //!
-//! Input: the policies of the configuration, and which of them an object asks for by name. Output: a [`Route`]. Of the policy of the longest prefix around a VIP and the one that its
-//! object names, the latter counts; communities and prepending of both add up, so that an object cannot take away what its prefix has.
+//! Input: the policies of the configuration, and which of them an object asks for by name. Output: a [`Route`]. Of the policy of the longest prefix
+//! around a VIP and the one that its object names, the latter counts; communities and prepending of both add up, so that an object cannot take away
+//! what its prefix has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
