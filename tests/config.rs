@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bgp::rib::{NextHops, Route};
@@ -180,6 +181,8 @@ fn policies_and_aggregates_are_read() {
       extendedCommunities: ['rt:65001:100']
       linkBandwidth: 800Mbit
       nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}
+      peers: [rr1]
+  peers: [{name: rr1, address: 192.0.2.9, asn: 65001}]
   aggregates:
     - {prefix: 10.0.0.0/24, policy: gold, vips: suppress}
     - {prefix: '2001:db8:7::/64'}
@@ -199,6 +202,7 @@ drain: {gracefulShutdown: 5s}
         large_communities: BTreeSet::from([[65_001, 200, 7]]),
         extended_communities: BTreeSet::from([0x0002_FDE9_0000_0064]),
         link_bandwidth: Some(100_000_000),
+        peers: Some(Arc::new(BTreeSet::from(["rr1".to_owned()]))),
         next_hop: NextHops { ipv4: Some("192.0.2.1".parse().unwrap()), ipv6: Some("2001:db8::1".parse().unwrap()) },
         ..Route::originated()
     };
@@ -446,6 +450,10 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp: {asn: 1, policies: [{name: a, prefixes: [10.0.0.0/8]}, {name: a, nextHop: {ipv4: self}}, {name: b, prefixes: [10.0.0.0/8]}, {med: 1}]}\n",
         "c.yaml:1:68: bgp.policies[1].name: another policy is named 'a'\nc.yaml:1:87: bgp.policies[1].nextHop.ipv4: expected an IPv4 address, found 'self'\nc.yaml:1:115: bgp.policies[2].prefixes: 10.0.0.0/8 has the policy 'a' already\nc.yaml:1:130: bgp.policies[3].name: this key is missing, expected the name of a policy (1 to 63 of letters, digits, '-', '_' and '.')",
+    ),
+    (
+        "bgp: {asn: 1, policies: [{name: a, peers: [rr1]}]}\n",
+        "c.yaml:1:43: bgp.policies[0].peers: expected names of bgp.peers, found 'rr1'",
     ),
     (
         "bgp: {asn: 1, aggregates: [{prefix: 10.0.0.7/32}, {prefix: 10.0.0.0/24, policy: a, vips: hide}, {prefix: 10.0.1.0/24}, {prefix: 10.0.1.0/24}, {}]}\n",

@@ -144,6 +144,7 @@ fn routing_values<R>(routing: &Routing, put: &mut impl FnMut(&str, String) -> R)
         let route = &policy.route;
         put("name", name.clone());
         put("prefixes", words(&policy.prefixes));
+        put("peers", format!("{:?}", route.peers));
         put("localPreference", format!("{:?}", route.local_preference));
         put("med", format!("{:?}", route.med));
         put("prepend", route.prepend.to_string());

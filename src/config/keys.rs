@@ -85,6 +85,7 @@ pub const KEYS: &[Key] = &[
     soft("bgp.peers[].export.nextHop.ipv6"),
     soft("bgp.policies[].name"),
     soft("bgp.policies[].prefixes"),
+    soft("bgp.policies[].peers"),
     soft("bgp.policies[].localPreference"),
     soft("bgp.policies[].med"),
     soft("bgp.policies[].prepend"),

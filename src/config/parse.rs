@@ -48,7 +48,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let dataplane = dataplane(reader, &root, vips.as_ref());
     let bgp_section = reader.section(&root, "bgp");
     let bgp = bgp(reader, &bgp_section);
-    let routing = policy::routing(reader, &bgp_section);
+    let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
     let drain = drain(reader, &drain_section);

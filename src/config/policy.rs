@@ -4,6 +4,7 @@
 //! Input: the section `bgp` of the file. Output: a [`Routing`] that names no policy that is not there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bgp::Prefix;
 use bgp::rib::{NextHops, Route};
@@ -11,22 +12,25 @@ use bgp::rib::{NextHops, Route};
 use super::kinds;
 use super::parse::set;
 use super::read::{Reader, Section};
-use crate::desired::{Aggregate, Policy, Routing};
+use crate::desired::{Aggregate, DesiredBgp, Policy, Routing};
 
 /// Where a mistake is reported, the element that has it is left out.
-pub(super) fn routing(reader: &mut Reader<'_>, bgp: &Section<'_>) -> Routing {
-    let policies = policies(reader, bgp);
+pub(super) fn routing(reader: &mut Reader<'_>, bgp: &Section<'_>, desired: Option<&DesiredBgp>) -> Routing {
+    let policies = policies(reader, bgp, desired);
     let aggregates = aggregates(reader, bgp, &policies);
     Routing { policies, aggregates }
 }
 
-fn policies(reader: &mut Reader<'_>, bgp: &Section<'_>) -> BTreeMap<String, Policy> {
+fn policies(reader: &mut Reader<'_>, bgp: &Section<'_>, desired: Option<&DesiredBgp>) -> BTreeMap<String, Policy> {
     let elements = reader.list(bgp, "policies").unwrap_or_default();
     let mut policies: BTreeMap<String, Policy> = BTreeMap::new();
     for element in &elements {
         let section = reader.element(element);
         let name = reader.required(&section, "name", &kinds::POLICY_NAME);
         let policy = policy(reader, &section);
+        if let (Some(policy), Some(desired)) = (&policy, desired) {
+            check_peers(reader, &section, policy, desired);
+        }
         let (Some(name), Some(policy)) = (name, policy) else { continue };
         if policies.contains_key(&name) {
             reader.report(section.place_of("name"), section.key("name"), format!("another policy is named '{name}'"));
@@ -39,6 +43,14 @@ fn policies(reader: &mut Reader<'_>, bgp: &Section<'_>) -> BTreeMap<String, Poli
         policies.entry(name).or_insert(policy);
     }
     policies
+}
+
+/// A policy that names a peer that is not there would keep its routes from everybody, or look as if it did.
+fn check_peers(reader: &mut Reader<'_>, section: &Section<'_>, policy: &Policy, desired: &DesiredBgp) {
+    let named = policy.route.peers.iter().flat_map(|peers| peers.iter());
+    for name in named.filter(|name| !desired.peers.contains_key(*name)) {
+        reader.report(section.place_of("peers"), section.key("peers"), format!("expected names of bgp.peers, found '{name}'"));
+    }
 }
 
 fn policy(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Policy> {
@@ -57,6 +69,7 @@ fn policy(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Policy> {
         large_communities: set(reader, section, "largeCommunities", &kinds::LARGE_COMMUNITY),
         extended_communities: set(reader, section, "extendedCommunities", &kinds::EXTENDED_COMMUNITY),
         link_bandwidth: reader.optional(section, "linkBandwidth", &kinds::LINK_BANDWIDTH),
+        peers: section.has("peers").then(|| Arc::new(set(reader, section, "peers", &kinds::PEER_NAME))),
         ..Route::originated()
     };
     Some(Policy { prefixes, route })

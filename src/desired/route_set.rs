@@ -102,6 +102,7 @@ pub fn attributes(route: &Route) -> String {
     words.extend(route.large_communities.iter().map(|[global, first, second]| format!("{global}:{first}:{second}")));
     words.extend(route.extended_communities.iter().map(|community| format!("0x{community:016x}")));
     words.extend(route.link_bandwidth.map(|octets| format!("bandwidth {octets} octets/s")));
+    words.extend(route.peers.iter().map(|peers| format!("to {}", peers.iter().cloned().collect::<Vec<_>>().join("+"))));
     words.join(" ")
 }
 
@@ -140,13 +141,14 @@ mod tests {
             communities: BTreeSet::from([0xFDE9_0064, community::NO_EXPORT]),
             large_communities: BTreeSet::from([[65001, 1, 2]]),
             link_bandwidth: Some(125),
+            peers: Some(Arc::new(BTreeSet::from(["rr1".to_owned(), "rr2".to_owned()]))),
             ..Route::originated()
         };
         set.routes.insert(prefix("10.0.0.1/32"), Arc::new(route.shutting_down()));
         set.covered.insert("10.0.0.2".parse().unwrap());
         assert_eq!(
             set.to_string(),
-            "10.0.0.0/24, 10.0.0.1/32 (LOCAL_PREF 0 MED 7 prepend 2 65001:100 GRACEFUL_SHUTDOWN NO_EXPORT 65001:1:2 bandwidth 125 octets/s); \
+            "10.0.0.0/24, 10.0.0.1/32 (LOCAL_PREF 0 MED 7 prepend 2 65001:100 GRACEFUL_SHUTDOWN NO_EXPORT 65001:1:2 bandwidth 125 octets/s to rr1+rr2); \
              aggregated 10.0.0.2"
         );
     }

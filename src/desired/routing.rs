@@ -90,6 +90,7 @@ fn joined(below: &Route, above: &Route) -> Route {
         large_communities: &below.large_communities | &above.large_communities,
         extended_communities: &below.extended_communities | &above.extended_communities,
         link_bandwidth: above.link_bandwidth.or(below.link_bandwidth),
+        peers: above.peers.clone().or_else(|| below.peers.clone()),
         ..Route::originated()
     }
 }

@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::common::{Namespace, Process, wait_until};
 use crate::rig::{Daemon, Monitor, PATIENCE, Rig, Settings, addresses, endpoints, now, service, vips, wait_until_equal};
+use crate::tor::Tor;
 
 const POLICIES: &str = "  policies:
     - {name: inside, prefixes: [10.1.0.2/32], communities: [NO_EXPORT]}
@@ -69,6 +70,31 @@ fn the_policy_of_a_vip_follows_its_object_and_nothing_else_is_told_again() {
     publish(&rig, "");
     wait_until_equal("updates", &10, || rig.tor.updates());
     assert_eq!((rig.tor.withdrawals(), rig.session()), (0, session));
+}
+
+#[test]
+fn a_policy_may_be_for_some_peers_only() {
+    let both = vips(["10.1.0.1", "10.1.0.2"]);
+    let mut rig = Rig::new("some");
+    let second = Tor::new("some", &rig.node, 1);
+    rig.daemon.settings.peers.push(("second".to_owned(), second.address()));
+    rig.daemon.write_config();
+    rig.daemon.publish(&both);
+    rig.daemon.start(&rig.node);
+    rig.wait_until_exact(&both);
+    wait_until_equal("routes of the second", &both, || second.learned());
+
+    rig.daemon.settings.routing = "  policies: [{name: local, prefixes: [10.1.0.1/32], peers: [tor]}]\n";
+    rig.daemon.write_config();
+    wait_until_equal("routes of the second", &vips(["10.1.0.2"]), || second.learned());
+    let message = "announced to tor; not to second: its policy names other peers";
+    wait_until("it is said", PATIENCE, || rig.daemon.vip("10.1.0.1".parse().unwrap())["message"] == message);
+    rig.wait_until_exact(&both);
+    assert_eq!(rig.tor.withdrawals(), 0);
+
+    rig.daemon.settings.routing = "";
+    rig.daemon.write_config();
+    wait_until_equal("routes of the second", &both, || second.learned());
 }
 
 #[test]

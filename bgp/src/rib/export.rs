@@ -18,6 +18,8 @@ use crate::wire::{BgpRole, Negotiated, NextHop, Nlri, PathAttribute, community};
 /// With what routes are announced to a peer. Where a [`Route`] says something itself, that counts; communities and prepending add up.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Export {
+    /// The name by which routes that start here say which peers are told of them.
+    pub name: String,
     /// LOCAL_PREF, for internal peers (RFC 4271 §5.1.5).
     pub local_preference: u32,
     /// MULTI_EXIT_DISC (RFC 4271 §5.1.4).
@@ -42,6 +44,7 @@ impl Default for Export {
     /// LOCAL_PREF 100, and ourselves as the next hop.
     fn default() -> Self {
         Self {
+            name: String::new(),
             local_preference: 100,
             med: None,
             prepend: 0,
@@ -86,6 +89,9 @@ pub enum Withheld {
     /// Neither the connection nor the configuration gives a usable next hop.
     #[error("there is no local address to be the next hop of {0}")]
     NoNextHop(Family),
+    /// It is for other peers.
+    #[error("its policy names other peers")]
+    OtherPeers,
     /// Its attributes leave no room for a destination in one UPDATE (RFC 4271 §9.2).
     #[error("its path attributes do not fit into an UPDATE")]
     TooLong,
@@ -147,6 +153,9 @@ impl Exporter {
             match (&path.route.learned, next_hop) {
                 (Some(learned), Ok(_)) if self.permits(&path.route, learned) => Some((key, Ok(&path.route))),
                 (Some(_), _) => None,
+                (None, Ok(_)) if path.route.peers.as_ref().is_some_and(|peers| !peers.contains(&self.export.name)) => {
+                    Some((key, Err(Withheld::OtherPeers)))
+                }
                 (None, Ok(_)) => Some((key, Ok(&path.route))),
                 (None, Err(reason)) => Some((key, Err(reason))),
             }

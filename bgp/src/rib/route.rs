@@ -35,6 +35,8 @@ pub struct Route {
     pub extended_communities: BTreeSet<u64>,
     /// The bandwidth of the way, in octets per second, of a route that starts here ([`link_bandwidth`](community::link_bandwidth)).
     pub link_bandwidth: Option<u64>,
+    /// The only peers that are told of a route that starts here, by the names in [`Export::name`](super::Export::name); all where `None`.
+    pub peers: Option<Arc<BTreeSet<String>>>,
     /// What a peer told besides; `None` for a route that starts here.
     pub learned: Option<Learned>,
 }
@@ -63,6 +65,7 @@ impl Route {
             large_communities: BTreeSet::new(),
             extended_communities: BTreeSet::new(),
             link_bandwidth: None,
+            peers: None,
             learned: None,
         }
     }

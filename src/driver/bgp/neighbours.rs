@@ -63,9 +63,10 @@ impl Settings {
     }
 
     /// With what routes are announced.
-    fn export(&self) -> Export {
+    fn export(&self, name: &str) -> Export {
         let export = &self.peer.export;
         Export {
+            name: name.to_owned(),
             local_preference: export.local_preference,
             med: export.med,
             prepend: export.prepend,
@@ -97,14 +98,14 @@ impl Settings {
     }
 
     /// The same for the core. Only internal peers of a speaker that reflects may tell anything.
-    pub(super) fn peer_config(&self, id: PeerId, beginning: &Beginning) -> PeerConfig {
+    pub(super) fn peer_config(&self, name: &str, id: PeerId, beginning: &Beginning) -> PeerConfig {
         let peer = &self.peer;
         let internal = peer.asn == self.asn;
         PeerConfig {
             hold_time: peer.hold_time,
             connect_retry: peer.connect_retry,
             families: peer.families.clone(),
-            export: self.export(),
+            export: self.export(name),
             graceful_restart: peer.restart_time.map(|restart_time| self.restart_config(restart_time, beginning)),
             import: self.cluster.filter(|_| internal).map(|_| Import::default()),
             client: peer.reflector_client,
@@ -296,7 +297,7 @@ impl Neighbours {
             };
             match wanted {
                 None => running.order(Stop::Deconfigured),
-                Some(settings) if running.settings.is_same_session(&settings) => running.set_export(settings),
+                Some(settings) if running.settings.is_same_session(&settings) => running.set_export(name, settings),
                 Some(_) => running.order(Stop::ConfigurationChange),
             }
         }
@@ -325,7 +326,7 @@ impl Neighbours {
         let mut seed = DefaultHasher::new();
         (self.seed, name, self.started).hash(&mut seed);
         let (end, ended) = watch::channel(None);
-        let (export, exported) = watch::channel(settings.export());
+        let (export, exported) = watch::channel(settings.export(name));
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
         let reflection = settings.cluster.map(|_| self.rib.join(id));
@@ -436,9 +437,9 @@ impl Running {
     }
 
     /// Hands a session the settings that it can go on with.
-    fn set_export(&mut self, settings: Settings) {
+    fn set_export(&mut self, name: &str, settings: Settings) {
         if settings != self.settings {
-            self.export.send_replace(settings.export());
+            self.export.send_replace(settings.export(name));
             self.settings = settings;
         }
     }

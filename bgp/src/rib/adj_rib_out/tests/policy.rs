@@ -163,6 +163,21 @@ fn rfc8326_section_4_graceful_shutdown_announces_all_again_as_the_last_resort() 
 }
 
 #[test]
+fn a_route_for_other_peers_is_withheld_and_withdrawn() {
+    let mut pair = Pair::new(Export { name: "rr1".to_owned(), ..export() }, internal(), LOCAL);
+    let of = |peers: &[&str]| route(|route| route.peers = Some(Arc::new(peers.iter().map(|name| (*name).to_owned()).collect())));
+    let address = prefix("10.0.0.1");
+    pair.sender.set(&one("10.0.0.1", of(&["rr1", "rr2"])));
+    pair.flush();
+    assert_eq!(pair.receiver.held(), BTreeSet::from([address]));
+    pair.sender.set(&one("10.0.0.1", of(&["rr2"])));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(address, Withheld::OtherPeers)]));
+    assert_eq!(pair.sender.withdrawing().collect::<Vec<_>>(), [address]);
+    pair.flush();
+    assert!(pair.receiver.held().is_empty());
+}
+
+#[test]
 fn one_change_costs_one_update_however_many_routes_there_are() {
     let mut pair = Pair::internal();
     let prefixes = (0..10_000).map(|n| Prefix::host(IpAddr::V4(Ipv4Addr::from_bits(0x0b00_0000 + n))));
