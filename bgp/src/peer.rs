@@ -19,6 +19,7 @@ mod dial;
 mod restart;
 mod session;
 mod status;
+mod timers;
 mod timing;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::wire::{Cease, Negotiated, Notification, Open};
 pub use crate::rib::{Export, Import, LocalAddresses, NextHopPolicy, PeerId};
 pub use config::{PeerConfig, RestartConfig, RoleConfig};
 pub use status::{Counters, DownReason, MessageCounts, PrefixCounts, State};
+pub use timers::Timers;
 
 use connection::{Connection, Connections};
 use dial::Dial;
@@ -162,6 +164,9 @@ pub enum Event {
     Selected,
     /// Ask the peer for all its routes of a family (RFC 2918). Ignored where it does not understand that.
     Refresh(Family),
+    /// Tell the peer all routes of a family again, between marks where the peer takes those (RFC 7313 §4, a route refresh initiated locally).
+    /// Ignored where the session does not carry the family.
+    Readvertise(Family),
 }
 
 /// What the driver is to do.
@@ -247,6 +252,8 @@ pub struct Peer {
     counters: Counters,
     last_error: Option<DownReason>,
     established_since: Option<Instant>,
+    last_received: Option<Instant>,
+    last_sent: Option<Instant>,
     state: State,
 }
 
@@ -282,6 +289,8 @@ impl Peer {
             counters: Counters::default(),
             last_error: None,
             established_since: None,
+            last_received: None,
+            last_sent: None,
             state: State::Idle,
             config,
         }
@@ -303,6 +312,7 @@ impl Peer {
             Event::Import(import) => self.set_import(import, &mut turn),
             Event::Selected => self.selected(&mut turn),
             Event::Refresh(family) => self.request_refresh(family, &mut turn),
+            Event::Readvertise(family) => self.readvertise(family, &mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
             Event::Changes(changes) => self.change_routes(&changes, &mut turn),
             Event::Export(export) => self.set_export(export, &mut turn),

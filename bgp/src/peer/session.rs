@@ -135,6 +135,7 @@ impl Peer {
 
     /// Sends whole messages on a connection.
     pub(super) fn send(&mut self, role: Role, bytes: Bytes, turn: &mut Turn) {
+        self.last_sent = Some(turn.now);
         if let Some(connection) = self.connections.get_mut(role) {
             connection.sent += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             if let (State::Established, None, Some(negotiated)) = (connection.state(), connection.send_hold_timer, connection.negotiated())
@@ -148,6 +149,7 @@ impl Peer {
     /// The last words on a connection that is no longer the peer's.
     pub(super) fn notify(&mut self, role: Role, notification: &Notification, turn: &mut Turn) {
         self.counters.sent.notification += 1;
+        self.last_sent = Some(turn.now);
         turn.push(Action::Send { role, bytes: notification.encode() });
         turn.push(Action::Close { role });
     }
@@ -161,6 +163,7 @@ impl Peer {
 
     fn message(&mut self, role: Role, message: Message, turn: &mut Turn) {
         self.counters.received.count(&message);
+        self.last_received = Some(turn.now);
         let Some(state) = self.connections.get(role).map(Connection::state) else { return };
         match message {
             Message::Open(open) if state == State::OpenSent => self.opened(role, &open, turn),
@@ -297,6 +300,13 @@ impl Peer {
         if let (Some(family), Some(adj_rib_out)) = (family, self.adj_rib_out_mut(role)) {
             adj_rib_out.refresh(family);
             self.send_updates(role, turn);
+        }
+    }
+
+    /// The operator wants the peer to hear everything of a family again (RFC 7313 §4).
+    pub(super) fn readvertise(&mut self, family: Family, turn: &mut Turn) {
+        for role in Role::BOTH {
+            self.refresh(role, Some(family), turn);
         }
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::{Learnt, LocalAddresses, Route, Source};
 use crate::identity::BgpIdentifier;
-use crate::prefix::Family;
+use crate::prefix::{Family, Prefix};
 use crate::wire::{ErrorHandling, LongLivedFamily, Negotiated, Nlri, PathAttribute, Update, community};
 
 pub use import::{Import, Ineligible};
@@ -31,6 +31,7 @@ pub struct AdjRibIn {
     cluster_id: BgpIdentifier,
     routes: BTreeMap<Nlri, Held>,
     counts: BTreeMap<Family, u32>,
+    omitted: BTreeMap<Family, u64>,
     restarts: BTreeMap<Family, Restart>,
     /// The families of which a peer with graceful restart still owes the End-of-RIB of this session.
     unfinished: BTreeSet<Family>,
@@ -110,9 +111,20 @@ impl AdjRibIn {
             cluster_id,
             routes: BTreeMap::new(),
             counts: BTreeMap::new(),
+            omitted: BTreeMap::new(),
             restarts: BTreeMap::new(),
             unfinished: BTreeSet::new(),
             refreshing: BTreeSet::new(),
+        }
+    }
+
+    /// What is held of one destination, or all, in the order of destinations, in values of their own.
+    #[must_use]
+    pub fn held(&self, only: Option<Prefix>) -> Vec<(Nlri, Held)> {
+        let owned = |(nlri, held): (&Nlri, &Held)| (*nlri, held.clone());
+        match only {
+            Some(prefix) => self.routes.range(Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }).map(owned).collect(),
+            None => self.routes.iter().map(owned).collect(),
         }
     }
 
@@ -137,6 +149,13 @@ impl AdjRibIn {
     #[must_use]
     pub fn count(&self, family: Family) -> u32 {
         self.counts.get(&family).copied().unwrap_or(0)
+    }
+
+    /// How many announcements of a family were not kept for want of room, in this session or since the last refresh with marks. A destination counts
+    /// each time that it is announced.
+    #[must_use]
+    pub fn omitted(&self, family: Family) -> u64 {
+        self.omitted.get(&family).copied().unwrap_or(0)
     }
 
     /// Other limits. Routes are judged by them when they are told again.
@@ -180,6 +199,7 @@ impl AdjRibIn {
     /// The peer begins to tell everything of a family anew (RFC 7313 §4). One with graceful restart must not before its End-of-RIB, and is not heard.
     pub fn refresh_begins(&mut self, family: Family) {
         if !self.unfinished.contains(&family) {
+            self.omitted.remove(&family);
             self.refreshing.insert(family);
             self.of_family(family).for_each(|(_, held)| held.stale = true);
         }
@@ -286,6 +306,11 @@ impl AdjRibIn {
     }
 
     fn announce(&mut self, nlri: Nlri, held: Held, learnt: &mut Vec<Learnt>) {
+        let full = self.import.held_at_most.is_some_and(|most| self.routes.len() >= most);
+        if full && !self.routes.contains_key(&nlri) {
+            *self.omitted.entry(nlri.prefix.family()).or_default() += 1;
+            return;
+        }
         let route = held.ineligible.is_none().then(|| Arc::clone(&held.route));
         let before = self.routes.insert(nlri, held);
         if before.is_none() {
@@ -314,6 +339,7 @@ impl AdjRibIn {
     }
 
     fn drop_all(&mut self, family: Family) -> Vec<Learnt> {
+        self.omitted.remove(&family);
         self.drop_if(family, |_| true)
     }
 

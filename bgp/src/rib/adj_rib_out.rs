@@ -7,6 +7,7 @@
 //! reads; a change costs in proportion to itself.
 
 mod pending;
+mod told;
 mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,8 @@ use super::export::Exporter;
 use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withheld};
 use crate::prefix::{Family, Prefix};
 use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
+
+pub use told::{Advertisement, Outgoing, Progress};
 
 use pending::Pending;
 use withdrawals::Withdrawals;

@@ -41,6 +41,15 @@ pub fn link_bandwidth(transitive: bool, asn: Asn, octets_per_second: u64) -> u64
     kind << 48 | u64::from(asn.two_octet()) << 32 | u64::from((octets_per_second as f32).to_bits())
 }
 
+/// The AS and the octets per second of a [`link_bandwidth`]; `None` where the community is another one, or its bandwidth is negative or no number.
+#[must_use]
+pub fn as_link_bandwidth(community: u64) -> Option<(u16, f32)> {
+    let [kind, subtype, high, low, bandwidth @ ..] = community.to_be_bytes();
+    let octets_per_second = f32::from_be_bytes(bandwidth);
+    let kind = u64::from(u16::from_be_bytes([kind, subtype])) & !NOT_TRANSITIVE;
+    (kind == LINK_BANDWIDTH && octets_per_second >= 0.0).then_some((u16::from_be_bytes([high, low]), octets_per_second))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +64,15 @@ mod tests {
     #[test]
     fn draft_ietf_idr_link_bandwidth_2_as_trans_stands_for_a_long_as_number() {
         assert_eq!(link_bandwidth(false, Asn::new(4_200_000_001).unwrap(), 1_250_000_000), 0x4004_5BA0_4E95_02F9);
+    }
+
+    #[test]
+    fn a_bandwidth_of_either_type_is_read() {
+        for community in [0x4004_FDE9_4E95_02F9, 0x0004_FDE9_4E95_02F9] {
+            assert_eq!(as_link_bandwidth(community), Some((65001, 1.25e9)));
+        }
+        for community in [0, 0x4004_FDE9_FFC0_0000, 0x4004_FDE9_BF80_0000, 0x0002_FDE9_0000_0064] {
+            assert_eq!(as_link_bandwidth(community), None, "{community:016X}");
+        }
     }
 }

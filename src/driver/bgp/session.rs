@@ -4,6 +4,8 @@
 //! Inputs: the connections, the set to advertise, what other neighbours tell where we reflect, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
+mod orders;
+
 use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,11 +24,12 @@ use super::keyring::{Key, Keys};
 use super::link::{Link, Links, News};
 use super::location::Location;
 use super::neighbours::{Beginning, Settings};
+use super::orders::Order;
 use super::report::Report;
 use super::rib::Member;
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, Routes, fatal_panics};
+use super::{Routes, fatal_panics};
 use crate::telemetry::chain;
 
 /// What a session listens to, besides its connections.
@@ -49,7 +52,7 @@ pub(super) enum Command {
     /// Take this connection of the peer.
     Accept(TcpStream),
     /// Do what the operator says.
-    Operate(Operation),
+    Obey(Order),
 }
 
 /// One neighbour and its connections.
@@ -99,6 +102,7 @@ impl Session {
                 peer.defer_end_of_rib(until);
             }
         }
+        let report = Report::new(name, settings, &peer, board);
         let mut session = Self {
             way: settings.way(),
             peer,
@@ -108,7 +112,7 @@ impl Session {
             ending: false,
             dynamic: settings.dynamic,
             undialled: false,
-            report: Report::new(name, settings, board),
+            report,
         };
         session.report.update(&session.peer, 0);
         session.report.post();
@@ -162,7 +166,7 @@ impl Session {
             Input::Location => self.relocate(),
             Input::Reflection => self.catch_up(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
-            Input::Command(Command::Operate(operation)) => self.operate(operation),
+            Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
             Input::Link(role, News::Happened(Happening::Drained)) => self.handle(Event::Writable { role }),
@@ -182,7 +186,7 @@ impl Session {
         self.links.set(role, Link::Down);
         match opened {
             Ok(Dialled { connection, local }) if role == Role::Active || self.peer.accepts() => {
-                self.report.connected(connection.local_address());
+                self.report.connected(connection.endpoints());
                 self.links.set(role, Link::Up(connection));
                 self.handle(Event::Connected { role, local });
                 self.take_key();
@@ -213,20 +217,6 @@ impl Session {
         }
     }
 
-    fn operate(&mut self, operation: Operation) {
-        match operation {
-            Operation::Shutdown { message } => {
-                self.report.shut(true);
-                self.handle(Event::Stop(Stop::AdministrativeShutdown { communication: message }));
-            }
-            Operation::Start => {
-                self.report.shut(false);
-                self.handle(Event::Start);
-            }
-            Operation::Reset => self.handle(Event::Stop(Stop::AdministrativeReset)),
-        }
-    }
-
     fn take_routes(&mut self) {
         let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
@@ -254,6 +244,7 @@ impl Session {
 
     /// The node has other addresses: next hops may be others too.
     fn relocate(&mut self) {
+        self.report.policy_changed();
         let location = Location::clone(&self.inputs.location.borrow_and_update());
         let advertised = self.inputs.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
         let own: Vec<_> = self.links.up().filter_map(|(role, connection)| Some((role, connection.local_address()?))).collect();

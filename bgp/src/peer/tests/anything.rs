@@ -36,6 +36,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Stop(Stop::Deconfigured)),
         1 => Just(Event::Stop(Stop::Keep)),
         1 => Just(Event::Refresh(Family::Ipv4Unicast)),
+        1 => Just(Event::Readvertise(Family::Ipv6Unicast)),
         1 => Just(Event::Selected),
         1 => (0..2_u32).prop_map(|limit| Event::Import(Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() })),
         6 => Just(Event::Tick),
@@ -78,7 +79,8 @@ impl Sockets {
             | Event::Export(_)
             | Event::Import(_)
             | Event::Selected
-            | Event::Refresh(_) => true,
+            | Event::Refresh(_)
+            | Event::Readvertise(_) => true,
         }
     }
 
@@ -102,7 +104,8 @@ impl Sockets {
             | Event::Local { .. }
             | Event::Import(_)
             | Event::Selected
-            | Event::Refresh(_) => {}
+            | Event::Refresh(_)
+            | Event::Readvertise(_) => {}
         }
     }
 
