@@ -25,7 +25,7 @@ use bgp::wire::{AsPath, AsPathSegment, Capability, KEEPALIVE, Message, Negotiate
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, Process, wait_until};
 use tempfile::TempDir;
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, RouteSet, Transport};
 use vipherald::driver::bgp::Speaker;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -205,7 +205,7 @@ fn announcing_bird(count: u32) -> String {
         "router id {SENDER};\nprotocol device {{}}\nprotocol direct {{ ipv4; }}\nprotocol bgp peer {{ local as {SENDER_AS}; neighbor {RECEIVER} as {RECEIVER_AS}; direct; \
          connect delay time 1; ipv4 {{ import none; export where source = RTS_STATIC; next hop self; }}; }}\nprotocol static {{ ipv4;\n"
     );
-    for prefix in routes(count) {
+    for prefix in routes(count).prefixes() {
         writeln!(text, "route {prefix} blackhole;").unwrap();
     }
     text + "}\n"
@@ -226,7 +226,7 @@ fn peak_memory(process: &Process) -> u64 {
     text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok()).unwrap()
 }
 
-fn routes(count: u32) -> BTreeSet<Prefix> {
+fn routes(count: u32) -> RouteSet {
     (0..count).map(|number| Prefix::host(Ipv4Addr::from_bits(0x0B00_0000 + number).into())).collect()
 }
 
@@ -280,7 +280,7 @@ fn canned(count: u32) -> Vec<u8> {
         PathAttribute::AsPath(AsPath(vec![AsPathSegment::Sequence(vec![Asn::new(SENDER_AS).unwrap()])])),
         PathAttribute::NextHop(SENDER),
     ];
-    let all: Vec<_> = routes(count).into_iter().map(Into::into).collect();
+    let all: Vec<_> = routes(count).prefixes().map(Into::into).collect();
     let updates = all.chunks(IN_ONE).map(|some| Update { announced: some.to_vec(), attributes: attributes.clone(), ..Update::default() });
     updates.chain([Update::default()]).flat_map(|update| Message::Update(update).encode(&negotiated).unwrap()).collect()
 }
@@ -314,9 +314,7 @@ fn skip_message(stream: &mut TcpStream) {
 fn one_change(count: u32, changes: usize) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let fewer = Arc::new(routes(count));
-    let mut more = (*fewer).clone();
-    more.insert(Prefix::host(IpAddr::from([192, 0, 2, 7])));
-    let more = Arc::new(more);
+    let more = Arc::new(fewer.prefixes().chain([Prefix::host(IpAddr::from([192, 0, 2, 7]))]).collect());
     let speaker = Speaker::spawn(1).unwrap();
     speaker.advertise(Arc::clone(&fewer));
     speaker.configure(speaker_of(listener.local_addr().unwrap(), RECEIVER_AS));

@@ -8,6 +8,8 @@ mod addresses;
 pub mod cache;
 mod claims;
 mod endpoints;
+mod route_set;
+mod routing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,9 +24,12 @@ use serde::{Deserialize, Serialize};
 use self::addresses::{Reserved, not_allowed, unfit};
 use self::claims::{Balanced, Claimant, claimants, settle_conflicts, wanted};
 use self::endpoints::{Availability, Slices};
-use crate::api::ObjectRef;
+use crate::api::{ObjectRef, POLICY_KEY, quoted};
 use crate::config::{Config, Dataplane, WithoutEndpoints};
 use crate::source::Snapshot;
+
+pub use self::route_set::{RouteSet, attributes};
+pub use self::routing::{Aggregate, Policy, Router, Routing};
 
 /// The whole intent for this node. Equal values wake nobody.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,6 +44,8 @@ pub struct Desired {
     pub found: Vec<Prefix>,
     /// The speaker and its neighbours.
     pub bgp: DesiredBgp,
+    /// With what routes are announced to every neighbour, and which of them are aggregated.
+    pub routing: Routing,
     /// How long steps on the way out may take.
     pub drain: DrainTimes,
 }
@@ -63,6 +70,9 @@ pub struct DesiredVip {
     pub owners: BTreeSet<ObjectRef>,
     /// Whether it can be served here.
     pub intent: VipIntent,
+    /// The policy that the oldest of its owners which asks for one asks for; there may be none of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// What is to be done with an accepted VIP.
@@ -222,6 +232,10 @@ pub struct DesiredExport {
     pub communities: BTreeSet<u32>,
     /// LARGE_COMMUNITY (RFC 8092).
     pub large_communities: BTreeSet<[u32; 3]>,
+    /// Extended Communities (RFC 4360).
+    pub extended_communities: BTreeSet<u64>,
+    /// The bandwidth of the link, in octets per second; not sent where absent.
+    pub link_bandwidth: Option<u64>,
     /// Next hop of IPv4 routes; the session's own address where absent.
     pub next_hop_ipv4: Option<Ipv4Addr>,
     /// Next hop of IPv6 routes; the node's own global address where absent.
@@ -237,6 +251,8 @@ impl Default for DesiredExport {
             prepend: 0,
             communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
+            extended_communities: BTreeSet::new(),
+            link_bandwidth: None,
             next_hop_ipv4: None,
             next_hop_ipv6: None,
         }
@@ -308,6 +324,8 @@ pub enum Ttl {
 /// Times of the way out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DrainTimes {
+    /// From the announcement of all as the last resort (RFC 8326) to the withdrawal; 0 where there is no such announcement.
+    pub graceful_shutdown: Duration,
     /// From the acknowledged withdrawal to the removal of the address: how long the fabric needs to move the flows.
     pub fabric_delay: Duration,
     /// After this a peer that does not acknowledge no longer holds up the removal.
@@ -384,6 +402,8 @@ pub enum RejectionReason {
     Conflict,
     /// The object names a Service that is not there.
     ServiceNotFound,
+    /// The object names a policy that is not in `bgp.policies`.
+    PolicyNotFound,
 }
 
 /// What [`compile`] makes of a snapshot.
@@ -402,7 +422,8 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let mut claimants = claimants(snapshot, config.dataplane, &mut rejections);
     refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
     settle_conflicts(&mut claimants, &mut rejections);
-    let vips = intents(&claimants, snapshot, config, &mut rejections);
+    let mut vips = intents(&claimants, snapshot, config, &mut rejections);
+    choose_policies(&claimants, &config.routing, &mut vips, &mut rejections);
     rejections.sort();
     rejections.dedup();
     let desired = Desired {
@@ -411,6 +432,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         vips,
         found: found(config),
         bgp: config.bgp.clone(),
+        routing: config.routing.clone(),
         drain: config.drain,
     };
     Compiled { desired, rejections }
@@ -472,7 +494,43 @@ fn intents(
         Some(Some(_)) if config.vips.without_endpoints == WithoutEndpoints::Announce => VipIntent::Serve { without_endpoints: true },
         Some(Some(reason)) => VipIntent::Withhold(reason),
     };
-    owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip) })).collect()
+    owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip), policy: None })).collect()
+}
+
+/// Gives each VIP the policy that its oldest claimant asks for which asks for any.
+fn choose_policies(
+    claimants: &[Claimant<'_>],
+    routing: &Routing,
+    vips: &mut BTreeMap<IpAddr, DesiredVip>,
+    rejections: &mut Vec<Rejection>,
+) {
+    let mut asking: Vec<_> = claimants.iter().filter_map(|claimant| Some((claimant, claimant.policy?))).collect();
+    asking.sort_by_key(|(claimant, _)| claimant.age());
+    let mut chosen: BTreeMap<IpAddr, &Claimant<'_>> = BTreeMap::new();
+    for (claimant, policy) in asking {
+        for vip in claimant.vips.keys() {
+            let Some(desired) = vips.get_mut(vip) else { continue };
+            let winner = *chosen.entry(*vip).or_insert(claimant);
+            let subject = Subject::Object { object: claimant.object.clone(), vip: Some(*vip) };
+            let asked = desired.policy.get_or_insert_with(|| policy.to_owned());
+            if asked != policy {
+                let message = format!("{POLICY_KEY}: {} asks for policy {} of {vip}, and comes first", winner.object, quoted(asked));
+                rejections.push(Rejection { subject, reason: RejectionReason::Conflict, message });
+            } else if !routing.policies.contains_key(policy) {
+                let message = unknown_policy(policy, *vip, routing);
+                rejections.push(Rejection { subject, reason: RejectionReason::PolicyNotFound, message });
+            }
+        }
+    }
+}
+
+fn unknown_policy(policy: &str, vip: IpAddr, routing: &Routing) -> String {
+    let known: Vec<&str> = routing.policies.keys().map(String::as_str).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    format!(
+        "{POLICY_KEY}: there is no policy {} in bgp.policies, which has {known}; {vip} stays announced as it is, and is not announced anew",
+        quoted(policy)
+    )
 }
 
 #[cfg(test)]

@@ -163,7 +163,9 @@ impl Reconciler {
     fn inherit(&self) {
         let KernelState { record, interface, addresses, .. } = &self.kernel_state;
         if !record.confirmed.is_empty() {
-            let prefixes = record.confirmed.iter().copied().map(Prefix::host).collect();
+            let around = |prefix: &Prefix| record.confirmed.iter().any(|vip| prefix.contains(*vip));
+            let aggregates = self.intent.aggregates().into_iter().filter(around);
+            let prefixes = record.confirmed.iter().copied().map(Prefix::host).chain(aggregates).collect();
             let forwarding = *interface == InterfaceState::Up && record.confirmed.iter().all(|address| addresses.contains_key(address));
             tracing::info!(vips = record.confirmed.len(), forwarding, "goes on from an earlier process");
             self.speaker.inherit(prefixes, forwarding);
@@ -272,7 +274,7 @@ impl Reconciler {
     /// Why a drain that cannot end is given up: each wait in it is bounded, but what only others can mend may fail for ever.
     fn overdue(&self, now: Instant) -> Option<RunError> {
         let bound = self.intent.drain_times()?;
-        let bound = bound.timeout + bound.fabric_delay + DRAIN_SLACK;
+        let bound = bound.graceful_shutdown + bound.timeout + bound.fabric_delay + DRAIN_SLACK;
         let late = self.leaving_since.is_some_and(|since| now.saturating_duration_since(since) > bound);
         let failing = self.observed.failures.values().map(|failure| failure.error.clone()).collect::<Vec<_>>().join("; ");
         late.then_some(RunError::DrainOverdue { bound, failing })

@@ -20,7 +20,7 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
 
 use crate::api::ObjectRef;
-use crate::desired::{Desired, Lifecycle, Rejection};
+use crate::desired::{Desired, Lifecycle, Rejection, RouteSet};
 use crate::observed::Observed;
 use crate::plan::{Ownership, StepKey};
 
@@ -81,7 +81,7 @@ pub struct SpeakerView {
     /// Why nothing is listened to though the configuration asks for it.
     pub listen_error: Option<String>,
     /// The set it advertises; `None` before the first.
-    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    pub advertised: Option<Arc<RouteSet>>,
     /// What is withdrawn and perhaps still held by some peer.
     pub withdrawing: BTreeSet<Prefix>,
     /// The neighbours by name.

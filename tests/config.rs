@@ -2,15 +2,17 @@
 //! The configuration file from the outside: what is accepted, what each mistake is answered with, and that documents and code agree.
 #![expect(clippy::unwrap_used, reason = "a test ends there")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bgp::Family;
+use bgp::rib::{NextHops, Route};
 use bgp::wire::AddPathMode;
+use bgp::{Family, Prefix};
 use proptest::prelude::*;
 use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, OnTermination, WithoutEndpoints, load};
-use vipherald::desired::{DesiredExport, Transport, Ttl};
+use vipherald::desired::{Aggregate, DesiredExport, Policy, Routing, Transport, Ttl};
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -107,6 +109,8 @@ bgp:
         prepend: 3
         communities: [65001:100, NO_EXPORT, BLACKHOLE, GRACEFUL_SHUTDOWN]
         largeCommunities: ['4200000001:7:0']
+        extendedCommunities: ['rt:65001:100', 'ro:4200000001:7', '0x8000ffff00000001']
+        linkBandwidth: 10Gbit
         nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}
 drain: {onTermination: keep, fabricDelay: 0s, timeout: 1h}
 startup: {patience: 0s}
@@ -149,6 +153,8 @@ log: {level: 'warn,bgp=trace', format: text}
         prepend: 3,
         communities: BTreeSet::from([65_001 << 16 | 100, 0xFFFF_FF01, 0xFFFF_029A, 0xFFFF_0000]),
         large_communities: BTreeSet::from([[4_200_000_001, 7, 0]]),
+        extended_communities: BTreeSet::from([0x0002_FDE9_0000_0064, 0x0203_FA56_EA01_0007, 0x8000_FFFF_0000_0001]),
+        link_bandwidth: Some(1_250_000_000),
         next_hop_ipv4: Some("192.0.2.1".parse().unwrap()),
         next_hop_ipv6: Some("2001:db8::1".parse().unwrap()),
     };
@@ -157,6 +163,58 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!((config.startup_patience, config.state_dir), (Duration::ZERO, "/tmp/$x".into()));
     assert_eq!((config.http_address, config.log.level.as_str()), ("[::1]:1".parse().unwrap(), "warn,bgp=trace"));
     assert_eq!(config.log.format, LogFormat::Text);
+}
+
+#[test]
+fn policies_and_aggregates_are_read() {
+    let config = read(
+        "bgp:
+  asn: 65001
+  policies:
+    - {name: plain}
+    - name: gold
+      prefixes: [10.0.0.0/25, '2001:db8:7::/64']
+      localPreference: 200
+      med: 0
+      prepend: 2
+      communities: [65001:200]
+      largeCommunities: ['65001:200:7']
+      extendedCommunities: ['rt:65001:100']
+      linkBandwidth: 800Mbit
+      nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}
+      peers: [rr1]
+  peers: [{name: rr1, address: 192.0.2.9, asn: 65001}]
+  aggregates:
+    - {prefix: 10.0.0.0/24, policy: gold, vips: suppress}
+    - {prefix: '2001:db8:7::/64'}
+drain: {gracefulShutdown: 5s}
+",
+    )
+    .unwrap();
+    let Routing { policies, aggregates } = config.routing;
+    assert_eq!(policies["plain"], Policy { prefixes: BTreeSet::new(), route: Route::originated() });
+    let prefix = |address: &str, length| Prefix::new(address.parse().unwrap(), length).unwrap();
+    assert_eq!(policies["gold"].prefixes, BTreeSet::from([prefix("10.0.0.0", 25), prefix("2001:db8:7::", 64)]));
+    let route = Route {
+        local_preference: Some(200),
+        med: Some(0),
+        prepend: 2,
+        communities: BTreeSet::from([65_001 << 16 | 200]),
+        large_communities: BTreeSet::from([[65_001, 200, 7]]),
+        extended_communities: BTreeSet::from([0x0002_FDE9_0000_0064]),
+        link_bandwidth: Some(100_000_000),
+        peers: Some(Arc::new(BTreeSet::from(["rr1".to_owned()]))),
+        next_hop: NextHops { ipv4: Some("192.0.2.1".parse().unwrap()), ipv6: Some("2001:db8::1".parse().unwrap()) },
+        ..Route::originated()
+    };
+    assert_eq!(policies["gold"].route, route);
+    let expected = [
+        (prefix("10.0.0.0", 24), Aggregate { policy: Some("gold".to_owned()), suppress: true }),
+        (prefix("2001:db8:7::", 64), Aggregate::default()),
+    ];
+    assert_eq!(aggregates, BTreeMap::from(expected));
+    assert_eq!(config.drain.graceful_shutdown, Duration::from_secs(5));
+    assert_eq!(read("bgp: {asn: 1}\n").unwrap().drain.graceful_shutdown, Duration::ZERO);
 }
 
 #[test]
@@ -187,7 +245,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "- 1\n",
         "c.yaml:1:1: expected a map with the keys instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
     ),
-    ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys onTermination, fabricDelay, timeout, found '5s'"),
+    ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys onTermination, gracefulShutdown, fabricDelay, timeout, found '5s'"),
     ("@vips: {allow: 10.0.0.0/8}\n", "c.yaml:2:15: vips.allow: expected a list, found '10.0.0.0/8'"),
     ("@? [x]\n: 1\n", "c.yaml:2:3: expected a key, found a list"),
     ("@1: 2\n", "c.yaml:2:1: expected a key, found the number 1"),
@@ -397,6 +455,22 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, gracefulRestart: {restartTime: 2h}}, {name: b, address: 192.0.2.2, asn: 1, gracefulRestart: {}}]}\n",
         "c.yaml:1:92: bgp.peers[0].gracefulRestart.restartTime: expected a time from 1s to 4095s, found '2h'\nc.yaml:1:153: bgp.peers[1].gracefulRestart.restartTime: this key is missing, expected a time from 1s to 4095s",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {extendedCommunities: ['rt:1', '0x12', 'rt:65536:65536'], linkBandwidth: 10G}}]}\n",
+        "c.yaml:1:92: bgp.peers[0].export.extendedCommunities[0]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found 'rt:1'\nc.yaml:1:100: bgp.peers[0].export.extendedCommunities[1]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found '0x12'\nc.yaml:1:108: bgp.peers[0].export.extendedCommunities[2]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found 'rt:65536:65536': beside an AS number over 65535 there are two octets (RFC 5668)\nc.yaml:1:142: bgp.peers[0].export.linkBandwidth: expected a bandwidth such as 10Gbit (bit, kbit, Mbit, Gbit or Tbit per second), found '10G'",
+    ),
+    (
+        "bgp: {asn: 1, policies: [{name: a, prefixes: [10.0.0.0/8]}, {name: a, nextHop: {ipv4: self}}, {name: b, prefixes: [10.0.0.0/8]}, {med: 1}]}\n",
+        "c.yaml:1:68: bgp.policies[1].name: another policy is named 'a'\nc.yaml:1:87: bgp.policies[1].nextHop.ipv4: expected an IPv4 address, found 'self'\nc.yaml:1:115: bgp.policies[2].prefixes: 10.0.0.0/8 has the policy 'a' already\nc.yaml:1:130: bgp.policies[3].name: this key is missing, expected the name of a policy (1 to 63 of letters, digits, '-', '_' and '.')",
+    ),
+    (
+        "bgp: {asn: 1, policies: [{name: a, peers: [rr1]}]}\n",
+        "c.yaml:1:43: bgp.policies[0].peers: expected names of bgp.peers, found 'rr1'",
+    ),
+    (
+        "bgp: {asn: 1, aggregates: [{prefix: 10.0.0.7/32}, {prefix: 10.0.0.0/24, policy: a, vips: hide}, {prefix: 10.0.1.0/24}, {prefix: 10.0.1.0/24}, {}]}\n",
+        "c.yaml:1:37: bgp.aggregates[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.7/32': it is a single address, which aggregates nothing\nc.yaml:1:81: bgp.aggregates[1].policy: expected the name of one of bgp.policies, found 'a'\nc.yaml:1:90: bgp.aggregates[1].vips: expected announce or suppress, found 'hide'\nc.yaml:1:129: bgp.aggregates[3].prefix: another aggregate is 10.0.1.0/24\nc.yaml:1:143: bgp.aggregates[4].prefix: this key is missing, expected a prefix such as 10.0.0.0/24 or 2001:db8::/64",
     ),
     ("@drain: {timeout: 2h}\n", "c.yaml:2:18: drain.timeout: expected a time from 0s to 1h, found '2h'"),
     (

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bgp::peer::State;
-use bgp::rib::Withheld;
+use bgp::rib::{Route, Withheld};
 use bgp::wire::community;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport, Ttl};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, RouteSet, Transport, Ttl};
 use vipherald::driver::bgp::{Direction, Operation, PeerRoutes, PeerStatus, Question, RoutesOf, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -109,12 +109,12 @@ fn prefix(address: &str) -> Prefix {
     Prefix::host(address.parse().unwrap())
 }
 
-fn set<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Arc<BTreeSet<Prefix>> {
+fn set<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Arc<RouteSet> {
     Arc::new(addresses.into_iter().map(prefix).collect())
 }
 
 /// `count` VIPs of each family.
-fn many(count: u16) -> Arc<BTreeSet<Prefix>> {
+fn many(count: u16) -> Arc<RouteSet> {
     let v4 = (0..count).map(|number| Prefix::host(Ipv4Addr::from_bits(0x0A01_0000 + u32::from(number)).into()));
     let v6 = (0..count).map(|number| Prefix::host(Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, number).into()));
     Arc::new(v4.chain(v6).collect())
@@ -382,6 +382,62 @@ fn tcp_md5(software: Software) {
 #[test]
 fn bird_tcp_md5() {
     tcp_md5(Software::Bird);
+}
+
+/// What a route says itself, in the words of the router, and what becomes of it when the node is about to leave (RFC 8326).
+fn policy_of_a_route(software: Software, their_asn: u32, words: &[&str], last_resort: &[&str]) {
+    let rig = Rig::dual_stack("policy");
+    let router = Router::start(software, &rig.theirs, router_of(their_asn, 65001));
+    let speaker = rig.speaker();
+    let route = Route {
+        communities: BTreeSet::from([65_001 << 16 | 100]),
+        large_communities: BTreeSet::from([[65001, 100, 7]]),
+        extended_communities: BTreeSet::from([0x0002_FDE9_0000_0064]),
+        link_bandwidth: Some(1_250_000_000),
+        med: Some(7),
+        ..Route::originated()
+    };
+    let advertise = |route: Route| {
+        let routes = [(prefix("10.0.0.7"), Arc::new(route))].into();
+        speaker.advertise(Arc::new(RouteSet { routes, covered: BTreeSet::new() }));
+    };
+    let shows = |words: &[&str]| {
+        let details = || router.details(OURS_V4.into(), prefix("10.0.0.7"));
+        let missing = |details: &str| words.iter().any(|word| !details.contains(*word));
+        wait_until(&format!("the router shows {words:?}"), PATIENCE, || !missing(&details()));
+    };
+    advertise(route.clone());
+    speaker.configure(speaker_of(65001, [("v4", neighbour(THEIRS_V4.into(), their_asn))]));
+    shows(words);
+    advertise(route.shutting_down());
+    shows(last_resort);
+    let status = speaker.status();
+    assert_eq!((peer(&status, "v4").counters.established, status.withdrawing().len()), (1, 0));
+}
+
+#[test]
+fn frr_policy_of_a_route_external() {
+    let words = ["metric 7", "Community: 65001:100", "Large Community: 65001:100:7", "RT:65001:100", "LB:65001:1250000000 (10.000 Gbps)"];
+    // FRR takes the community for what it is without any configuration.
+    policy_of_a_route(Software::Frr, 65000, &words, &["graceful-shutdown", "localpref 0"]);
+}
+
+#[test]
+fn frr_policy_of_a_route_internal() {
+    let words = ["localpref 200", "RT:65001:100", "LB:65001:1250000000 (10.000 Gbps)"];
+    policy_of_a_route(Software::Frr, 65001, &words, &["graceful-shutdown", "localpref 0"]);
+}
+
+#[test]
+fn bird_policy_of_a_route_external() {
+    let words = ["BGP.med: 7", "(65001,100)", "(65001, 100, 7)", "(rt, 65001, 100)", "(unknown 0x4, 65001, 1318388473)"];
+    policy_of_a_route(Software::Bird, 65000, &words, &["(65535,0)"]);
+}
+
+#[test]
+fn bird_policy_of_a_route_internal() {
+    let words = ["BGP.local_pref: 200", "(rt, 65001, 100)", "(unknown 0x4004, 65001, 1318388473)"];
+    policy_of_a_route(Software::Bird, 65001, &words, &["(65535,0)", "BGP.local_pref: 0"]);
 }
 
 #[test]

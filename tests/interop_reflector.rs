@@ -18,7 +18,7 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, RouteSet, Transport};
 use vipherald::driver::bgp::{Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -145,7 +145,7 @@ fn tor_has_every_path_with_its_next_hop_and_loses_exactly_that_of_the_client_tha
     let b = rack.router(CLIENT_B, shared, false);
     let tor = rack.router(TOR, [], true);
     let speaker = rack.speaker();
-    speaker.advertise(Arc::new(BTreeSet::from(ours)));
+    speaker.advertise(Arc::new(RouteSet::from_iter(ours)));
     speaker.configure(reflector());
     let dynamic = format!("dynamic:{}", v4(CLIENT_B));
     let names = ["a", "tor", &dynamic];
@@ -197,7 +197,7 @@ fn a_route_of_ours_gives_way_to_that_of_a_client() {
     let _a = rack.router(CLIENT_A, shared, false);
     let tor = rack.router(TOR, [], false);
     let speaker = rack.speaker();
-    speaker.advertise(Arc::new(BTreeSet::from(shared)));
+    speaker.advertise(Arc::new(RouteSet::from_iter(shared)));
     let mut desired = DesiredBgp::clone(&reflector());
     desired.listen = None;
     desired.peers.get_mut("tor").unwrap().add_path = None;

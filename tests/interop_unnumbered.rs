@@ -16,7 +16,7 @@ use bgp::peer::State;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Router, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, RouteSet, Transport};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -108,7 +108,7 @@ fn dialled_by_the_peer() -> DesiredBgp {
     DesiredBgp { listen: Some(listen), ..speaker_of(peer) }
 }
 
-fn set<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Arc<BTreeSet<Prefix>> {
+fn set<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Arc<RouteSet> {
     Arc::new(addresses.into_iter().map(|address| Prefix::host(address.parse().unwrap())).collect())
 }
 

@@ -89,9 +89,27 @@ pub const KEYS: &[Key] = &[
     soft("bgp.peers[].export.prepend"),
     soft("bgp.peers[].export.communities"),
     soft("bgp.peers[].export.largeCommunities"),
+    soft("bgp.peers[].export.extendedCommunities"),
+    soft("bgp.peers[].export.linkBandwidth"),
     soft("bgp.peers[].export.nextHop.ipv4"),
     soft("bgp.peers[].export.nextHop.ipv6"),
+    soft("bgp.policies[].name"),
+    soft("bgp.policies[].prefixes"),
+    soft("bgp.policies[].peers"),
+    soft("bgp.policies[].localPreference"),
+    soft("bgp.policies[].med"),
+    soft("bgp.policies[].prepend"),
+    soft("bgp.policies[].communities"),
+    soft("bgp.policies[].largeCommunities"),
+    soft("bgp.policies[].extendedCommunities"),
+    soft("bgp.policies[].linkBandwidth"),
+    soft("bgp.policies[].nextHop.ipv4"),
+    soft("bgp.policies[].nextHop.ipv6"),
+    soft("bgp.aggregates[].prefix"),
+    soft("bgp.aggregates[].policy"),
+    soft("bgp.aggregates[].vips"),
     hot("drain.onTermination"),
+    hot("drain.gracefulShutdown"),
     hot("drain.fabricDelay"),
     hot("drain.timeout"),
     hot("startup.patience"),
@@ -157,7 +175,7 @@ mod tests {
     #[test]
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
-        assert_eq!(children("bgp"), ["asn", "routerId", "clusterId", "listen", "peers"]);
+        assert_eq!(children("bgp"), ["asn", "routerId", "clusterId", "listen", "peers", "policies", "aggregates"]);
         assert_eq!(
             children("bgp.peers[7]"),
             [
@@ -192,6 +210,7 @@ mod tests {
         assert_eq!(effect("bgp.peers[rr1].timers.hold"), Effect::Session);
         assert_eq!(effect("bgp.peers[rr1].export.communities"), Effect::Soft);
         assert_eq!(effect("bgp.peers[rr1]"), Effect::Session);
+        assert_eq!(effect("bgp.policies[gold]"), Effect::Soft);
         assert_eq!(effect("stateDir"), Effect::Restart);
     }
 }

@@ -10,7 +10,9 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
-use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
+use super::{
+    Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, policy, tree,
+};
 use crate::desired::{AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, PeerAddress, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
@@ -44,7 +46,9 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let node_name = node_name(reader, &root);
     let vips = vips(reader, &root);
     let dataplane = dataplane(reader, &root, vips.as_ref());
-    let bgp = bgp(reader, &root);
+    let bgp_section = reader.section(&root, "bgp");
+    let bgp = bgp(reader, &bgp_section);
+    let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
     let drain = drain(reader, &drain_section);
@@ -61,6 +65,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         vips: vips?,
         dataplane: dataplane?,
         bgp: bgp?,
+        routing,
         on_termination: on_termination?,
         drain: drain?,
         startup_patience: startup_patience?,
@@ -108,13 +113,12 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     Some(dataplane)
 }
 
-fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
-    let section = reader.section(root, "bgp");
-    let asn = reader.required(&section, "asn", &kinds::ASN);
-    let router_id = reader.or(&section, "routerId", &kinds::ROUTER_ID, None);
-    let cluster_id = reader.optional(&section, "clusterId", &kinds::CLUSTER_ID);
-    let listen = if section.has("listen") { listen(reader, &section, asn).map(Some) } else { Some(None) };
-    let elements = reader.list(&section, "peers").unwrap_or_default();
+fn bgp(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredBgp> {
+    let asn = reader.required(section, "asn", &kinds::ASN);
+    let router_id = reader.or(section, "routerId", &kinds::ROUTER_ID, None);
+    let cluster_id = reader.optional(section, "clusterId", &kinds::CLUSTER_ID);
+    let listen = if section.has("listen") { listen(reader, section, asn).map(Some) } else { Some(None) };
+    let elements = reader.list(section, "peers").unwrap_or_default();
     let mut peers = BTreeMap::new();
     let mut seen = Seen::default();
     for element in &elements {
@@ -299,6 +303,8 @@ fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> 
     let prepend = reader.or(&section, "prepend", &kinds::PREPEND, default.prepend);
     let communities = set(reader, &section, "communities", &kinds::COMMUNITY);
     let large_communities = set(reader, &section, "largeCommunities", &kinds::LARGE_COMMUNITY);
+    let extended_communities = set(reader, &section, "extendedCommunities", &kinds::EXTENDED_COMMUNITY);
+    let link_bandwidth = reader.optional(&section, "linkBandwidth", &kinds::LINK_BANDWIDTH);
     let next_hop = reader.section(&section, "nextHop");
     let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::NEXT_HOP_IPV4, None);
     let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::NEXT_HOP_IPV6, None);
@@ -308,6 +314,8 @@ fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> 
         prepend: prepend?,
         communities,
         large_communities,
+        extended_communities,
+        link_bandwidth,
         next_hop_ipv4: next_hop_ipv4?,
         next_hop_ipv6: next_hop_ipv6?,
     })
@@ -326,7 +334,7 @@ fn add_path(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Option<Add
 }
 
 /// The values of a list, of which the order does not matter; none where it is absent.
-fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind: &Kind<T>) -> BTreeSet<T> {
+pub(super) fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind: &Kind<T>) -> BTreeSet<T> {
     let elements = reader.list(section, name).unwrap_or_default();
     elements.iter().filter_map(|element| reader.scalar(element, kind)).collect()
 }
@@ -413,6 +421,7 @@ fn families(reader: &mut Reader<'_>, section: &Section<'_>) -> BTreeSet<Family> 
 }
 
 fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {
+    let graceful_shutdown = reader.or(section, "gracefulShutdown", &kinds::TIME, Duration::ZERO);
     let fabric_delay = reader.or(section, "fabricDelay", &kinds::TIME, FABRIC_DELAY);
     let timeout = reader.or(section, "timeout", &kinds::TIME, DRAIN_TIMEOUT);
     let (fabric_delay, timeout) = (fabric_delay?, timeout?);
@@ -421,7 +430,7 @@ fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {
         let message = format!("expected a time longer than drain.fabricDelay, which is {delay}, found {found}");
         reader.report(section.place_of("timeout"), section.key("timeout"), message);
     }
-    Some(DrainTimes { fabric_delay, timeout })
+    Some(DrainTimes { graceful_shutdown: graceful_shutdown?, fabric_delay, timeout })
 }
 
 fn log(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Log> {

@@ -47,7 +47,7 @@ use tokio::sync::{mpsc, watch};
 pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
 pub use status::{Failures, LastError, Moment, Notified, Opens, PeerStatus, SpeakerStatus};
 
-use crate::desired::DesiredBgp;
+use crate::desired::{DesiredBgp, RouteSet};
 use neighbours::Neighbours;
 use status::Board;
 
@@ -83,8 +83,8 @@ impl Speaker {
     }
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
-    pub fn advertise(&self, set: Arc<BTreeSet<Prefix>>) {
-        let rib = Arc::new(LocRib::originated(set.iter().copied()));
+    pub fn advertise(&self, set: Arc<RouteSet>) {
+        let rib = Arc::new(set.routes.iter().map(|(prefix, route)| (*prefix, Arc::clone(route))).collect());
         self.board.advertise(&set, |generation| {
             self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), rib }));
         });
@@ -191,7 +191,7 @@ struct Inheritance {
 struct Routes {
     /// Counts the sets.
     generation: u64,
-    set: Arc<BTreeSet<Prefix>>,
+    set: Arc<RouteSet>,
     rib: Arc<LocRib>,
 }
 

@@ -151,9 +151,14 @@ impl Router {
         hops.map(|hop| hop.parse().unwrap()).collect()
     }
 
-    /// All that BIRD shows of the destination as the neighbour told it.
+    /// All that BIRD shows of the destination as the neighbour told it, or FRR of all paths to it.
     pub(crate) fn details(&self, neighbour: IpAddr, prefix: Prefix) -> String {
-        self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)))
+        match self.software {
+            Software::Frr => run(&mut self.vtysh_command(&format!("show bgp {} {prefix}", frr::family(prefix.family())))),
+            Software::Bird | Software::GoBgp | Software::OpenBgpd => {
+                self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)))
+            }
+        }
     }
 
     /// How many destinations of both families it learned from the neighbour.

@@ -18,6 +18,8 @@ use crate::wire::{BgpRole, Negotiated, NextHop, Nlri, PathAttribute, community};
 /// With what routes are announced to a peer. Where a [`Route`] says something itself, that counts; communities and prepending add up.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Export {
+    /// The name by which routes that start here say which peers are told of them.
+    pub name: String,
     /// LOCAL_PREF, for internal peers (RFC 4271 §5.1.5).
     pub local_preference: u32,
     /// MULTI_EXIT_DISC (RFC 4271 §5.1.4).
@@ -28,29 +30,30 @@ pub struct Export {
     pub communities: BTreeSet<u32>,
     /// LARGE_COMMUNITY (RFC 8092).
     pub large_communities: BTreeSet<[u32; 3]>,
-    /// Extended Communities (RFC 4360). A link bandwidth counts where the route has none.
+    /// Extended Communities (RFC 4360).
     pub extended_communities: BTreeSet<u64>,
+    /// The bandwidth of the link, in octets per second ([`link_bandwidth`](community::link_bandwidth)).
+    pub link_bandwidth: Option<u64>,
     /// The next hop of IPv4 routes.
     pub next_hop_ipv4: NextHopPolicy,
     /// The next hop of IPv6 routes.
     pub next_hop_ipv6: NextHopPolicy,
-    /// Our routes are about to go: others are to be preferred (RFC 8326 §4).
-    pub graceful_shutdown: bool,
 }
 
 impl Default for Export {
     /// LOCAL_PREF 100, and ourselves as the next hop.
     fn default() -> Self {
         Self {
+            name: String::new(),
             local_preference: 100,
             med: None,
             prepend: 0,
             communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
             extended_communities: BTreeSet::new(),
+            link_bandwidth: None,
             next_hop_ipv4: NextHopPolicy::SelfAddress,
             next_hop_ipv6: NextHopPolicy::SelfAddress,
-            graceful_shutdown: false,
         }
     }
 }
@@ -86,6 +89,9 @@ pub enum Withheld {
     /// Neither the connection nor the configuration gives a usable next hop.
     #[error("there is no local address to be the next hop of {0}")]
     NoNextHop(Family),
+    /// It is for other peers.
+    #[error("its policy names other peers")]
+    OtherPeers,
     /// Its next hop would be the peer itself (RFC 4271 §5.1.3).
     #[error("its next hop would be {0}, the peer itself")]
     NextHopOfPeer(IpAddr),
@@ -152,6 +158,9 @@ impl Exporter {
             match (&path.route.learned, next_hop) {
                 (Some(learned), Ok(_)) if self.permits(&path.route, learned) => Some((key, Ok(&path.route))),
                 (Some(_), _) => None,
+                (None, Ok(_)) if path.route.peers.as_ref().is_some_and(|peers| !peers.contains(&self.export.name)) => {
+                    Some((key, Err(Withheld::OtherPeers)))
+                }
                 (None, Ok(_)) => Some((key, Ok(&path.route))),
                 (None, Err(reason)) => Some((key, Err(reason))),
             }

@@ -4,7 +4,6 @@
 //! Input: one rtnetlink dump of the network namespace in which the speaker runs. Output: values chosen by pure functions. A VIP is never chosen:
 //! neither an address that is advertised, nor, for anything but the connection's own address, one of the loopback interface.
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bgp::peer::LocalAddresses;
@@ -15,6 +14,8 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessa
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage};
 use rtnetlink::Handle;
+
+use crate::desired::RouteSet;
 
 /// The loopback interface has this index in every network namespace.
 const LOOPBACK: u32 = 1;
@@ -128,17 +129,13 @@ impl InterfaceAddress {
 ///
 /// # Errors
 /// The node's addresses cannot be read.
-pub(super) async fn local_addresses(
-    local: SocketAddr,
-    remote: IpAddr,
-    advertised: &BTreeSet<Prefix>,
-) -> Result<LocalAddresses, AddressError> {
+pub(super) async fn local_addresses(local: SocketAddr, remote: IpAddr, advertised: &RouteSet) -> Result<LocalAddresses, AddressError> {
     Ok(local_among(&all().await?, local, remote, advertised))
 }
 
 /// As [`local_addresses`], of addresses that were read before.
-pub(super) fn local_among(all: &[InterfaceAddress], local: SocketAddr, remote: IpAddr, advertised: &BTreeSet<Prefix>) -> LocalAddresses {
-    let own: Vec<InterfaceAddress> = all.iter().filter(|address| !is_advertised(address.address, advertised)).copied().collect();
+pub(super) fn local_among(all: &[InterfaceAddress], local: SocketAddr, remote: IpAddr, advertised: &RouteSet) -> LocalAddresses {
+    let own: Vec<InterfaceAddress> = all.iter().filter(|address| !advertised.serves(address.address)).copied().collect();
     choose_local(&own, local, remote)
 }
 
@@ -157,16 +154,11 @@ pub(super) async fn all() -> Result<Vec<InterfaceAddress>, AddressError> {
 ///
 /// # Errors
 /// Addresses or routes cannot be read.
-pub(super) async fn router_id(advertised: &BTreeSet<Prefix>) -> Result<Option<BgpIdentifier>, AddressError> {
+pub(super) async fn router_id(advertised: &RouteSet) -> Result<Option<BgpIdentifier>, AddressError> {
     let netlink = Netlink::open()?;
     let mut all = netlink.addresses().await?;
-    all.retain(|address| !is_advertised(address.address, advertised));
+    all.retain(|address| !advertised.serves(address.address));
     Ok(choose_router_id(&all, netlink.default_interface().await?))
-}
-
-/// Whether the address is one that this speaker advertises.
-pub(super) fn is_advertised(address: IpAddr, advertised: &BTreeSet<Prefix>) -> bool {
-    advertised.contains(&Prefix::host(address))
 }
 
 fn choose_local(all: &[InterfaceAddress], local: SocketAddr, remote: IpAddr) -> LocalAddresses {

@@ -4,12 +4,10 @@
 //! Input: the way to the peer and the key. Output: a connection that may be used, with the local addresses that its next hops come from, or why there
 //! is none. A connection from a VIP is given up, since it would break when the VIP moves.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use bgp::Prefix;
 use bgp::peer::LocalAddresses;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -21,6 +19,7 @@ use super::signature::Signature;
 use super::socket::{OptionError, Way};
 use super::whereabouts::Found;
 use super::words;
+use crate::desired::RouteSet;
 
 /// What dialling led to.
 #[derive(Debug)]
@@ -81,14 +80,14 @@ pub(super) async fn dial(
     routes: watch::Receiver<Option<Routes>>,
 ) -> Result<Dialled, DialError> {
     let signature = signature.map_err(DialError::Key)?;
-    let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+    let advertised: Arc<RouteSet> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
     if let Some(source) = way.transport.source
-        && addresses::is_advertised(source, &advertised)
+        && advertised.serves(source)
     {
         return Err(DialError::ConfiguredSourceIsVip(source));
     }
     let (stream, local) = connect(&way, peer, signature.as_ref()).await?;
-    if addresses::is_advertised(local.ip(), &advertised) {
+    if advertised.serves(local.ip()) {
         return Err(DialError::SourceIsVip(local.ip()));
     }
     let local = addresses::local_addresses(local, peer.address, &advertised).await?;
@@ -102,13 +101,13 @@ pub(super) async fn arrive(
     peer: Found,
     routes: watch::Receiver<Option<Routes>>,
 ) -> Result<Dialled, DialError> {
-    let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+    let advertised: Arc<RouteSet> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
     let local = stream.local_addr().map_err(DialError::Connect)?;
     let dialled = local.ip();
     if let Some(source_address) = way.transport.source.filter(|source| *source != dialled) {
         return Err(DialError::OtherDestination { dialled, source_address });
     }
-    if addresses::is_advertised(dialled, &advertised) {
+    if advertised.serves(dialled) {
         return Err(DialError::SourceIsVip(dialled));
     }
     let local = addresses::local_addresses(local, peer.address, &advertised).await?;

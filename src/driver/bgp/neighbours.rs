@@ -72,17 +72,19 @@ impl Settings {
     }
 
     /// With what routes are announced.
-    fn export(&self) -> Export {
+    fn export(&self, name: &str) -> Export {
         let export = &self.peer.export;
         Export {
+            name: name.to_owned(),
             local_preference: export.local_preference,
             med: export.med,
             prepend: export.prepend,
             communities: export.communities.clone(),
             large_communities: export.large_communities.clone(),
+            extended_communities: export.extended_communities.clone(),
+            link_bandwidth: export.link_bandwidth,
             next_hop_ipv4: self.next_hop(export.next_hop_ipv4),
             next_hop_ipv6: self.next_hop(export.next_hop_ipv6),
-            ..Export::default()
         }
     }
 
@@ -112,7 +114,7 @@ impl Settings {
     }
 
     /// The same for the core.
-    pub(super) fn peer_config(&self, id: PeerId, beginning: &Beginning) -> PeerConfig {
+    pub(super) fn peer_config(&self, name: &str, id: PeerId, beginning: &Beginning) -> PeerConfig {
         let peer = &self.peer;
         let internal = peer.asn == self.asn;
         // It only decides between routes of peers that are equal otherwise.
@@ -121,7 +123,7 @@ impl Settings {
             hold_time: peer.hold_time,
             connect_retry: peer.connect_retry,
             families: peer.families.clone(),
-            export: self.export(),
+            export: self.export(name),
             graceful_restart: peer.restart_time.map(|restart_time| self.restart_config(restart_time, beginning)),
             import: self.import(internal),
             client: peer.reflector_client,
@@ -344,7 +346,7 @@ impl Neighbours {
             };
             match wanted {
                 None => running.order(Stop::Deconfigured),
-                Some(settings) if running.settings.is_same_session(&settings) => running.set_export(settings),
+                Some(settings) if running.settings.is_same_session(&settings) => running.set_export(name, settings),
                 Some(_) => running.order(Stop::ConfigurationChange),
             }
         }
@@ -373,7 +375,7 @@ impl Neighbours {
         let mut seed = DefaultHasher::new();
         (self.seed, name, self.started).hash(&mut seed);
         let (end, ended) = watch::channel(None);
-        let (export, exported) = watch::channel(settings.export());
+        let (export, exported) = watch::channel(settings.export(name));
         let (ao_keys, signing) = watch::channel(settings.peer.transport.ao_keys.clone());
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
@@ -500,9 +502,9 @@ impl Running {
     }
 
     /// Hands a session the settings that it can go on with.
-    fn set_export(&mut self, settings: Settings) {
+    fn set_export(&mut self, name: &str, settings: Settings) {
         if settings != self.settings {
-            let exported = settings.export();
+            let exported = settings.export(name);
             self.export.send_if_modified(|current| std::mem::replace(current, exported.clone()) != exported);
             let ao_keys = settings.peer.transport.ao_keys.clone();
             self.ao_keys.send_if_modified(|current| std::mem::replace(current, ao_keys.clone()) != ao_keys);

@@ -189,14 +189,15 @@ mod tests {
     use bgp::wire::Nlri;
 
     use super::*;
+    use crate::desired::RouteSet;
 
     fn prefix(number: u32) -> Prefix {
         Prefix::host(IpAddr::from((0x0A00_0000 + number).to_be_bytes()))
     }
 
     fn routes(generation: u64, numbers: impl IntoIterator<Item = u32>) -> Routes {
-        let set: BTreeSet<Prefix> = numbers.into_iter().map(prefix).collect();
-        Routes { generation, rib: Arc::new(LocRib::originated(set.iter().copied())), set: Arc::new(set) }
+        let set: RouteSet = numbers.into_iter().map(prefix).collect();
+        Routes { generation, rib: Arc::new(LocRib::originated(set.prefixes())), set: Arc::new(set) }
     }
 
     fn learnt(numbers: impl IntoIterator<Item = u32>) -> Vec<Learnt> {

@@ -104,7 +104,7 @@ enum Input {
 
 impl Session {
     pub(super) fn new(name: &str, id: PeerId, settings: &Settings, beginning: &Beginning, seed: u64, inputs: Inputs, board: Board) -> Self {
-        let mut peer = Peer::new(settings.peer_config(id, beginning), seed);
+        let mut peer = Peer::new(settings.peer_config(name, id, beginning), seed);
         if let Beginning::Inherited(inheritance) = beginning {
             peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
             let until = inheritance.at + SELECTION_DEFERRAL;

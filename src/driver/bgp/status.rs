@@ -17,13 +17,13 @@ use bgp::wire::{Negotiated, NextHop, Notification, Open};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use tokio::sync::watch;
 
-use crate::desired::{DesiredBgp, DesiredPeer};
+use crate::desired::{DesiredBgp, DesiredPeer, RouteSet};
 
 /// The speaker at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct SpeakerStatus {
     /// The set that is advertised; `None` before the first.
-    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    pub advertised: Option<Arc<RouteSet>>,
     /// The configuration in force; `None` before the first, and after the speaker was stopped.
     pub configured: Option<Arc<DesiredBgp>>,
     /// Our BGP Identifier; `None` before the first configuration, and while none can be taken from the node's addresses.
@@ -119,7 +119,7 @@ pub struct PeerStatus {
     /// Prefixes that this peer is not told, and why.
     pub withheld: Arc<BTreeMap<Prefix, Withheld>>,
     /// The set that this peer is told, except for what is withheld.
-    pub(super) routes: Arc<BTreeSet<Prefix>>,
+    pub(super) routes: Arc<RouteSet>,
     /// Messages in both directions.
     pub counters: Counters,
     /// Why the last session or attempt ended.
@@ -139,7 +139,7 @@ pub struct PeerStatus {
 impl PeerStatus {
     /// The prefixes that this peer is told: all of the set, less what is withheld from it.
     pub fn told(&self) -> impl Iterator<Item = Prefix> {
-        self.routes.iter().filter(|prefix| !self.withheld.contains_key(prefix)).copied()
+        self.routes.prefixes().filter(|prefix| !self.withheld.contains_key(prefix))
     }
 
     /// Whether more than a counter or a timer differs.
@@ -226,15 +226,15 @@ impl Board {
 
     /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number, to the neighbours' tasks before any reader sees
     /// the new status.
-    pub(super) fn advertise(&self, set: &Arc<BTreeSet<Prefix>>, pass_on: impl FnOnce(u64)) {
+    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(u64)) {
         self.0.send_if_modified(|status| {
             if status.advertised.as_ref() == Some(set) {
                 return false;
             }
             let status = Arc::make_mut(status);
             let old = status.advertised.replace(Arc::clone(set)).unwrap_or_default();
-            let left = old.iter().chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
-            status.leaving = Arc::new(left.copied().collect());
+            let left = old.prefixes().chain(status.leaving.iter().copied()).filter(|prefix| !set.contains(prefix));
+            status.leaving = Arc::new(left.collect());
             status.generation += 1;
             pass_on(status.generation);
             status.settle();
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
     use crate::desired::{DesiredExport, Transport};
 
-    fn set(numbers: impl IntoIterator<Item = u8>) -> Arc<BTreeSet<Prefix>> {
+    fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S> {
         Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
     }
 

@@ -48,7 +48,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => role().prop_map(|role| Event::Writable { role }),
         2 => (role(), any::<u64>()).prop_map(|(role, octets)| Event::Acknowledged { role, octets }),
         3 => (0..3_u32).prop_map(|count| Event::Routes(many(count * count * 1000))),
-        1 => any::<bool>().prop_map(|graceful_shutdown| Event::Export(Export { graceful_shutdown, ..Export::default() })),
+        1 => any::<Option<u32>>().prop_map(|med| Event::Export(Export { med, ..Export::default() })),
     ]
 }
 
