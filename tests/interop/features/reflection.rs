@@ -171,16 +171,25 @@ pub(crate) fn add_path_to_it(software: Software) {
     drop(b);
 }
 
-/// RFC 7911: the peer, our reflector, tells us both paths to each VIP.
+/// RFC 7911: the peer tells us two paths to each VIP, and withdraws them one by one.
 pub(crate) fn add_path_to_us(software: Software) {
     let rack = Rack::new("paths-in", &[US, IT, A, B]);
     let shared = vips(7);
-    let _router = it(software, &rack, &[US, A, B], |setup| Setup { add_paths: true, reflects: true, ..setup });
-    let _a = announcer(&rack, A, IT, shared);
-    let b = announcer(&rack, B, IT, shared);
     let us = rack.speaker(US);
     us.advertise(Arc::default());
     us.configure(speaker_of(AS, [("it", DesiredPeer { add_path: Some(AddPathMode::Receive), ..internal(IT) }), ("absent", client(77))]));
+    if software == Software::ExaBgp {
+        // It reflects nothing, and announces two paths of its own.
+        let mut router = it(software, &rack, &[US], |setup| Setup { add_paths: true, ..setup });
+        router.announce(shared.into());
+        wait_until_held(&us, "it", 2);
+        router.announce(BTreeSet::new());
+        wait_until_held(&us, "it", 0);
+        return;
+    }
+    let _router = it(software, &rack, &[US, A, B], |setup| Setup { add_paths: true, reflects: true, ..setup });
+    let _a = announcer(&rack, A, IT, shared);
+    let b = announcer(&rack, B, IT, shared);
     wait_until_held(&us, "it", 2);
     b.advertise(Arc::default());
     wait_until_held(&us, "it", 1);

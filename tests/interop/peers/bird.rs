@@ -13,14 +13,41 @@ use crate::common::Process;
 pub(super) struct Bird;
 
 impl Implementation for Bird {
-    fn version(&self) -> Command {
-        let mut command = Command::new("bird");
-        command.arg("--version");
-        command
+    fn version(&self) -> [&'static str; 2] {
+        ["bird", "--version"]
     }
 
-    fn launch(&self, host: &Host, setup: &Setup) -> Vec<Process> {
-        host.write("bird.conf", &configuration(setup));
+    fn configuration(&self, _: &Host, setup: &Setup) -> String {
+        let mut text =
+            format!("router id {};\nlog stderr all;\nprotocol device {{}}\nprotocol direct {{ ipv4; ipv6; }}\n", setup.router_id);
+        for (family, ipv4) in [("ipv4", true), ("ipv6", false)] {
+            let routes: String = setup.announced(ipv4).map(|prefix| format!("route {prefix} blackhole; ")).collect();
+            text += &format!("protocol static {{ {family}; {routes}}}\n");
+        }
+        let mut options = setup.password.map(|key| format!("password \"{key}\"; ")).unwrap_or_default();
+        options += &match (setup.ttl_security, setup.multihop) {
+            (Some(1), _) => "direct; ttl security on;".to_owned(),
+            (Some(hops), _) => format!("multihop {hops}; ttl security on;"),
+            (None, Some(hops)) => format!("multihop {hops};"),
+            (None, None) => "direct;".to_owned(),
+        };
+        let (clients, sources) = if setup.reflects { (" rr client;", "[RTS_STATIC, RTS_BGP]") } else { ("", "[RTS_STATIC]") };
+        let paths = if setup.add_paths { " add paths on;" } else { "" };
+        for neighbour in &setup.neighbours {
+            text += &format!(
+                "protocol bgp {name} {{ debug all; local as {asn}; neighbor {neighbour} as {neighbour_asn}; {options}{clients} hold time 9; \
+                 connect delay time 1; connect retry time 1; error wait time 1, 4; \
+                 ipv4 {{ import all; export where source ~ {sources};{paths} }}; ipv6 {{ import all; export where source ~ {sources};{paths} }}; }}\n",
+                name = protocol(*neighbour),
+                asn = setup.asn,
+                neighbour_asn = setup.neighbour_asn,
+            );
+        }
+        text
+    }
+
+    fn launch(&self, host: &Host, configuration: &str) -> Vec<Process> {
+        host.write("bird.conf", configuration);
         let mut command = host.command("bird");
         command.arg("-f").arg("-c").arg(host.path("bird.conf")).arg("-s").arg(host.path("bird.ctl")).arg("-P").arg(host.path("bird.pid"));
         vec![Process::start(&mut command)]
@@ -32,7 +59,7 @@ impl Implementation for Bird {
 
     fn announce(&self, host: &Host, setup: &Setup, before: &BTreeSet<Prefix>) {
         if setup.announced != *before {
-            host.write("bird.conf", &configuration(setup));
+            host.write("bird.conf", &self.configuration(host, setup));
             ask(host, "configure");
         }
     }
@@ -69,34 +96,6 @@ impl Implementation for Bird {
 /// The protocol of a neighbour.
 fn protocol(neighbour: IpAddr) -> String {
     format!("from_{}", neighbour.to_string().replace(['.', ':'], "_"))
-}
-
-fn configuration(setup: &Setup) -> String {
-    let mut text = format!("router id {};\nlog stderr all;\nprotocol device {{}}\nprotocol direct {{ ipv4; ipv6; }}\n", setup.router_id);
-    for (family, ipv4) in [("ipv4", true), ("ipv6", false)] {
-        let routes: String = setup.announced(ipv4).map(|prefix| format!("route {prefix} blackhole; ")).collect();
-        text += &format!("protocol static {{ {family}; {routes}}}\n");
-    }
-    let mut options = setup.password.map(|key| format!("password \"{key}\"; ")).unwrap_or_default();
-    options += &match (setup.ttl_security, setup.multihop) {
-        (Some(1), _) => "direct; ttl security on;".to_owned(),
-        (Some(hops), _) => format!("multihop {hops}; ttl security on;"),
-        (None, Some(hops)) => format!("multihop {hops};"),
-        (None, None) => "direct;".to_owned(),
-    };
-    let (clients, sources) = if setup.reflects { (" rr client;", "[RTS_STATIC, RTS_BGP]") } else { ("", "[RTS_STATIC]") };
-    let paths = if setup.add_paths { " add paths on;" } else { "" };
-    for neighbour in &setup.neighbours {
-        text += &format!(
-            "protocol bgp {name} {{ debug all; local as {asn}; neighbor {neighbour} as {neighbour_asn}; {options}{clients} hold time 9; \
-             connect delay time 1; connect retry time 1; error wait time 1, 4; \
-             ipv4 {{ import all; export where source ~ {sources};{paths} }}; ipv6 {{ import all; export where source ~ {sources};{paths} }}; }}\n",
-            name = protocol(*neighbour),
-            asn = setup.asn,
-            neighbour_asn = setup.neighbour_asn,
-        );
-    }
-    text
 }
 
 /// One path of `show route all`.

@@ -23,20 +23,40 @@ const TOLD: &str = "told";
 pub(super) struct ExaBgp;
 
 impl Implementation for ExaBgp {
-    fn version(&self) -> Command {
-        let mut command = Command::new("exabgp");
-        command.arg("--version");
-        command
+    fn version(&self) -> [&'static str; 2] {
+        ["exabgp", "--version"]
     }
 
-    fn launch(&self, host: &Host, setup: &Setup) -> Vec<Process> {
+    fn configuration(&self, host: &Host, setup: &Setup) -> String {
+        let mut text = format!("process helper {{ run /bin/sh {}; encoder json; }}\n", host.path("helper.sh").display());
+        for neighbour in &setup.neighbours {
+            let local = host.address_towards(*neighbour);
+            text += &format!(
+                "neighbor {neighbour} {{\n router-id {};\n local-address {local};\n local-as {};\n peer-as {};\n hold-time 9;\n listen 179;\n",
+                setup.router_id, setup.asn, setup.neighbour_asn
+            );
+            text += if setup.dials { "" } else { " passive;\n" };
+            text += &setup.multihop.map(|hops| format!(" outgoing-ttl {hops};\n")).unwrap_or_default();
+            text += &setup.password.map(|key| format!(" md5-password \"{key}\";\n")).unwrap_or_default();
+            text += " api { processes [ helper ]; receive { parsed; update; notification; } neighbor-changes; }\n";
+            text += if setup.add_paths {
+                " capability { route-refresh; add-path send/receive; }\n"
+            } else {
+                " capability { route-refresh; }\n"
+            };
+            text += " family { ipv4 unicast; ipv6 unicast; }\n}\n";
+        }
+        text
+    }
+
+    fn launch(&self, host: &Host, configuration: &str) -> Vec<Process> {
         host.write(HEARD, "");
         host.write(TOLD, "");
         // It writes down what it reads, and passes on what is appended to a file. Both end with ExaBGP: with the input, and with the parent.
         let (heard, told) = (host.path(HEARD), host.path(TOLD));
         let script = format!("exec 3<&0\ncat <&3 >{} &\nexec tail --pid=$PPID -n +1 -f {}\n", heard.display(), told.display());
         host.write("helper.sh", &script);
-        host.write("exabgp.conf", &configuration(host, setup));
+        host.write("exabgp.conf", configuration);
         vec![Process::start(&mut with_settings(host.command("exabgp"), &host.path("exabgp.conf")))]
     }
 
@@ -45,11 +65,11 @@ impl Implementation for ExaBgp {
     }
 
     fn announce(&self, host: &Host, setup: &Setup, before: &BTreeSet<Prefix>) {
-        for prefix in setup.announced.difference(before) {
-            tell(host, &format!("announce route {prefix} next-hop {}", host.next_hop(*prefix)));
-        }
-        for prefix in before.difference(&setup.announced) {
-            tell(host, &format!("withdraw route {prefix} next-hop {}", host.next_hop(*prefix)));
+        let paths: &[&str] = if setup.add_paths { &[" path-information 0.0.0.1", " path-information 0.0.0.2"] } else { &[""] };
+        let route = |prefix: &Prefix, path: &str| format!("route {prefix}{path} next-hop {}", host.next_hop(*prefix));
+        for path in paths {
+            setup.announced.difference(before).for_each(|prefix| tell(host, &format!("announce {}", route(prefix, path))));
+            before.difference(&setup.announced).for_each(|prefix| tell(host, &format!("withdraw {}", route(prefix, path))));
         }
     }
 
@@ -91,25 +111,6 @@ pub(crate) fn with_settings(mut command: Command, file: &Path) -> Command {
         command.env(format!("exabgp.{name}"), value);
     }
     command
-}
-
-fn configuration(host: &Host, setup: &Setup) -> String {
-    let mut text = format!("process helper {{ run /bin/sh {}; encoder json; }}\n", host.path("helper.sh").display());
-    for neighbour in &setup.neighbours {
-        let local = host.address_towards(*neighbour);
-        text += &format!(
-            "neighbor {neighbour} {{\n router-id {};\n local-address {local};\n local-as {};\n peer-as {};\n hold-time 9;\n",
-            setup.router_id, setup.asn, setup.neighbour_asn
-        );
-        text += if setup.dials { " listen 179;\n" } else { " passive;\n listen 179;\n" };
-        text += &setup.multihop.map(|hops| format!(" outgoing-ttl {hops};\n")).unwrap_or_default();
-        text += &setup.password.map(|key| format!(" md5-password \"{key}\";\n")).unwrap_or_default();
-        text += " api { processes [ helper ]; receive { parsed; update; notification; } neighbor-changes; }\n";
-        text +=
-            if setup.add_paths { " capability { route-refresh; add-path send/receive; }\n" } else { " capability { route-refresh; }\n" };
-        text += " family { ipv4 unicast; ipv6 unicast; }\n}\n";
-    }
-    text
 }
 
 fn tell(host: &Host, line: &str) {

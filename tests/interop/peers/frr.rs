@@ -15,16 +15,43 @@ use crate::common::{Process, run, wait_until};
 pub(super) struct Frr;
 
 impl Implementation for Frr {
-    fn version(&self) -> Command {
-        let mut command = Command::new("/usr/lib/frr/bgpd");
-        command.arg("--version");
-        command
+    fn version(&self) -> [&'static str; 2] {
+        ["/usr/lib/frr/bgpd", "--version"]
     }
 
-    fn launch(&self, host: &Host, setup: &Setup) -> Vec<Process> {
+    fn configuration(&self, _: &Host, setup: &Setup) -> String {
+        let asn = setup.asn;
+        let mut text = format!(
+            "debug bgp zebra\nrouter bgp {asn}\n bgp router-id {}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n \
+             no bgp network import-check\n bgp log-neighbor-changes\n coalesce-time 0\n timers bgp 3 9\n",
+            setup.router_id
+        );
+        let each = |line: &str| -> String { setup.neighbours.iter().map(|neighbour| format!(" neighbor {neighbour} {line}\n")).collect() };
+        text += &each(&format!("remote-as {}", setup.neighbour_asn));
+        text += &each("timers connect 1");
+        if let Some(key) = setup.password {
+            text += &each(&format!("password {key}"));
+        }
+        if let Some(hops) = setup.ttl_security {
+            text += &each(&format!("ttl-security hops {hops}"));
+        }
+        if let Some(hops) = setup.multihop {
+            text += &each(&format!("ebgp-multihop {hops}"));
+        }
+        for family in Family::ALL {
+            text += &format!(" address-family {}\n{}", self::family(family), each("activate"));
+            for (wanted, line) in [(setup.reflects, "route-reflector-client"), (setup.add_paths, "addpath-tx-all-paths")] {
+                text += &if wanted { each(line) } else { String::new() };
+            }
+            text += " exit-address-family\n";
+        }
+        text
+    }
+
+    fn launch(&self, host: &Host, configuration: &str) -> Vec<Process> {
         drop(fs::remove_file(host.path("zserv.api")));
         host.write("zebra.conf", "");
-        host.write("bgpd.conf", &configuration(setup));
+        host.write("bgpd.conf", configuration);
         run(Command::new("chown").arg("-R").arg("frr:frrvty").arg(host.directory.path()));
         let daemon = |name: &str| {
             // Its buffers of log lines would outlive it.
@@ -88,35 +115,6 @@ impl Implementation for Frr {
     fn deletions(&self, _: &Host, log: &str) -> Vec<String> {
         lines_with(log, &["bgp_zebra_withdraw"]).into_iter().chain(lines_with(log, &["Tx route delete"])).collect()
     }
-}
-
-fn configuration(setup: &Setup) -> String {
-    let asn = setup.asn;
-    let mut text = format!(
-        "debug bgp zebra\nrouter bgp {asn}\n bgp router-id {}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n \
-         no bgp network import-check\n bgp log-neighbor-changes\n coalesce-time 0\n timers bgp 3 9\n",
-        setup.router_id
-    );
-    let each = |line: &str| -> String { setup.neighbours.iter().map(|neighbour| format!(" neighbor {neighbour} {line}\n")).collect() };
-    text += &each(&format!("remote-as {}", setup.neighbour_asn));
-    text += &each("timers connect 1");
-    if let Some(key) = setup.password {
-        text += &each(&format!("password {key}"));
-    }
-    if let Some(hops) = setup.ttl_security {
-        text += &each(&format!("ttl-security hops {hops}"));
-    }
-    if let Some(hops) = setup.multihop {
-        text += &each(&format!("ebgp-multihop {hops}"));
-    }
-    for family in Family::ALL {
-        text += &format!(" address-family {}\n{}", self::family(family), each("activate"));
-        for (wanted, line) in [(setup.reflects, "route-reflector-client"), (setup.add_paths, "addpath-tx-all-paths")] {
-            text += &if wanted { each(line) } else { String::new() };
-        }
-        text += " exit-address-family\n";
-    }
-    text
 }
 
 const fn family(family: Family) -> &'static str {

@@ -14,14 +14,43 @@ use crate::common::{Process, run};
 pub(super) struct GoBgp;
 
 impl Implementation for GoBgp {
-    fn version(&self) -> Command {
-        let mut command = Command::new("gobgpd");
-        command.arg("--version");
-        command
+    fn version(&self) -> [&'static str; 2] {
+        ["gobgpd", "--version"]
     }
 
-    fn launch(&self, host: &Host, setup: &Setup) -> Vec<Process> {
-        host.write("gobgpd.toml", &configuration(setup));
+    fn configuration(&self, _: &Host, setup: &Setup) -> String {
+        let mut text = format!("[global.config]\nas = {}\nrouter-id = \"{}\"\n", setup.asn, setup.router_id);
+        for neighbour in &setup.neighbours {
+            text += &format!("[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{neighbour}\"\npeer-as = {}\n", setup.neighbour_asn);
+            text += &setup.password.map(|key| format!("auth-password = \"{key}\"\n")).unwrap_or_default();
+            text += "[neighbors.timers.config]\nhold-time = 9.0\nkeepalive-interval = 3.0\nidle-hold-time-after-reset = 1.0\nconnect-retry = 5.0\n";
+            text += &format!("[neighbors.transport.config]\npassive-mode = {}\n", !setup.dials);
+            text += "[neighbors.graceful-restart.config]\nenabled = true\nhelper-only = true\n";
+            if let Some(hops) = setup.ttl_security {
+                text += &format!("[neighbors.ttl-security.config]\nenabled = true\nttl-min = {}\n", 256 - u16::from(hops));
+            }
+            if let Some(hops) = setup.multihop {
+                text += &format!("[neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = {hops}\n");
+            }
+            if setup.reflects {
+                text += &format!(
+                    "[neighbors.route-reflector.config]\nroute-reflector-client = true\nroute-reflector-cluster-id = \"{}\"\n",
+                    setup.router_id
+                );
+            }
+            for family in Family::ALL {
+                text += &format!("[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"{family}\"\n");
+                text += "[neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n";
+                if setup.add_paths {
+                    text += "[neighbors.afi-safis.add-paths.config]\nreceive = true\nsend-max = 8\n";
+                }
+            }
+        }
+        text
+    }
+
+    fn launch(&self, host: &Host, configuration: &str) -> Vec<Process> {
+        host.write("gobgpd.toml", configuration);
         let mut command = host.command("gobgpd");
         command.arg("-f").arg(host.path("gobgpd.toml")).args(["-l", "debug", "-p", "--pprof-disable", "--api-hosts", "127.0.0.1:50051"]);
         vec![Process::start(&mut command)]
@@ -43,7 +72,15 @@ impl Implementation for GoBgp {
     }
 
     fn paths(&self, host: &Host, neighbour: IpAddr, prefix: Prefix) -> Vec<Learned> {
-        let output = ask(host, &["neighbor", &neighbour.to_string(), "adj-in", "-a", family(prefix.family())]);
+        let mut command = client(host, &["neighbor", &neighbour.to_string(), "adj-in", "-a", family(prefix.family())]);
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        // It has no table of a neighbour without a session.
+        if text.contains("BGP session is not established") {
+            return Vec::new();
+        }
+        assert!(output.status.success(), "{command:?}: {text}");
+        let output = json(&text);
         items(&output[prefix.to_string()]).filter_map(learned).collect()
     }
 
@@ -68,38 +105,6 @@ impl Implementation for GoBgp {
     fn deletions(&self, _: &Host, log: &str) -> Vec<String> {
         lines_with(log, &["Removing withdrawals"])
     }
-}
-
-fn configuration(setup: &Setup) -> String {
-    let mut text = format!("[global.config]\nas = {}\nrouter-id = \"{}\"\n", setup.asn, setup.router_id);
-    for neighbour in &setup.neighbours {
-        text += &format!("[[neighbors]]\n[neighbors.config]\nneighbor-address = \"{neighbour}\"\npeer-as = {}\n", setup.neighbour_asn);
-        text += &setup.password.map(|key| format!("auth-password = \"{key}\"\n")).unwrap_or_default();
-        text +=
-            "[neighbors.timers.config]\nhold-time = 9.0\nkeepalive-interval = 3.0\nidle-hold-time-after-reset = 1.0\nconnect-retry = 5.0\n";
-        text += &format!("[neighbors.transport.config]\npassive-mode = {}\n", !setup.dials);
-        text += "[neighbors.graceful-restart.config]\nenabled = true\nhelper-only = true\n";
-        if let Some(hops) = setup.ttl_security {
-            text += &format!("[neighbors.ttl-security.config]\nenabled = true\nttl-min = {}\n", 256 - u16::from(hops));
-        }
-        if let Some(hops) = setup.multihop {
-            text += &format!("[neighbors.ebgp-multihop.config]\nenabled = true\nmultihop-ttl = {hops}\n");
-        }
-        if setup.reflects {
-            text += &format!(
-                "[neighbors.route-reflector.config]\nroute-reflector-client = true\nroute-reflector-cluster-id = \"{}\"\n",
-                setup.router_id
-            );
-        }
-        for family in Family::ALL {
-            text += &format!("[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"{family}\"\n");
-            text += "[neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n";
-            if setup.add_paths {
-                text += "[neighbors.afi-safis.add-paths.config]\nreceive = true\nsend-max = 8\n";
-            }
-        }
-    }
-    text
 }
 
 /// How its log lines name a neighbour.

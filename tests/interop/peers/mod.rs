@@ -62,12 +62,12 @@ impl Software {
 
     /// The version that the installed program tells.
     pub(crate) fn version(self) -> String {
-        let mut command = self.implementation().version();
-        let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let [program, option] = self.implementation().version();
+        let output = Command::new(program).arg(option).output().unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         let mut words = text.split(|c: char| c.is_whitespace() || c == ',');
         let version = words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'));
-        version.unwrap_or_else(|| panic!("{command:?} tells no version: {text}")).to_owned()
+        version.unwrap_or_else(|| panic!("{program} tells no version: {text}")).to_owned()
     }
 
     fn implementation(self) -> &'static dyn Implementation {
@@ -177,11 +177,14 @@ impl Learned {
 
 /// What the tests need of a peer. What an implementation has no word for fails when it is asked, and [`crate`]'s matrix does not ask.
 trait Implementation: Sync {
-    /// A command that prints the version.
-    fn version(&self) -> Command;
+    /// A command that prints the version of what is installed.
+    fn version(&self) -> [&'static str; 2];
+
+    /// The setup in its own words.
+    fn configuration(&self, host: &Host, setup: &Setup) -> String;
 
     /// Starts its processes, the one with the log first.
-    fn launch(&self, host: &Host, setup: &Setup) -> Vec<Process>;
+    fn launch(&self, host: &Host, configuration: &str) -> Vec<Process>;
 
     /// A command that succeeds once it answers; `None` where it answers to nobody.
     fn probe(&self, host: &Host) -> Option<Command>;
@@ -254,9 +257,11 @@ impl Host {
 
 /// A running peer.
 pub(crate) struct Router {
-    implementation: &'static dyn Implementation,
     software: Software,
-    setup: Setup,
+    implementation: &'static dyn Implementation,
+    configuration: String,
+    /// What the configuration was made of, where it is ours.
+    setup: Option<Setup>,
     host: Host,
     /// The one with the log first.
     processes: Vec<Process>,
@@ -265,18 +270,41 @@ pub(crate) struct Router {
 impl Router {
     /// Starts it, and waits until it answers.
     pub(crate) fn start(software: Software, namespace: &Namespace, setup: Setup) -> Self {
+        let mut router = Self::idle(software, namespace);
+        router.configuration = router.implementation.configuration(&router.host, &setup);
+        router.setup = Some(setup);
+        router.launch();
+        router
+    }
+
+    /// As [`Self::start`], with a configuration in its own words.
+    pub(crate) fn start_with(software: Software, namespace: &Namespace, configuration: &str) -> Self {
+        let mut router = Self { configuration: configuration.to_owned(), ..Self::idle(software, namespace) };
+        router.launch();
+        router
+    }
+
+    fn idle(software: Software, namespace: &Namespace) -> Self {
         let directory = TempDir::new().unwrap();
         // FRR's daemons give up root before they make their sockets.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let host = Host { namespace: namespace.name().to_owned(), directory };
-        let mut router = Self { implementation: software.implementation(), software, setup, host, processes: Vec::new() };
-        router.launch();
-        router
+        let implementation = software.implementation();
+        Self { software, implementation, configuration: String::new(), setup: None, host, processes: Vec::new() }
     }
 
     /// Ends it, without any farewell, and starts it again.
     pub(crate) fn restart(&mut self) {
         self.kill();
+        self.launch();
+    }
+
+    /// As [`Self::restart`], with another setup.
+    pub(crate) fn restart_as(&mut self, change: impl FnOnce(&mut Setup)) {
+        self.kill();
+        let setup = self.setup.as_mut().unwrap();
+        change(setup);
+        self.configuration = self.implementation.configuration(&self.host, setup);
         self.launch();
     }
 
@@ -287,10 +315,11 @@ impl Router {
         }
     }
 
-    /// Makes this the whole set that it announces.
+    /// Makes this the whole set that it announces. It has no configuration of the test's own.
     pub(crate) fn announce(&mut self, set: BTreeSet<Prefix>) {
-        let before = std::mem::replace(&mut self.setup.announced, set);
-        self.implementation.announce(&self.host, &self.setup, &before);
+        let setup = self.setup.as_mut().unwrap();
+        let before = std::mem::replace(&mut setup.announced, set);
+        self.implementation.announce(&self.host, setup, &before);
     }
 
     /// All paths to the destination that it learned from the neighbour.
@@ -339,7 +368,7 @@ impl Router {
     }
 
     fn launch(&mut self) {
-        self.processes = self.implementation.launch(&self.host, &self.setup);
+        self.processes = self.implementation.launch(&self.host, &self.configuration);
         wait_until(&format!("{:?} answers", self.software), START, || {
             for process in &self.processes {
                 assert!(process.is_running(), "{:?} has ended:\n{}", self.software, process.log());
@@ -348,7 +377,9 @@ impl Router {
                 .probe(&self.host)
                 .is_none_or(|mut probe| probe.output().unwrap_or_else(|error| panic!("{probe:?}: {error}")).status.success())
         });
-        self.implementation.announce(&self.host, &self.setup, &BTreeSet::new());
+        if let Some(setup) = &self.setup {
+            self.implementation.announce(&self.host, setup, &BTreeSet::new());
+        }
     }
 }
 

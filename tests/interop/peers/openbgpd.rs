@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::Command;
 
 use bgp::Prefix;
@@ -17,14 +16,34 @@ use crate::common::{Process, inside, run, wait_until};
 pub(super) struct OpenBgpd;
 
 impl Implementation for OpenBgpd {
-    fn version(&self) -> Command {
-        let mut command = Command::new("bgpd");
-        command.arg("-V");
-        command
+    fn version(&self) -> [&'static str; 2] {
+        ["bgpd", "-V"]
     }
 
-    fn launch(&self, host: &Host, setup: &Setup) -> Vec<Process> {
-        host.write("bgpd.conf", &configuration(setup, &host.path("bgpd.sock")));
+    fn configuration(&self, _: &Host, setup: &Setup) -> String {
+        let mut text = format!(
+            "AS {}\nrouter-id {}\nlog updates\nfib-update no\nholdtime 9\nconnect-retry 1\nallow from any\nallow to any\n",
+            setup.asn, setup.router_id
+        );
+        for neighbour in &setup.neighbours {
+            text += &format!("neighbor {neighbour} {{\nremote-as {}\nannounce IPv4 unicast\nannounce IPv6 unicast\n", setup.neighbour_asn);
+            for (wanted, line) in [
+                (!setup.dials, "passive\n"),
+                (setup.reflects, "route-reflector\n"),
+                (setup.add_paths, "announce add-path recv yes\nannounce add-path send all\n"),
+                (setup.ttl_security.is_some(), "ttl-security yes\n"),
+            ] {
+                text += if wanted { line } else { "" };
+            }
+            text += &setup.password.map(|key| format!("tcp md5sig password \"{key}\"\n")).unwrap_or_default();
+            text += &setup.multihop.filter(|_| !setup.is_internal()).map(|hops| format!("multihop {hops}\n")).unwrap_or_default();
+            text += "}\n";
+        }
+        text
+    }
+
+    fn launch(&self, host: &Host, configuration: &str) -> Vec<Process> {
+        host.write("bgpd.conf", &format!("socket \"{}\"\n{configuration}", host.path("bgpd.sock").display()));
         // After a kill its listener lives on for a moment, in another process.
         let is_free = || inside(&host.namespace, || TcpListener::bind((Ipv4Addr::UNSPECIFIED, 179)).is_ok());
         wait_until("port 179 is free", START, is_free);
@@ -76,30 +95,6 @@ impl Implementation for OpenBgpd {
         let words = [": withdraw ", ": flush "];
         words.iter().flat_map(|word| lines_with(log, &["Rib Loc-RIB: neighbor", word])).collect()
     }
-}
-
-fn configuration(setup: &Setup, socket: &Path) -> String {
-    let mut text = format!(
-        "AS {}\nrouter-id {}\nsocket \"{}\"\nlog updates\nfib-update no\nholdtime 9\nconnect-retry 1\nallow from any\nallow to any\n",
-        setup.asn,
-        setup.router_id,
-        socket.display()
-    );
-    for neighbour in &setup.neighbours {
-        text += &format!("neighbor {neighbour} {{\nremote-as {}\nannounce IPv4 unicast\nannounce IPv6 unicast\n", setup.neighbour_asn);
-        for (wanted, line) in [
-            (!setup.dials, "passive\n"),
-            (setup.reflects, "route-reflector\n"),
-            (setup.add_paths, "announce add-path recv yes\nannounce add-path send all\n"),
-            (setup.ttl_security.is_some(), "ttl-security yes\n"),
-        ] {
-            text += if wanted { line } else { "" };
-        }
-        text += &setup.password.map(|key| format!("tcp md5sig password \"{key}\"\n")).unwrap_or_default();
-        text += &setup.multihop.filter(|_| !setup.is_internal()).map(|hops| format!("multihop {hops}\n")).unwrap_or_default();
-        text += "}\n";
-    }
-    text
 }
 
 fn learned(route: &Value) -> Option<Learned> {
