@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A node with the real binary, for what only a process can show: its end, and its start after that.
 //!
-//! Input: a namespace. Output: the daemon with VIPs and both sessions, which asks its peer to keep its routes over a restart.
+//! Input: a namespace. Output: the daemon with VIPs and one session, which asks its peer to keep its routes over a restart.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::common::{Namespace, Process};
-use crate::rig::{AS, PATIENCE, SESSIONS};
+use crate::rig::{AS, PATIENCE};
 
 pub(crate) struct Node<'a> {
     namespace: &'a Namespace,
@@ -23,18 +23,12 @@ pub(crate) struct Node<'a> {
 
 impl<'a> Node<'a> {
     /// Its files are there, and it runs.
-    pub(crate) fn start(namespace: &'a Namespace, vips: &BTreeSet<Prefix>) -> Self {
+    pub(crate) fn start(namespace: &'a Namespace, (name, address): (&str, IpAddr), vips: &BTreeSet<Prefix>) -> Self {
         let mut node = Self { namespace, directory: TempDir::new().unwrap(), process: None };
         fs::create_dir(node.path("manifests")).unwrap();
-        let peers: String = SESSIONS
-            .iter()
-            .map(|(name, address)| {
-                let session = format!("address: \"{address}\", asn: {AS}, timers: {{hold: 9s, connectRetry: 1s}}");
-                format!("    - {{name: {name}, {session}, gracefulRestart: {{restartTime: 60s}}}}\n")
-            })
-            .collect();
         let config = format!(
-            "node: {{name: node-1}}\nvips: {{withoutEndpoints: announce}}\nbgp:\n  asn: {AS}\n  peers:\n{peers}\
+            "node: {{name: node-1}}\nvips: {{withoutEndpoints: announce}}\nbgp:\n  asn: {AS}\n  peers:\n\
+             \x20   - {{name: {name}, address: \"{address}\", asn: {AS}, timers: {{hold: 9s, connectRetry: 1s}}, gracefulRestart: {{restartTime: 60s}}}}\n\
              drain: {{onTermination: keep, fabricDelay: 100ms, timeout: 5s}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:9479\"}}\n",
             node.path("state").display()
         );

@@ -240,10 +240,16 @@ impl Host {
         command
     }
 
-    /// Its own address on the way to a neighbour.
+    /// Its own address on the way to a neighbour. A new one of IPv6 may take a moment to be usable.
     fn address_towards(&self, neighbour: IpAddr) -> IpAddr {
-        let routes = json(&run(Command::new("ip").args(["-n", &self.namespace, "-j", "route", "get", &neighbour.to_string()])));
-        parsed(&routes[0]["prefsrc"]).unwrap_or_else(|| panic!("{routes}"))
+        let mut address = None;
+        wait_until(&format!("an address towards {neighbour}"), START, || {
+            let routes = json(&run(Command::new("ip").args(["-n", &self.namespace, "-j", "route", "get", &neighbour.to_string()])));
+            address =
+                parsed::<IpAddr>(&routes[0]["prefsrc"]).filter(|address| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()));
+            address.is_some()
+        });
+        address.unwrap()
     }
 
     /// Its own address, as the next hop of a destination that it announces.
