@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::features::{attributes, reflection, restart, routes, session, transport};
-use crate::peers::Software::{self, ExaBgp, GoBgp, OpenBgpd};
+use crate::peers::Software::{self, ExaBgp, GoBgp};
 
 /// A row.
 pub(crate) struct Feature {
@@ -84,16 +84,11 @@ pub(crate) const FEATURES: &[Feature] = &[
         without: &[],
     },
     Feature { name: "dynamic_ipv6", title: "The same over IPv6", test: transport::dynamic_over_ipv6, without: &[] },
-    Feature { name: "both_dial", title: "Both dial at once: one session", test: transport::both_dial, without: &[] },
     Feature {
-        name: "collision",
-        title: "Of two connections that of the higher identifier stays (RFC 4271 §6.8)",
-        test: transport::collision,
-        without: &[
-            (GoBgp, "closes a second connection as soon as it comes"),
-            (OpenBgpd, "keeps the connection that it accepted, whichever side has the higher identifier"),
-            (ExaBgp, "keeps the connection that it accepted while the other is in OpenSent, whichever side has the higher identifier"),
-        ],
+        name: "both_dial",
+        title: "Both dial before either can speak: one session (RFC 4271 §6.8)",
+        test: transport::both_dial,
+        without: &[],
     },
     Feature {
         name: "restart_keep",

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use bgp::Prefix;
 use tempfile::NamedTempFile;
 use vipherald::desired::{DesiredBgp, DesiredPeer, Transport, Ttl};
-use vipherald::driver::bgp::Speaker;
 
 use crate::common::{Namespace, wait_until};
 use crate::peers::{Router, Setup, Software};
@@ -18,13 +17,6 @@ use crate::rig::{
 
 const KEY: &str = "very-secret";
 const OTHER_KEY: &str = "very-Secret";
-
-/// Packets of TCP by which we dial.
-const FROM_US_SYN: &str = "ip saddr 10.99.0.1 tcp flags & (syn | ack) == syn";
-/// Packets with octets of BGP.
-const DATA: &str = "tcp flags & psh == psh";
-/// Packets with one KEEPALIVE: 19 octets behind the header of TCP with its time stamps.
-const KEEPALIVE: &str = "ip length 71";
 
 fn wait_until_learned(router: &Router) {
     for ours in OURS {
@@ -122,94 +114,38 @@ fn dynamic(software: Software, ours: IpAddr, theirs: IpAddr) {
     wait_for("it is forgotten", &speaker, |status| status.peers.is_empty());
 }
 
-/// The peer dials first, and nobody can speak until we have dialled too: one connection becomes the session.
+/// RFC 4271 §6.8: the peer dials first, and nobody can speak until we have dialled too. Whatever either side makes of that, it ends with one session.
 pub(crate) fn both_dial(software: Software) {
-    let crossed = Crossed::new(software, THEIRS_V4);
-    hold_back(&crossed.rig.ours, &[]);
-    crossed.wait_until_it_is_a_session();
+    let rig = Rig::dual_stack("crossed");
+    let data = ["sport", "dport"].map(|port| format!("tcp {port} 179 tcp flags & psh == psh drop; ")).concat();
+    drop_packets(&rig.ours, &data, &format!("{data} tcp dport 179 tcp flags & (syn | ack) == syn drop;"));
+    let setup = Setup { neighbours: vec![OURS_V4.into()], dials: true, ..peer_of(AS, AS) };
+    let router = Router::start(software, &rig.theirs, setup);
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    let known = neighbour(THEIRS_V4.into(), AS);
+    let listen = listening(Ipv4Addr::UNSPECIFIED.into(), [], known.clone());
+    speaker.configure(Arc::new(DesiredBgp { listen, ..DesiredBgp::clone(&speaker_of(AS, [("v4", known)])) }));
+    wait_until("it has dialled us", PATIENCE, || connections(&rig.ours) == 1);
+    drop_packets(&rig.ours, &data, &data);
+    wait_until("we have dialled it", PATIENCE, || counter(&rig.theirs, "TcpPassiveOpens") > 0);
+    drop_packets(&rig.ours, "", "");
+    wait_until("one connection is a session", PATIENCE, || {
+        let is_learned = router.learned(OURS_V4.into(), prefix("10.0.0.7")).is_some();
+        is_learned && connections(&rig.ours) == 1 && is_up(&speaker.status(), "v4")
+    });
 }
 
-/// RFC 4271 §6.8: no KEEPALIVE passes until both connections have seen their OPENs; that of the side with the higher identifier stays.
-pub(crate) fn collision(software: Software) {
-    for (identifier, theirs_is_higher) in [(THEIRS_V4, true), (Ipv4Addr::new(1, 1, 1, 1), false)] {
-        let crossed = Crossed::new(software, identifier);
-        let ours = &crossed.rig.ours;
-        assert_eq!(connections(ours).len(), 2);
-        hold_back(ours, &[KEEPALIVE]);
-        wait_until("one of them is given up", PATIENCE, || connections(ours).len() == 1);
-        // The other one, which not both sides may have closed yet, stays without a KEEPALIVE.
-        let Connection { port, dialled_by_it } = connections(ours).pop().unwrap();
-        hold_back_except(port, ours, &[KEEPALIVE]);
-        assert_eq!(dialled_by_it, theirs_is_higher);
-        crossed.wait_until_it_is_a_session();
-        assert_eq!(connections(ours), [Connection { port, dialled_by_it }]);
-        assert_eq!(peer(&crossed.speaker.status(), "v4").counters.established, 1);
-    }
+/// Drops at a host what these rules say of packets that come in and that go out, and nothing else any more.
+fn drop_packets(host: &Namespace, incoming: &str, outgoing: &str) {
+    let chain = |hook, rules| format!("chain {hook} {{ type filter hook {hook} priority 0; {rules} }}; ");
+    let chains = chain("input", incoming) + &chain("output", outgoing);
+    host.nft(&format!("table ip dropped\ndelete table ip dropped\ntable ip dropped {{ {chains} }}"));
 }
 
-/// Two speakers that have both dialled, and cannot speak.
-struct Crossed {
-    speaker: Speaker,
-    router: Router,
-    rig: Rig,
-}
-
-impl Crossed {
-    fn new(software: Software, its_identifier: Ipv4Addr) -> Self {
-        let rig = Rig::dual_stack("crossed");
-        hold_back(&rig.ours, &[FROM_US_SYN, DATA]);
-        let setup = Setup { neighbours: vec![OURS_V4.into()], router_id: its_identifier, dials: true, ..peer_of(AS, AS) };
-        let router = Router::start(software, &rig.theirs, setup);
-        let speaker = rig.speaker();
-        speaker.advertise(set(["10.0.0.7"]));
-        let known = neighbour(THEIRS_V4.into(), AS);
-        let listen = listening(Ipv4Addr::UNSPECIFIED.into(), [], known.clone());
-        speaker.configure(Arc::new(DesiredBgp { listen, ..DesiredBgp::clone(&speaker_of(AS, [("v4", known)])) }));
-        wait_until("it has dialled us", PATIENCE, || connections(&rig.ours).len() == 1);
-        hold_back(&rig.ours, &[DATA]);
-        wait_until("we have dialled it", PATIENCE, || counter(&rig.theirs, "TcpPassiveOpens") > 0);
-        Self { speaker, router, rig }
-    }
-
-    fn wait_until_it_is_a_session(&self) {
-        wait_for("the session is up", &self.speaker, |status| is_up(status, "v4"));
-        wait_until("the route is learned", PATIENCE, || self.router.learned(OURS_V4.into(), prefix("10.0.0.7")).is_some());
-        wait_until("one connection is left", PATIENCE, || connections(&self.rig.ours).len() == 1);
-        assert!(is_up(&self.speaker.status(), "v4"));
-    }
-}
-
-/// Drops packets of BGP that match any of these, either way, and no others any more.
-fn hold_back(namespace: &Namespace, matching: &[&str]) {
-    hold_back_except(0, namespace, matching);
-}
-
-/// As [`hold_back`], but for the connection whose other port is this.
-fn hold_back_except(port: u16, namespace: &Namespace, matching: &[&str]) {
-    let rule = |words| format!("th sport 179 th dport != {port} {words} drop; th dport 179 th sport != {port} {words} drop; ");
-    let rules: String = matching.iter().map(rule).collect();
-    let chains = ["input", "output"].map(|hook| format!("chain {hook} {{ type filter hook {hook} priority 0; {rules} }}; ")).concat();
-    namespace.nft(&format!("table ip held_back\ndelete table ip held_back\ntable ip held_back {{ {chains} }}"));
-}
-
-/// A connection that is open.
-#[derive(Debug, Eq, PartialEq)]
-struct Connection {
-    /// That of the side that dialled; the other one is 179.
-    port: u16,
-    dialled_by_it: bool,
-}
-
-/// The connections of BGP that are open at our end.
-fn connections(ours: &Namespace) -> Vec<Connection> {
-    let output = ours.output(&["ss", "-Htn", "state", "established", "( sport = :179 or dport = :179 )"]);
-    let port = |end: Option<&str>| end.and_then(|end| end.rsplit(':').next()?.parse::<u16>().ok());
-    let connection = |line: &str| {
-        let mut ends = line.split_whitespace().skip(2);
-        let (near, far) = (port(ends.next())?, port(ends.next())?);
-        Some(Connection { port: if near == 179 { far } else { near }, dialled_by_it: near == 179 })
-    };
-    output.lines().filter_map(connection).collect()
+/// How many connections of BGP are open at a host.
+fn connections(host: &Namespace) -> usize {
+    host.output(&["ss", "-Htn", "state", "established", "( sport = :179 or dport = :179 )"]).lines().count()
 }
 
 /// A counter of the kernel in this namespace.
