@@ -94,6 +94,16 @@ impl Peer {
         }
     }
 
+    /// End-of-RIB may go.
+    pub(super) fn end_deferral(&mut self, turn: &mut Turn) {
+        for role in Role::BOTH {
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.defer_end_of_rib(false);
+                self.send_updates(role, turn);
+            }
+        }
+    }
+
     /// Our addresses on this connection are others: next hops that change by it are told again, in the same session.
     pub(super) fn set_local(&mut self, role: Role, local: LocalAddresses, turn: &mut Turn) {
         let routes = self.routes.clone().unwrap_or_default();
@@ -166,7 +176,7 @@ impl Peer {
             }
             Message::RouteRefresh(request) if state == State::Established => {
                 self.refresh(role, request.requested(), turn);
-                self.refresh_mark(request, turn);
+                self.refresh_mark(role, request, turn);
             }
             Message::Notification(notification) => {
                 turn.push(Action::Close { role });
@@ -195,6 +205,10 @@ impl Peer {
         if let Err((notification, reason)) = self.check(open) {
             self.fail(role, notification, reason, turn);
             return;
+        }
+        if self.may_have_restarted(role.other()) {
+            turn.push(Action::Abort { role: role.other() });
+            self.replaced(role.other(), turn);
         }
         if let Some(loser) = self.collision(role, open) {
             self.resolve(loser, turn);
@@ -241,7 +255,8 @@ impl Peer {
     }
 
     /// Which connection the peer's OPEN on `role` makes redundant (RFC 4271 §6.8): the one dialled by the speaker with the lower BGP Identifier, or AS
-    /// where identifiers are equal (RFC 6286 §2.3). A session that is up is kept. `None` while the other has not seen an OPEN.
+    /// where identifiers are equal (RFC 6286 §2.3). A session that is up is kept, unless the peer restarts gracefully. `None` while the other has not
+    /// seen an OPEN.
     fn collision(&self, role: Role, open: &Open) -> Option<Role> {
         let ours = (self.config.identifier, self.config.local_asn);
         let theirs = (open.identifier, open.asn);
@@ -265,6 +280,7 @@ impl Peer {
         let Some(connection) = self.connections.get_mut(role) else { return };
         let Some(negotiated) = connection.negotiated().cloned() else { return };
         let mut adj_rib_out = AdjRibOut::new(self.config.export.clone(), self.config.target(), negotiated.clone(), connection.local);
+        adj_rib_out.defer_end_of_rib(self.deferred_until.is_some());
         if let Some(rib) = &self.routes {
             adj_rib_out.set(rib);
         }

@@ -27,6 +27,8 @@ pub struct AdjRibOut {
     exporter: Exporter,
     /// Whether a whole set was given.
     complete: bool,
+    /// Whether End-of-RIB waits for what others have yet to tell.
+    deferred: bool,
     entries: BTreeMap<Nlri, Entry>,
     pending: Pending,
     withdrawals: Withdrawals,
@@ -104,6 +106,7 @@ impl AdjRibOut {
             end_of_rib_owed: negotiated.families.clone(),
             exporter: Exporter::new(export, target, negotiated, local),
             complete: false,
+            deferred: false,
             entries: BTreeMap::new(),
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
@@ -153,6 +156,11 @@ impl AdjRibOut {
         for (&prefix, paths) in changes {
             self.replace(prefix, paths);
         }
+    }
+
+    /// Whether End-of-RIB waits (RFC 4724 §4.1); else it follows the first whole set.
+    pub const fn defer_end_of_rib(&mut self, deferred: bool) {
+        self.deferred = deferred;
     }
 
     /// The policy is another one: what changes by it is told again, of these same routes.
@@ -388,7 +396,7 @@ impl AdjRibOut {
 
     /// Appends the End-of-RIB of a family that has nothing pending, once a session (RFC 4724 §2).
     fn end_of_rib(&mut self, family: Family, out: &mut Vec<u8>) -> bool {
-        if !self.complete || !self.end_of_rib_owed.remove(&family) {
+        if !self.complete || self.deferred || !self.end_of_rib_owed.remove(&family) {
             return false;
         }
         let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };

@@ -284,6 +284,9 @@ impl Neighbours {
             // What it has gathered ends with the last session that reflects.
             self.rib = Rib::default();
         }
+        if desired.listen.as_ref().is_some_and(|listen| !listen.prefixes.is_empty()) && self.inheritance.get().is_some() {
+            self.rib.await_unnamed();
+        }
         keyring.follow(key_files(desired)).await;
         self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
         self.listener.demand(range_keys(desired, &keyring.keys()));

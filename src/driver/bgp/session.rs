@@ -6,7 +6,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bgp::peer::{Action, Event, Peer, PeerId, Role, Stop};
 use bgp::rib::Export;
@@ -69,6 +69,10 @@ pub(super) struct Session {
     report: Report,
 }
 
+/// For so long after our restart a neighbour's End-of-RIB waits for what the others have yet to tell (RFC 4724 §4.1, Selection_Deferral_Timer). Only
+/// what an earlier process told of them, and nobody tells again, stays longer by it.
+const SELECTION_DEFERRAL: Duration = Duration::from_secs(10);
+
 /// What a session waits for.
 enum Input {
     Time,
@@ -88,6 +92,12 @@ impl Session {
         let mut peer = Peer::new(settings.peer_config(id, beginning), seed);
         if let Beginning::Inherited(inheritance) = beginning {
             peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
+            let until = inheritance.at + SELECTION_DEFERRAL;
+            if let Some(reflection) = inputs.reflection.as_ref().filter(|_| settings.peer.restart_time.is_some() && until > Instant::now())
+            {
+                reflection.is_awaited();
+                peer.defer_end_of_rib(until);
+            }
         }
         let mut session = Self {
             way: settings.way(),
@@ -139,6 +149,10 @@ impl Session {
 
     /// Turns what happened into events of the core.
     fn take(&mut self, input: Input) {
+        // All sessions are told to end at once. What one takes with it is no news for another that ends too.
+        if self.inputs.end.has_changed().unwrap_or(false) {
+            self.take_end();
+        }
         match input {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
@@ -337,6 +351,9 @@ impl Session {
     }
 
     fn publish(&mut self) {
+        if let Some(reflection) = self.inputs.reflection.as_ref().filter(|_| self.peer.has_told_everything()) {
+            reflection.has_told_everything();
+        }
         let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
         let (withdrawing, now) = (self.report.is_withdrawing(), Instant::now());

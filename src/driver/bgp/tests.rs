@@ -4,6 +4,7 @@
 mod fake_peer;
 mod listening;
 mod reflecting;
+mod reflecting_restart;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -36,6 +36,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Stop(Stop::Deconfigured)),
         1 => Just(Event::Stop(Stop::Keep)),
         1 => Just(Event::Refresh(Family::Ipv4Unicast)),
+        1 => Just(Event::Selected),
         1 => (0..2_u32).prop_map(|limit| Event::Import(Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() })),
         6 => Just(Event::Tick),
         6 => role().prop_map(|role| Event::Connected { role, local: LOCAL }),
@@ -76,6 +77,7 @@ impl Sockets {
             | Event::Changes(_)
             | Event::Export(_)
             | Event::Import(_)
+            | Event::Selected
             | Event::Refresh(_) => true,
         }
     }
@@ -99,6 +101,7 @@ impl Sockets {
             | Event::Export(_)
             | Event::Local { .. }
             | Event::Import(_)
+            | Event::Selected
             | Event::Refresh(_) => {}
         }
     }

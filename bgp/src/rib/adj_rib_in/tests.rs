@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is made of what a peer tells, and what is left of it when its session is lost.
 
+mod rfc7313;
+mod rfc9494;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 

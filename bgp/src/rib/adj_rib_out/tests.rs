@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a peer holds after the octets it was sent, against what it was meant to hold.
 
+mod next_hop;
 mod policy;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +21,12 @@ const LOCAL: LocalAddresses = LocalAddresses {
     link_local: Some(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2)),
 };
 
-const TARGET: Target = Target { peer: PeerId(9), client: false, cluster_id: BgpIdentifier::new(5).unwrap() };
+const TARGET: Target = Target {
+    peer: PeerId(9),
+    address: IpAddr::V4(Ipv4Addr::new(10, 211, 1, 9)),
+    client: false,
+    cluster_id: BgpIdentifier::new(5).unwrap(),
+};
 
 fn asn(number: u32) -> Asn {
     Asn::new(number).unwrap()
