@@ -28,7 +28,7 @@ impl<'a> Node<'a> {
         fs::create_dir(node.path("manifests")).unwrap();
         let config = format!(
             "node: {{name: node-1}}\nvips: {{withoutEndpoints: announce}}\nbgp:\n  asn: {AS}\n  peers:\n\
-             \x20   - {{name: {name}, address: \"{address}\", asn: {AS}, timers: {{hold: 9s, connectRetry: 1s}}, gracefulRestart: {{restartTime: 60s}}}}\n\
+             \x20   - {{name: {name}, address: \"{address}\", asn: {AS}, timers: {{hold: 9s, connectRetry: 3s}}, gracefulRestart: {{restartTime: 60s}}}}\n\
              drain: {{onTermination: keep, fabricDelay: 100ms, timeout: 5s}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:9479\"}}\n",
             node.path("state").display()
         );

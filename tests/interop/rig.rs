@@ -82,12 +82,12 @@ impl Rig {
             let port = format!("eth{near}");
             namespace.veth("eth0", &between, &port);
             between.ip(&format!("address add 10.98.{near}.254/24 dev {port}"));
-            between.ip(&format!("address add 2001:db8:98:{near}::fe/64 dev {port}"));
+            between.ip(&format!("address add 2001:db8:98:{near}::fe/64 dev {port} nodad"));
             for words in [
                 format!("address add {}/32 dev eth0", v4(near)),
-                format!("address add {}/128 dev eth0", v6(near)),
+                format!("address add {}/128 dev eth0 nodad", v6(near)),
                 format!("address add 10.98.{near}.1/24 dev eth0"),
-                format!("address add 2001:db8:98:{near}::1/64 dev eth0"),
+                format!("address add 2001:db8:98:{near}::1/64 dev eth0 nodad"),
                 format!("route add {} via 10.98.{near}.254 src {}", v4(far), v4(near)),
                 format!("route add {} via 2001:db8:98:{near}::fe src {}", v6(far), v6(near)),
             ] {
@@ -138,7 +138,7 @@ impl Rack {
 
 fn number(namespace: &Namespace, host: u8) {
     namespace.ip(&format!("address add {}/24 dev eth0", v4(host)));
-    namespace.ip(&format!("address add {}/64 dev eth0", v6(host)));
+    namespace.ip(&format!("address add {}/64 dev eth0 nodad", v6(host)));
 }
 
 /// A peer on the other node with both sessions.

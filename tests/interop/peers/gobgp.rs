@@ -8,8 +8,8 @@ use std::process::Command;
 use bgp::{Family, Prefix};
 use serde_json::Value;
 
-use super::{Host, Implementation, Learned, Setup, items, json, lines_with, number, parsed};
-use crate::common::{Process, run};
+use super::{Host, Implementation, Learned, START, Setup, items, json, lines_with, number, parsed};
+use crate::common::{Process, run, wait_until};
 
 pub(super) struct GoBgp;
 
@@ -136,8 +136,15 @@ fn learned(path: &Value) -> Option<Learned> {
     })
 }
 
+/// What it answers. On a busy machine its client gives up within a second.
 fn ask(host: &Host, words: &[&str]) -> Value {
-    json(&run(&mut client(host, words)))
+    let mut answer = None;
+    wait_until(&format!("gobgp answers {words:?}"), START, || {
+        let output = client(host, words).output().unwrap();
+        answer = output.status.success().then_some(output.stdout);
+        answer.is_some()
+    });
+    json(&String::from_utf8(answer.unwrap_or_default()).unwrap())
 }
 
 fn client(host: &Host, words: &[&str]) -> Command {
