@@ -158,15 +158,15 @@ impl Reconciler {
         readable
     }
 
-    /// What the record holds at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
+    /// What the record tells of at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
     /// may have kept it.
     fn inherit(&self) {
-        let KernelState { record, interface, addresses, .. } = &self.kernel_state;
-        if !record.confirmed.is_empty() {
-            let prefixes = record.confirmed.iter().copied().map(Prefix::host).collect();
-            let forwarding = *interface == InterfaceState::Up && record.confirmed.iter().all(|address| addresses.contains_key(address));
-            tracing::info!(vips = record.confirmed.len(), forwarding, "goes on from an earlier process");
-            self.speaker.inherit(prefixes, forwarding);
+        let left = self.kernel_state.left_behind();
+        if !left.is_empty() {
+            let KernelState { interface, addresses, .. } = &self.kernel_state;
+            let forwarding = *interface == InterfaceState::Up && left.iter().all(|address| addresses.contains_key(address));
+            tracing::info!(vips = left.len(), forwarding, "goes on from an earlier process");
+            self.speaker.inherit(left.into_iter().map(Prefix::host).collect(), forwarding);
         }
     }
 
