@@ -99,6 +99,15 @@ pub struct Record {
     pub confirmed: BTreeSet<IpAddr>,
 }
 
+impl KernelState {
+    /// What an earlier process may have announced: what it has confirmed, and what it has placed while its end came before the confirmation.
+    #[must_use]
+    pub fn left_behind(&self) -> BTreeSet<IpAddr> {
+        let placed = self.record.pending.iter().filter(|address| self.addresses.contains_key(address));
+        self.record.confirmed.iter().chain(placed).copied().collect()
+    }
+}
+
 /// What the speaker reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedSpeaker {

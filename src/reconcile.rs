@@ -158,16 +158,17 @@ impl Reconciler {
         readable
     }
 
-    /// What the record holds at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
+    /// What the record tells of at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
     /// may have kept it.
     fn inherit(&self) {
-        let KernelState { record, interface, addresses, .. } = &self.kernel_state;
-        if !record.confirmed.is_empty() {
-            let around = |prefix: &Prefix| record.confirmed.iter().any(|vip| prefix.contains(*vip));
+        let left = self.kernel_state.left_behind();
+        if !left.is_empty() {
+            let KernelState { interface, addresses, .. } = &self.kernel_state;
+            let around = |prefix: &Prefix| left.iter().any(|vip| prefix.contains(*vip));
             let aggregates = self.intent.aggregates().into_iter().filter(around);
-            let prefixes = record.confirmed.iter().copied().map(Prefix::host).chain(aggregates).collect();
-            let forwarding = *interface == InterfaceState::Up && record.confirmed.iter().all(|address| addresses.contains_key(address));
-            tracing::info!(vips = record.confirmed.len(), forwarding, "goes on from an earlier process");
+            let forwarding = *interface == InterfaceState::Up && left.iter().all(|address| addresses.contains_key(address));
+            let prefixes = left.iter().copied().map(Prefix::host).chain(aggregates).collect();
+            tracing::info!(vips = left.len(), forwarding, "goes on from an earlier process");
             self.speaker.inherit(prefixes, forwarding);
         }
     }

@@ -154,3 +154,14 @@ fn failures_count_until_success_and_go_with_their_address() {
 #[derive(Debug, thiserror::Error)]
 #[error("outer")]
 struct Outer(#[source] io::Error);
+
+/// RFC 4724 §4: the end of a process may come between the announcement and the confirmation in the record.
+#[test]
+fn what_was_placed_and_not_yet_confirmed_is_left_behind_too() {
+    let [confirmed, placed, planned] = [1, 2, 3].map(|number| IpAddr::from([10, 0, 0, number]));
+    let state = KernelState {
+        record: Record { exists: true, pending: [placed, planned].into(), confirmed: [confirmed].into() },
+        ..on_the_interface(&[placed])
+    };
+    assert_eq!(state.left_behind(), BTreeSet::from([confirmed, placed]));
+}
