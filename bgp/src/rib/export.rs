@@ -73,7 +73,7 @@ pub struct LocalAddresses {
     pub ipv4: Option<Ipv4Addr>,
     /// The global IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
-    /// The link-local IPv6 address.
+    /// The link-local IPv6 address, where the peer is on the link too (RFC 2545 §3).
     pub link_local: Option<Ipv6Addr>,
 }
 
@@ -222,11 +222,13 @@ impl Exporter {
         }
     }
 
-    /// Our address on the link. Where there is no global one, the link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability).
+    /// Our address on the link, and beside it the link-local one where the peer is on that link too (RFC 2545 §3). Where there is no global one, the
+    /// link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability).
     fn own_ipv6(&self, global: Option<Ipv6Addr>) -> Option<NextHop> {
-        let link_local = || self.local.link_local.filter(|_| self.negotiated.link_local_next_hop);
-        let alone = || link_local().map(|global| NextHop::V6 { global, link_local: None });
-        global.and_then(usable_ipv6).or_else(alone)
+        let link_local = self.local.link_local;
+        let both = |global| NextHop::V6 { global, link_local };
+        let alone = || link_local.filter(|_| self.negotiated.link_local_next_hop).map(|global| NextHop::V6 { global, link_local: None });
+        global.filter(is_usable_ipv6).map(both).or_else(alone)
     }
 
     /// The next hop that another peer told, which is not on this link: without its link-local address (RFC 2545 §3).
