@@ -105,6 +105,12 @@ pub struct DesiredBgp {
 }
 
 impl DesiredBgp {
+    /// A speaker of this AS with nobody to speak to.
+    #[must_use]
+    pub const fn new(asn: Asn) -> Self {
+        Self { asn, router_id: None, cluster_id: None, listen: None, peers: BTreeMap::new() }
+    }
+
     /// Whether we are the route reflector of some neighbour, or of one that may come.
     #[must_use]
     pub fn reflects(&self) -> bool {
@@ -162,6 +168,36 @@ pub struct DesiredPeer {
     pub reflector_client: bool,
     /// Several paths to one destination (RFC 7911), in every family; only one where absent.
     pub add_path: Option<AddPathMode>,
+}
+
+impl DesiredPeer {
+    /// The TCP port of BGP.
+    pub const PORT: u16 = 179;
+    /// The hold time that we offer, where none is configured.
+    pub const HOLD_TIME: HoldTime = match HoldTime::from_secs(9) {
+        Some(hold_time) => hold_time,
+        None => HoldTime::DEFAULT,
+    };
+    /// Between two attempts to connect, where nothing is configured.
+    pub const CONNECT_RETRY: Duration = Duration::from_secs(5);
+
+    /// A neighbour of which nothing else is configured.
+    #[must_use]
+    pub fn new(address: IpAddr, asn: Asn) -> Self {
+        Self {
+            address,
+            port: Self::PORT,
+            asn,
+            transport: Transport::default(),
+            families: BTreeSet::from(Family::ALL),
+            hold_time: Self::HOLD_TIME,
+            connect_retry: Self::CONNECT_RETRY,
+            restart_time: None,
+            export: DesiredExport::default(),
+            reflector_client: false,
+            add_path: None,
+        }
+    }
 }
 
 /// With what routes are announced to a neighbour. A change of it needs no new session.

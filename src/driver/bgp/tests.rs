@@ -25,28 +25,19 @@ const OUR_AS: u32 = 65001;
 
 fn neighbour(address: SocketAddr) -> DesiredPeer {
     DesiredPeer {
-        address: address.ip(),
         port: address.port(),
-        transport: Transport::default(),
-        asn: Asn::new(OUR_AS).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
         // A loopback address is nobody's next hop.
         export: DesiredExport { next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)), ..DesiredExport::default() },
-        reflector_client: false,
-        add_path: None,
+        ..DesiredPeer::new(address.ip(), Asn::new(OUR_AS).unwrap())
     }
 }
 
 fn desired<'a>(peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<DesiredBgp> {
     Arc::new(DesiredBgp {
-        asn: Asn::new(OUR_AS).unwrap(),
         router_id: BgpIdentifier::new(0xC000_0201),
-        cluster_id: None,
-        listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
+        ..DesiredBgp::new(Asn::new(OUR_AS).unwrap())
     })
 }
 
