@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bgp::peer::{Action, Event, Peer, PeerId, Role, Stop};
-use bgp::rib::Export;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -21,7 +20,7 @@ use super::dial::{DialError, Dialled, arrive, dial};
 use super::keyring::{Key, Keys};
 use super::link::{Link, Links, News};
 use super::location::Location;
-use super::neighbours::{Beginning, Settings};
+use super::neighbours::{Adjustable, Beginning, Settings};
 use super::report::Report;
 use super::rib::Member;
 use super::socket::Way;
@@ -33,8 +32,7 @@ use crate::telemetry::chain;
 pub(super) struct Inputs {
     /// The order to end.
     pub(super) end: watch::Receiver<Option<Stop>>,
-    /// With what routes are announced.
-    pub(super) export: watch::Receiver<Export>,
+    pub(super) adjustable: watch::Receiver<Adjustable>,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
@@ -74,7 +72,7 @@ enum Input {
     Time,
     Routes,
     End,
-    Export,
+    Adjust,
     Keys,
     Location,
     Reflection,
@@ -143,7 +141,7 @@ impl Session {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
             Input::End => self.take_end(),
-            Input::Export => self.take_export(),
+            Input::Adjust => self.adjust(),
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
             Input::Reflection => self.catch_up(),
@@ -255,9 +253,12 @@ impl Session {
         self.handle(Event::Stop(stop));
     }
 
-    fn take_export(&mut self) {
-        let export = self.inputs.export.borrow_and_update().clone();
+    /// Other settings that this session can go on with.
+    fn adjust(&mut self) {
+        let Adjustable { export, import, connect_retry, send_hold_time } = self.inputs.adjustable.borrow_and_update().clone();
         self.report.policy_changed();
+        self.handle(Event::Timers { connect_retry, send_hold_time });
+        self.handle(Event::Import(import));
         self.handle(Event::Export(export));
     }
 
@@ -352,7 +353,7 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.end.changed() => Input::End,
         Some(command) = inputs.commands.recv() => Input::Command(command),
         Ok(()) = inputs.routes.changed() => Input::Routes,
-        Ok(()) = inputs.export.changed() => Input::Export,
+        Ok(()) = inputs.adjustable.changed() => Input::Adjust,
         Ok(()) = inputs.keys.changed() => Input::Keys,
         Ok(()) = inputs.location.changed() => Input::Location,
         () = changed(&mut inputs.reflection) => Input::Reflection,

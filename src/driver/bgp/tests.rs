@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The speaker against a scripted neighbour, over loopback TCP.
 
+mod changes;
+mod ending;
 mod fake_peer;
+mod limits;
 mod listening;
 mod reflecting;
 
@@ -18,7 +21,7 @@ use bgp::wire::{Capability, Cease, GracefulRestart, Message, Notification, Open,
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
 use super::{Operation, PeerStatus, Speaker, SpeakerStatus};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport, Ttl};
+use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, DesiredRestart, Transport, Ttl};
 use fake_peer::{FakePeer, PATIENCE, open};
 
 const OUR_AS: u32 = 65001;
@@ -222,7 +225,8 @@ fn restart_of(open: &Open) -> Option<(bool, u16, bool)> {
 }
 
 fn restartable(fake: &FakePeer) -> DesiredPeer {
-    DesiredPeer { restart_time: Some(60), ..neighbour(fake.address()) }
+    let restart = DesiredRestart { restart_time: 60, notification: true, long_lived_stale_time: 0 };
+    DesiredPeer { graceful_restart: Some(restart), ..neighbour(fake.address()) }
 }
 
 /// An OPEN of a neighbour that keeps our routes while we restart.
