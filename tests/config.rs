@@ -423,8 +423,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:80: bgp.peers[0].timers.sendHold: expected a time longer than timers.hold, which is 9s, found 9s\nc.yaml:1:114: bgp.peers[0].import.maxPrefixes.ipv4: expected a number from 0 to 4294967295, found '-1'\nc.yaml:1:133: bgp.peers[0].import.restartDelay: expected a time from 1s to 1h, found '0s'",
     ),
     (
-        "bgp: {asn: 1, listen: {address: 192.0.2.1, name: a, timers: {sendHold: 1d}, gracefulRestart: {restartTime: 1s, longLivedStaleTime: 195d}}}\n",
-        "c.yaml:1:44: bgp.listen.name: unknown key; did you mean 'asn'?\nc.yaml:1:72: bgp.listen.timers.sendHold: expected a time from 1s to 65535s, found '1d'\nc.yaml:1:132: bgp.listen.gracefulRestart.longLivedStaleTime: expected a time from 0s (off) to 16777215s, found '195d'",
+        "bgp: {asn: 1, listen: {address: 192.0.2.1, timer: a, timers: {sendHold: 1d}, gracefulRestart: {restartTime: 1s, longLivedStaleTime: 195d}}}\n",
+        "c.yaml:1:44: bgp.listen.timer: unknown key; did you mean 'timers'?\nc.yaml:1:73: bgp.listen.timers.sendHold: expected a time from 1s to 65535s, found '1d'\nc.yaml:1:133: bgp.listen.gracefulRestart.longLivedStaleTime: expected a time from 0s (off) to 16777215s, found '195d'",
     ),
     ("@drain: {timeout: 2h}\n", "c.yaml:2:18: drain.timeout: expected a time from 0s to 1h, found '2h'"),
     (
