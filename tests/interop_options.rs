@@ -207,7 +207,6 @@ fn rfc9234_roles_with_frr() {
     };
     roles(&Rig::new("role-frr", true), configuration, |router| {
         let route = router.vtysh("show bgp ipv4 unicast 10.0.0.7/32 json");
-        println!("{route:#}");
         route["paths"][0]["otc"].as_u64().map(|asn| u32::try_from(asn).unwrap())
     });
 }
@@ -315,7 +314,6 @@ fn rfc2545_3_next_hops_with_bird() {
     };
     link_local_next_hop(Software::Bird, configuration, |router, ours| {
         let next_hop = router.bird_attribute(ours, prefix("2001:db8:7::7"), "BGP.next_hop").unwrap();
-        println!("{next_hop}");
         next_hop.contains("fe80:")
     });
 }

@@ -171,6 +171,7 @@ impl Rig {
     }
 
     /// Changes one key, and looks for what that costs the sessions that it is about, and that it costs no other anything.
+    #[expect(clippy::disallowed_macros, reason = "a failure has to say of which key")]
     fn change(mut self, key: &str, to: &Value, effect: Effect, about: &[Who]) {
         println!("{key} = {to}");
         let mut changed = self.base.clone();
