@@ -15,10 +15,10 @@ use std::time::Duration;
 use bgp::peer::State;
 use bgp::rib::Withheld;
 use bgp::wire::community;
-use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use bgp::{Asn, BgpIdentifier, Family, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport, Ttl};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, Transport, Ttl};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -74,17 +74,9 @@ fn router_of(asn: u32, neighbour_asn: u32) -> Setup {
 
 fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
     DesiredPeer {
-        address: PeerAddress::Known(address),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(asn).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
         export: DesiredExport { local_preference: 200, med: Some(50), ..DesiredExport::default() },
-        reflector_client: false,
-        add_path: None,
+        ..DesiredPeer::new(address, Asn::new(asn).unwrap())
     }
 }
 
@@ -96,11 +88,8 @@ fn both_sessions(asn: u32, their_asn: u32) -> Arc<DesiredBgp> {
 
 fn speaker_of<'a>(asn: u32, peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<DesiredBgp> {
     Arc::new(DesiredBgp {
-        asn: Asn::new(asn).unwrap(),
-        router_id: None,
-        cluster_id: None,
-        listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
+        ..DesiredBgp::new(Asn::new(asn).unwrap())
     })
 }
 

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use bgp::peer::State;
 use bgp::wire::AddPathMode;
-use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use bgp::{Asn, BgpIdentifier, Family, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport};
+use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, Transport};
 use vipherald::driver::bgp::{Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -95,19 +95,7 @@ impl Rack {
 }
 
 fn neighbour(host: u8) -> DesiredPeer {
-    DesiredPeer {
-        address: PeerAddress::Known(v4(host).into()),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(AS).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(1),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-    }
+    DesiredPeer { connect_retry: Duration::from_secs(1), ..DesiredPeer::new(v4(host).into(), Asn::new(AS).unwrap()) }
 }
 
 /// Client A is configured, client B a dynamic one, the ToR no client.
@@ -117,11 +105,10 @@ fn reflector() -> Arc<DesiredBgp> {
     let prefixes = BTreeSet::from([Prefix::host(v4(CLIENT_B).into())]);
     let tor = DesiredPeer { add_path: Some(AddPathMode::Send), ..neighbour(TOR) };
     Arc::new(DesiredBgp {
-        asn: Asn::new(AS).unwrap(),
-        router_id: None,
         cluster_id: BgpIdentifier::try_from(Ipv4Addr::new(192, 0, 2, 9)).ok(),
         listen: Some(DesiredListen { address: Ipv4Addr::UNSPECIFIED.into(), port: 179, prefixes, limit: 8, template }),
         peers: [("a", client), ("tor", tor)].map(|(name, peer)| (name.to_owned(), peer)).into(),
+        ..DesiredBgp::new(Asn::new(AS).unwrap())
     })
 }
 

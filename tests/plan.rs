@@ -10,11 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bgp::{Asn, Family, HoldTime, Prefix};
+use bgp::{Asn, Family, Prefix};
 use serde::Deserialize;
-use vipherald::desired::{
-    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, PeerAddress, Transport, VipIntent, WithholdReason,
-};
+use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, VipIntent, WithholdReason};
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
 };
@@ -111,20 +109,11 @@ impl DesiredInput {
 
 fn neighbours(names: &[String]) -> DesiredBgp {
     let peer = DesiredPeer {
-        address: PeerAddress::Known("192.0.2.254".parse().unwrap()),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(5),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
+        ..DesiredPeer::new("192.0.2.254".parse().unwrap(), Asn::new(65001).unwrap())
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }
+    DesiredBgp { peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) }
 }
 
 #[derive(Deserialize)]

@@ -96,27 +96,20 @@ impl Rig {
 
 fn peer(address: Ipv4Addr, transport: Transport) -> DesiredPeer {
     DesiredPeer {
-        address: PeerAddress::Known(address.into()),
-        port: 179,
         transport,
-        asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(3).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
+        ..DesiredPeer::new(address.into(), Asn::new(65001).unwrap())
     }
 }
 
 fn speaker_of(own: Ipv4Addr, peer: DesiredPeer, listen: Option<DesiredListen>) -> DesiredBgp {
     DesiredBgp {
-        asn: Asn::new(65001).unwrap(),
         router_id: BgpIdentifier::try_from(own).ok(),
-        cluster_id: None,
         listen,
         peers: [("peer".to_owned(), peer)].into(),
+        ..DesiredBgp::new(Asn::new(65001).unwrap())
     }
 }
 

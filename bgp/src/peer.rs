@@ -22,7 +22,7 @@ mod status;
 mod timing;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -91,9 +91,10 @@ impl Stop {
         }
     }
 
-    /// Whether the peer is to drop our routes even where it keeps them after a NOTIFICATION (RFC 8538 §3.1).
+    /// Whether the peer is to drop our routes even where it keeps them after a NOTIFICATION (RFC 8538 §3.1). After a reset the same `Peer` comes back,
+    /// which knows what the peer may still hold; after a change of the configuration another one does, which does not (RFC 8538 §5.1 leaves both to us).
     const fn is_final(&self) -> bool {
-        matches!(self, Self::AdministrativeShutdown { .. } | Self::Deconfigured | Self::Keep)
+        !matches!(self, Self::AdministrativeReset)
     }
 }
 
@@ -157,9 +158,16 @@ pub enum Event {
         /// What "self" stands for in each family.
         local: LocalAddresses,
     },
-    /// The limits for what the peer may tell from now on; the session stays, and the peer is asked for all its routes. Ignored where nothing is
-    /// imported.
-    Import(Import),
+    /// What the peer may tell from now on; the session stays. Where its routes have not been kept so far, or are judged otherwise, it is asked for all
+    /// of them.
+    Import(Option<Import>),
+    /// Other times from now on, in the same session. A dial that waits, waits no longer than the new ConnectRetryTime.
+    Timers {
+        /// As [`PeerConfig::connect_retry`].
+        connect_retry: Duration,
+        /// As [`PeerConfig::send_hold_time`]; counts from the next octets on that the peer leaves unread.
+        send_hold_time: Option<Duration>,
+    },
     /// Ask the peer for all its routes of a family (RFC 2918). Ignored where it does not understand that.
     Refresh(Family),
 }
@@ -273,7 +281,7 @@ impl Peer {
             dial: Dial::Stopped,
             connections: Connections::default(),
             routes: None,
-            adj_rib_in: config.import.clone().map(|import| AdjRibIn::new(import, config.identifier, config.cluster_id())),
+            adj_rib_in: config.adj_rib_in(),
             retained: None,
             restart_until: None,
             counters: Counters::default(),
@@ -299,6 +307,7 @@ impl Peer {
             Event::Writable { role } => self.writable(role, &mut turn),
             Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
             Event::Import(import) => self.set_import(import, &mut turn),
+            Event::Timers { connect_retry, send_hold_time } => self.set_timers(connect_retry, send_hold_time, &turn),
             Event::Refresh(family) => self.request_refresh(family, &mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
             Event::Changes(changes) => self.change_routes(&changes, &mut turn),

@@ -5,10 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::*;
 use crate::api::Kind;
-use crate::desired::{
-    DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, PeerAddress, RejectionReason, Subject, Transport, VipIntent,
-    WithholdReason,
-};
+use crate::desired::{DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, VipIntent, WithholdReason};
 use crate::observed::Failure;
 
 /// All inputs in one hand.
@@ -45,26 +42,8 @@ fn service(name: &str) -> ObjectRef {
 impl Node {
     /// One neighbour with a session, one VIP that is served.
     pub(crate) fn serving() -> Self {
-        let peer = DesiredPeer {
-            address: PeerAddress::Known(ip("10.211.1.1")),
-            port: 179,
-            transport: Transport::default(),
-            asn: Asn::new(65_001).unwrap(),
-            families: BTreeSet::from(Family::ALL),
-            hold_time: HoldTime::from_secs(9).unwrap(),
-            connect_retry: Duration::from_secs(5),
-            restart_time: None,
-            export: DesiredExport::default(),
-            reflector_client: false,
-            add_path: None,
-        };
-        let bgp = DesiredBgp {
-            asn: Asn::new(65_001).unwrap(),
-            router_id: None,
-            cluster_id: None,
-            listen: None,
-            peers: BTreeMap::from([("rr1".to_owned(), peer)]),
-        };
+        let peer = DesiredPeer::new(ip("10.211.1.1"), Asn::new(65_001).unwrap());
+        let bgp = DesiredBgp { peers: BTreeMap::from([("rr1".to_owned(), peer)]), ..DesiredBgp::new(Asn::new(65_001).unwrap()) };
         let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let mut node = Self {
             desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), found: Vec::new(), bgp, drain }),

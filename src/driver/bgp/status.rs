@@ -35,7 +35,7 @@ pub struct SpeakerStatus {
     pub peers: BTreeMap<String, Arc<PeerStatus>>,
     /// Prefixes that left the set and that some neighbour's task has not heard about yet.
     leaving: Arc<BTreeSet<Prefix>>,
-    /// What an earlier process has announced, until the neighbours' tasks know of it.
+    /// What an earlier process has announced, until the neighbours' tasks know of it, and those that have no task yet may not hold it any more.
     inherited: Arc<BTreeSet<Prefix>>,
     /// Counts the sets given.
     generation: u64,
@@ -192,15 +192,19 @@ impl Board {
         });
     }
 
-    pub(super) fn set_configured(&self, configured: Option<&Arc<DesiredBgp>>, router_id: Option<BgpIdentifier>) {
+    /// There are tasks for all neighbours of this configuration. `inherited`: some that have none may still hold what an earlier process has announced.
+    pub(super) fn set_configured(&self, configured: Option<&Arc<DesiredBgp>>, router_id: Option<BgpIdentifier>, inherited: bool) {
         self.0.send_if_modified(|status| {
-            if status.configured.as_ref() == configured && status.router_id == router_id {
+            let forget = !inherited && !status.inherited.is_empty();
+            if status.configured.as_ref() == configured && status.router_id == router_id && !forget {
                 return false;
             }
             let status = Arc::make_mut(status);
             status.configured = configured.cloned();
-            status.inherited = Arc::default();
             status.router_id = router_id;
+            if forget {
+                status.inherited = Arc::default();
+            }
             true
         });
     }
