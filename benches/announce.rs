@@ -25,7 +25,7 @@ use bgp::wire::{AsPath, AsPathSegment, Capability, KEEPALIVE, Message, Negotiate
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, Process, wait_until};
 use tempfile::TempDir;
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, RouteSet, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, RouteSet};
 use vipherald::driver::bgp::Speaker;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -232,27 +232,15 @@ fn routes(count: u32) -> RouteSet {
 
 fn speaker_of(peer: SocketAddr, asn: u32) -> Arc<DesiredBgp> {
     let peer = DesiredPeer {
-        address: PeerAddress::Known(peer.ip()),
         port: peer.port(),
-        transport: Transport::default(),
-        asn: Asn::new(asn).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(90).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
         export: DesiredExport { next_hop_ipv4: Some(SENDER), ..DesiredExport::default() },
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
+        ..DesiredPeer::new(peer.ip(), Asn::new(asn).unwrap())
     };
     let peers = BTreeMap::from([("peer".to_owned(), peer)]);
-    Arc::new(DesiredBgp {
-        asn: Asn::new(SENDER_AS).unwrap(),
-        router_id: BgpIdentifier::try_from(SENDER).ok(),
-        cluster_id: None,
-        listen: None,
-        peers,
-    })
+    Arc::new(DesiredBgp { router_id: BgpIdentifier::try_from(SENDER).ok(), peers, ..DesiredBgp::new(Asn::new(SENDER_AS).unwrap()) })
 }
 
 /// Announces so many routes until it is killed.

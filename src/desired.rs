@@ -17,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bgp::peer::RoleConfig;
 use bgp::wire::AddPathMode;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,10 @@ pub struct DesiredBgp {
     pub router_id: Option<BgpIdentifier>,
     /// Our cluster, as a route reflector (RFC 4456 §7); our BGP Identifier where absent.
     pub cluster_id: Option<BgpIdentifier>,
+    /// The name of this node, for display at the neighbours; not told where absent.
+    pub host_name: Option<String>,
+    /// The neighbours are told what software this is, for display.
+    pub send_software_version: bool,
     /// Where neighbours may dial us; nothing listens where absent.
     pub listen: Option<DesiredListen>,
     /// Neighbours by name.
@@ -115,6 +120,12 @@ pub struct DesiredBgp {
 }
 
 impl DesiredBgp {
+    /// A speaker of this AS with nobody to speak to.
+    #[must_use]
+    pub const fn new(asn: Asn) -> Self {
+        Self { asn, router_id: None, cluster_id: None, host_name: None, send_software_version: false, listen: None, peers: BTreeMap::new() }
+    }
+
     /// Whether we are the route reflector of some neighbour, or of one that may come.
     #[must_use]
     pub fn reflects(&self) -> bool {
@@ -194,10 +205,14 @@ pub struct DesiredPeer {
     pub families: BTreeSet<Family>,
     /// The hold time that we offer.
     pub hold_time: HoldTime,
+    /// How long it may leave unread what we send (RFC 9687 §5); the core's own default where absent.
+    pub send_hold_time: Option<Duration>,
     /// Between two attempts to connect.
     pub connect_retry: Duration,
-    /// Seconds for which it is asked to keep our routes while we restart (RFC 4724); not asked where absent.
-    pub restart_time: Option<u16>,
+    /// What it is asked to do while we restart (RFC 4724); nothing where absent.
+    pub graceful_restart: Option<DesiredRestart>,
+    /// What it may tell us.
+    pub import: DesiredImport,
     /// With what routes are announced to it.
     pub export: DesiredExport,
     /// We are its route reflector (RFC 4456 §4).
@@ -206,6 +221,75 @@ pub struct DesiredPeer {
     pub add_path: Option<AddPathMode>,
     /// So many of its routes at most are kept, only to be looked at.
     pub keep_received: u32,
+    /// What we are to it, where it is an external one (RFC 9234).
+    pub role: Option<RoleConfig>,
+    /// Messages of up to 65,535 octets (RFC 8654).
+    pub extended_messages: bool,
+    /// IPv4 routes with IPv6 next hops, where we have no IPv4 address on the link (RFC 8950).
+    pub extended_next_hop: bool,
+}
+
+/// What a neighbour is asked to do with our routes while we restart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DesiredRestart {
+    /// Seconds for which it is to keep them (RFC 4724 §3).
+    pub restart_time: u16,
+    /// It keeps them after a NOTIFICATION too, but for a Hard Reset (RFC 8538 §2).
+    pub notification: bool,
+    /// Seconds beyond that for which it is to keep them as the last resort (RFC 9494 §3); 0 for not at all.
+    pub long_lived_stale_time: u32,
+}
+
+/// What a neighbour may tell us. A change of it needs no new session.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DesiredImport {
+    /// How many prefixes of a family at most; no limit where there is none.
+    pub max_prefixes: BTreeMap<Family, u32>,
+    /// How long it has to stay away after it told more.
+    pub restart_delay: Duration,
+}
+
+impl Default for DesiredImport {
+    /// No limit, and a minute for one that is set.
+    fn default() -> Self {
+        Self { max_prefixes: BTreeMap::new(), restart_delay: Duration::from_secs(60) }
+    }
+}
+
+impl DesiredPeer {
+    /// The TCP port of BGP.
+    pub const PORT: u16 = 179;
+    /// The hold time that we offer, where none is configured.
+    pub const HOLD_TIME: HoldTime = match HoldTime::from_secs(9) {
+        Some(hold_time) => hold_time,
+        None => HoldTime::DEFAULT,
+    };
+    /// Between two attempts to connect, where nothing is configured.
+    pub const CONNECT_RETRY: Duration = Duration::from_secs(5);
+
+    /// A neighbour of which nothing else is configured.
+    #[must_use]
+    pub fn new(address: IpAddr, asn: Asn) -> Self {
+        Self {
+            address: PeerAddress::Known(address),
+            port: Self::PORT,
+            asn,
+            transport: Transport::default(),
+            families: BTreeSet::from(Family::ALL),
+            hold_time: Self::HOLD_TIME,
+            send_hold_time: None,
+            connect_retry: Self::CONNECT_RETRY,
+            graceful_restart: None,
+            import: DesiredImport::default(),
+            export: DesiredExport::default(),
+            reflector_client: false,
+            add_path: None,
+            keep_received: 0,
+            role: None,
+            extended_messages: false,
+            extended_next_hop: false,
+        }
+    }
 }
 
 impl DesiredPeer {

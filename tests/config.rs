@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bgp::peer::RoleConfig;
 use bgp::rib::{NextHops, Route};
-use bgp::wire::AddPathMode;
+use bgp::wire::{AddPathMode, BgpRole};
 use bgp::{Family, Prefix};
 use proptest::prelude::*;
 use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, OnTermination, WithoutEndpoints, load};
-use vipherald::desired::{Aggregate, DesiredExport, Policy, Routing, Transport, Ttl};
+use vipherald::desired::{Aggregate, DesiredExport, DesiredImport, DesiredRestart, Policy, Routing, Transport, Ttl};
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -41,9 +42,11 @@ fn the_least_file_gives_the_documented_defaults() {
     let peer = &config.bgp.peers["tor"];
     assert_eq!((peer.address.known(), peer.port, peer.asn.number()), ("10.211.1.254".parse().ok(), 179, 65_001));
     assert_eq!((peer.families.clone(), peer.transport.clone()), (BTreeSet::from(Family::ALL), Transport::default()));
-    assert_eq!((peer.hold_time.secs(), peer.connect_retry, peer.restart_time), (9, Duration::from_secs(5), None));
+    assert_eq!((peer.hold_time.secs(), peer.connect_retry, peer.graceful_restart), (9, Duration::from_secs(5), None));
     assert_eq!(config.on_termination, OnTermination::Auto);
-    assert_eq!(peer.export, DesiredExport::default());
+    assert_eq!((peer.export.clone(), peer.import.clone()), (DesiredExport::default(), DesiredImport::default()));
+    assert_eq!((peer.role, peer.extended_messages, peer.extended_next_hop, peer.send_hold_time), (None, false, false, None));
+    assert_eq!((config.bgp.host_name.as_deref(), config.bgp.send_software_version), (Some("node-1"), false));
     assert_eq!((config.drain.fabric_delay, config.drain.timeout), (Duration::from_secs(1), Duration::from_secs(25)));
     assert_eq!(config.startup_patience, Duration::from_secs(5));
     assert_eq!((config.state_dir, config.http_address), ("/run/vipherald/vipherald".into(), "0.0.0.0:9479".parse().unwrap()));
@@ -89,7 +92,18 @@ dataplane: {type: kube-proxy}
 bgp:
   asn: ${ASN}
   routerId: 192.0.2.9
-  listen: {address: '::', port: 1179, prefixes: ['2001:db8::/32'], limit: 7, asn: 65009, passwordFile: /keys/d}
+  sendHostName: false
+  sendSoftwareVersion: true
+  listen:
+    address: '::'
+    port: 1179
+    prefixes: ['2001:db8::/32']
+    limit: 7
+    asn: 65009
+    passwordFile: /keys/d
+    timers: {hold: 30s}
+    gracefulRestart: {restartTime: 20s}
+    export: {med: 7}
   peers:
     - name: p_1.a
       address: ::1
@@ -101,8 +115,13 @@ bgp:
       interface: lo
       passive: true
       families: [ipv6-unicast]
-      timers: {hold: 1m30s, connectRetry: 2s}
-      gracefulRestart: {restartTime: 1m}
+      localRole: customer
+      strictRole: true
+      extendedMessages: true
+      extendedNextHop: true
+      timers: {hold: 1m30s, sendHold: 10m, connectRetry: 2s}
+      gracefulRestart: {restartTime: 1m, notification: false, longLivedStaleTime: 1d}
+      import: {maxPrefixes: {ipv4: 1000, ipv6: 0}, restartDelay: 2m}
       export:
         localPreference: 0
         med: 4294967295
@@ -141,11 +160,21 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!((listen.address, listen.port, listen.limit), ("::".parse().unwrap(), 1179, 7));
     assert_eq!(listen.prefixes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["2001:db8::/32"]);
     let client = listen.dynamic_peer("2001:db8::9".parse().unwrap()).unwrap();
-    assert_eq!((client.asn.number(), client.transport.passive, client.hold_time.secs()), (65_009, true, 9));
+    assert_eq!((client.asn.number(), client.transport.passive, client.hold_time.secs()), (65_009, true, 30));
+    let restart = DesiredRestart { restart_time: 20, notification: true, long_lived_stale_time: 0 };
+    assert_eq!((client.graceful_restart, client.export.med), (Some(restart), Some(7)));
     assert_eq!(client.transport.password_file, Some("/keys/d".into()));
     assert_eq!(listen.dynamic_peer("2001:db9::9".parse().unwrap()), None);
     assert_eq!(peer.families, BTreeSet::from([Family::Ipv6Unicast]));
-    assert_eq!((peer.hold_time.secs(), peer.connect_retry, peer.restart_time), (90, Duration::from_secs(2), Some(60)));
+    assert_eq!((peer.hold_time.secs(), peer.connect_retry), (90, Duration::from_secs(2)));
+    assert_eq!(peer.send_hold_time, Some(Duration::from_secs(600)));
+    let restart = DesiredRestart { restart_time: 60, notification: false, long_lived_stale_time: 86_400 };
+    assert_eq!(peer.graceful_restart, Some(restart));
+    assert_eq!(peer.role, Some(RoleConfig { local: BgpRole::Customer, strict: true }));
+    assert!(peer.extended_messages && peer.extended_next_hop);
+    let limits = BTreeMap::from([(Family::Ipv4Unicast, 1000), (Family::Ipv6Unicast, 0)]);
+    assert_eq!(peer.import, DesiredImport { max_prefixes: limits, restart_delay: Duration::from_secs(120) });
+    assert_eq!((config.bgp.host_name, config.bgp.send_software_version), (None, true));
     assert_eq!(config.on_termination, OnTermination::Keep);
     let export = DesiredExport {
         local_preference: 0,
@@ -252,14 +281,14 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
     (
         "bgp: {asn: 1, peers: [a]}\n",
-        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export, found 'a'",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
     ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
-        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export",
     ),
     ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
     ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
@@ -403,7 +432,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "bgp: {asn: 1, clusterId: auto, listen: {address: '::', asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}, keepReceived: 100001}]}\n",
-        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'\nc.yaml:1:194: bgp.peers[0].keepReceived: expected a number from 0 to 100000, found '100001'",
+        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:151: bgp.peers[0].reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 2\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'\nc.yaml:1:194: bgp.peers[0].keepReceived: expected a number from 0 to 100000, found '100001'",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true}]}\n",
@@ -471,6 +500,18 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp: {asn: 1, aggregates: [{prefix: 10.0.0.7/32}, {prefix: 10.0.0.0/24, policy: a, vips: hide}, {prefix: 10.0.1.0/24}, {prefix: 10.0.1.0/24}, {}]}\n",
         "c.yaml:1:37: bgp.aggregates[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.7/32': it is a single address, which aggregates nothing\nc.yaml:1:81: bgp.aggregates[1].policy: expected the name of one of bgp.policies, found 'a'\nc.yaml:1:90: bgp.aggregates[1].vips: expected announce or suppress, found 'hide'\nc.yaml:1:129: bgp.aggregates[3].prefix: another aggregate is 10.0.1.0/24\nc.yaml:1:143: bgp.aggregates[4].prefix: this key is missing, expected a prefix such as 10.0.0.0/24 or 2001:db8::/64",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, localRole: customer, strictRole: true}, {name: b, address: 192.0.2.2, asn: 2, strictRole: true}, {name: c, address: 192.0.2.3, asn: 2, localRole: transit}]}\n",
+        "c.yaml:1:72: bgp.peers[0].localRole: roles are for external peers (RFC 9234 §4), and this one is in our own AS\nc.yaml:1:151: bgp.peers[1].strictRole: expected localRole too: the peer's role can be demanded only where ours is said\nc.yaml:1:207: bgp.peers[2].localRole: expected provider, customer, peer, route-server or route-server-client, found 'transit'",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, timers: {sendHold: 9s}, import: {maxPrefixes: {ipv4: -1}, restartDelay: 0s}}]}\n",
+        "c.yaml:1:80: bgp.peers[0].timers.sendHold: expected a time longer than timers.hold, which is 9s, found 9s\nc.yaml:1:114: bgp.peers[0].import.maxPrefixes.ipv4: expected a number from 0 to 4294967295, found '-1'\nc.yaml:1:133: bgp.peers[0].import.restartDelay: expected a time from 1s to 1h, found '0s'",
+    ),
+    (
+        "bgp: {asn: 1, listen: {address: 192.0.2.1, timer: a, timers: {sendHold: 1d}, gracefulRestart: {restartTime: 1s, longLivedStaleTime: 195d}}}\n",
+        "c.yaml:1:44: bgp.listen.timer: unknown key; did you mean 'timers'?\nc.yaml:1:73: bgp.listen.timers.sendHold: expected a time from 1s to 65535s, found '1d'\nc.yaml:1:133: bgp.listen.gracefulRestart.longLivedStaleTime: expected a time from 0s (off) to 16777215s, found '195d'",
     ),
     ("@drain: {timeout: 2h}\n", "c.yaml:2:18: drain.timeout: expected a time from 0s to 1h, found '2h'"),
     (
@@ -573,14 +614,14 @@ fn keys_of(value: &serde_json::Value, path: &str, keys: &mut BTreeSet<String>) {
 fn example_reference_and_code_know_the_same_keys() {
     let code: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
     assert_eq!(code.len(), KEYS.len(), "no key twice");
+    // Dynamic peers have keys of peers.
+    let known = |key: String| if code.contains(&key) { key } else { key.replace("bgp.listen.", "bgp.peers[].") };
 
     let mut keys = BTreeSet::new();
-    for name in ["all-keys.yaml", "tcp-ao.yaml"] {
-        let example = root(&format!("examples/config/{name}"));
-        load(&example, &environment()).unwrap();
-        keys_of(&serde_saphyr::from_str(&std::fs::read_to_string(example).unwrap()).unwrap(), "", &mut keys);
-    }
-    assert_eq!(keys, code, "examples/config");
+    let example = root("examples/config/all-keys.yaml");
+    load(&example, &environment()).unwrap();
+    keys_of(&serde_saphyr::from_str(&std::fs::read_to_string(example).unwrap()).unwrap(), "", &mut keys);
+    assert_eq!(keys.into_iter().map(known).collect::<BTreeSet<_>>(), code, "examples/config/all-keys.yaml");
 
     let reference = std::fs::read_to_string(root("docs/configuration.md")).unwrap();
     let rows: Vec<Vec<&str>> = reference

@@ -17,12 +17,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::rib::Route;
-use bgp::{Asn, Family, HoldTime, Prefix};
+use bgp::{Asn, Prefix};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use vipherald::desired::{
-    Aggregate, Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, PeerAddress, Policy, RouteSet, Routing,
-    Transport, VipIntent, WithholdReason,
+    Aggregate, Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Policy, RouteSet, Routing, VipIntent, WithholdReason,
 };
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{Ownership, Plan, Step, StepKey, has_left, ownership, plan};
@@ -903,20 +902,7 @@ fn back_off(count: u32) -> Duration {
 }
 
 fn neighbours(count: usize) -> DesiredBgp {
-    let peer = |address: &&str| DesiredPeer {
-        address: PeerAddress::Known(ip(address)),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(65001).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(5),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
-    };
+    let peer = |address: &&str| DesiredPeer::new(ip(address), Asn::new(65001).unwrap());
     let peers = PEERS.iter().take(count).map(|address| ((*address).to_owned(), peer(address))).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }
+    DesiredBgp { peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) }
 }

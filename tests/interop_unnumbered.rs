@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bgp::peer::State;
-use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use bgp::{Asn, BgpIdentifier, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Router, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, RouteSet, Transport};
+use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, PeerAddress, RouteSet, Transport};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -70,20 +70,8 @@ fn link_local(namespace: &Namespace) -> Ipv6Addr {
 }
 
 fn neighbour(address: PeerAddress) -> DesiredPeer {
-    DesiredPeer {
-        address,
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(65000).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(1),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
-    }
+    let base = DesiredPeer::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), Asn::new(65000).unwrap());
+    DesiredPeer { address, connect_retry: Duration::from_secs(1), ..base }
 }
 
 fn unnumbered() -> DesiredPeer {
@@ -92,11 +80,9 @@ fn unnumbered() -> DesiredPeer {
 
 fn speaker_of(peer: DesiredPeer) -> DesiredBgp {
     DesiredBgp {
-        asn: Asn::new(65001).unwrap(),
         router_id: BgpIdentifier::try_from(Ipv4Addr::new(192, 0, 2, 2)).ok(),
-        cluster_id: None,
-        listen: None,
         peers: [("leaf".to_owned(), peer)].into(),
+        ..DesiredBgp::new(Asn::new(65001).unwrap())
     }
 }
 

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::rib::Route;
-use bgp::{Asn, Family, HoldTime, Prefix};
+use bgp::{Asn, Family, Prefix};
 use serde::Deserialize;
 use vipherald::desired::{
-    Aggregate, Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, PeerAddress, Policy, RouteSet, Routing,
-    Transport, VipIntent, WithholdReason,
+    Aggregate, Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Policy, RouteSet, Routing, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
@@ -177,21 +176,11 @@ fn advertised(texts: &[String]) -> RouteSet {
 
 fn neighbours(names: &[String]) -> DesiredBgp {
     let peer = DesiredPeer {
-        address: PeerAddress::Known("192.0.2.254".parse().unwrap()),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(5),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
+        ..DesiredPeer::new("192.0.2.254".parse().unwrap(), Asn::new(65001).unwrap())
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }
+    DesiredBgp { peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) }
 }
 
 #[derive(Deserialize)]

@@ -15,7 +15,7 @@ use bgp::peer::State;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use tempfile::TempDir;
-use vipherald::desired::{AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport};
+use vipherald::desired::{AoAlgorithm, AoKey, DesiredBgp, DesiredListen, DesiredPeer, Transport};
 use vipherald::driver::bgp::{PeerStatus, Speaker};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,28 +95,20 @@ impl Rig {
 
 fn peer(address: Ipv4Addr, transport: Transport) -> DesiredPeer {
     DesiredPeer {
-        address: PeerAddress::Known(address.into()),
-        port: 179,
         transport,
-        asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(3).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
+        ..DesiredPeer::new(address.into(), Asn::new(65001).unwrap())
     }
 }
 
 fn speaker_of(own: Ipv4Addr, peer: DesiredPeer, listen: Option<DesiredListen>) -> DesiredBgp {
     DesiredBgp {
-        asn: Asn::new(65001).unwrap(),
         router_id: BgpIdentifier::try_from(own).ok(),
-        cluster_id: None,
         listen,
         peers: [("peer".to_owned(), peer)].into(),
+        ..DesiredBgp::new(Asn::new(65001).unwrap())
     }
 }
 

@@ -23,7 +23,7 @@ mod timers;
 mod timing;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -93,9 +93,10 @@ impl Stop {
         }
     }
 
-    /// Whether the peer is to drop our routes even where it keeps them after a NOTIFICATION (RFC 8538 §3.1).
+    /// Whether the peer is to drop our routes even where it keeps them after a NOTIFICATION (RFC 8538 §3.1). After a reset the same `Peer` comes back,
+    /// which knows what the peer may still hold; after a change of the configuration another one does, which does not (RFC 8538 §5.1 leaves both to us).
     const fn is_final(&self) -> bool {
-        matches!(self, Self::AdministrativeShutdown { .. } | Self::Deconfigured | Self::Keep)
+        !matches!(self, Self::AdministrativeReset)
     }
 }
 
@@ -159,9 +160,16 @@ pub enum Event {
         /// What "self" stands for in each family.
         local: LocalAddresses,
     },
-    /// The limits for what the peer may tell from now on; the session stays, and the peer is asked for all its routes. Ignored where nothing is
-    /// imported.
-    Import(Import),
+    /// What the peer may tell from now on; the session stays. Where its routes have not been kept so far, or are judged otherwise, it is asked for all
+    /// of them.
+    Import(Option<Import>),
+    /// Other times from now on, in the same session. A dial that waits, waits no longer than the new ConnectRetryTime.
+    Timers {
+        /// As [`PeerConfig::connect_retry`].
+        connect_retry: Duration,
+        /// As [`PeerConfig::send_hold_time`]; counts from the next octets on that the peer leaves unread.
+        send_hold_time: Option<Duration>,
+    },
     /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).
     Selected,
     /// Ask the peer for all its routes of a family (RFC 2918). Ignored where it does not understand that.
@@ -284,7 +292,7 @@ impl Peer {
             dial: Dial::Stopped,
             connections: Connections::default(),
             routes: None,
-            adj_rib_in: config.import.clone().map(|import| AdjRibIn::new(import, config.identifier, config.cluster_id())),
+            adj_rib_in: config.adj_rib_in(),
             retained: None,
             restart_until: None,
             deferred_until: None,
@@ -314,6 +322,7 @@ impl Peer {
             Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
             Event::Import(import) => self.set_import(import, &mut turn),
             Event::Selected => self.selected(&mut turn),
+            Event::Timers { connect_retry, send_hold_time } => self.set_timers(connect_retry, send_hold_time, &turn),
             Event::Refresh(family) => self.request_refresh(family, &mut turn),
             Event::Readvertise(family) => self.readvertise(family, &mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),

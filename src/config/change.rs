@@ -4,16 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
 
+use bgp::Family;
 use bgp::wire::AddPathMode;
 
 use super::keys::effect;
 use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::{AoKey, DesiredListen, DesiredPeer, PeerAddress, Routing, Transport, Ttl};
+use crate::desired::{AoKey, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Routing, Transport, Ttl};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Change {
-    /// From the top, with the peer's name in brackets: `bgp.peers[rr1].timers.hold`; `bgp.peers[rr1]` for one that came or went.
+    /// From the top, with the peer's name in brackets: `bgp.peers[rr1].timers.hold`; `bgp.peers[rr1]` for one that came or went, and `bgp.listen`
+    /// likewise.
     pub key: String,
     /// What the change costs.
     pub effect: Effect,
@@ -22,7 +24,10 @@ pub struct Change {
 /// All keys in which two configurations differ, in order.
 #[must_use]
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
-    let came_or_went: Vec<String> = elements(old).symmetric_difference(&elements(new)).cloned().collect();
+    let came_or_went: Vec<String> = {
+        let listen = (old.bgp.listen.is_some() != new.bgp.listen.is_some()).then(|| "bgp.listen".to_owned());
+        elements(old).symmetric_difference(&elements(new)).cloned().chain(listen).collect()
+    };
     let (old, new) = (values(old), values(new));
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differing = keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned();
@@ -46,6 +51,7 @@ pub(super) fn succeed(old: &Config, new: Config) -> (Config, Vec<String>) {
     let mut config = new;
     config.instance.clone_from(&old.instance);
     config.node_name.clone_from(&old.node_name);
+    config.bgp.host_name = config.bgp.host_name.map(|_| old.node_name.clone());
     config.vips.interface.clone_from(&old.vips.interface);
     config.state_dir.clone_from(&old.state_dir);
     config.http_address = old.http_address;
@@ -78,6 +84,8 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     );
     put("bgp.asn", config.bgp.asn.to_string());
     put("bgp.routerId", config.bgp.router_id.map_or_else(|| "auto".to_owned(), |id| id.to_string()));
+    put("bgp.sendHostName", config.bgp.host_name.is_some().to_string());
+    put("bgp.sendSoftwareVersion", config.bgp.send_software_version.to_string());
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
     put("drain.onTermination", format!("{:?}", config.on_termination));
     put("drain.gracefulShutdown", format!("{:?}", config.drain.graceful_shutdown));
@@ -94,7 +102,9 @@ fn values(config: &Config) -> BTreeMap<String, String> {
             LogFormat::Text => "text".to_owned(),
         },
     );
-    listen_values(config.bgp.listen.as_ref(), &mut put);
+    if let Some(listen) = &config.bgp.listen {
+        listen_values(listen, &mut put);
+    }
     for (name, peer) in &config.bgp.peers {
         peer_values(name, peer, &mut put);
     }
@@ -102,15 +112,13 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     values
 }
 
-fn listen_values<R>(listen: Option<&DesiredListen>, put: &mut impl FnMut(&str, String) -> R) {
-    put("bgp.listen.address", format!("{:?}", listen.map(|listen| listen.address)));
-    put("bgp.listen.port", format!("{:?}", listen.map(|listen| listen.port)));
-    put("bgp.listen.prefixes", listen.map(|listen| words(&listen.prefixes)).unwrap_or_default());
-    put("bgp.listen.limit", format!("{:?}", listen.map(|listen| listen.limit)));
-    put("bgp.listen.asn", format!("{:?}", listen.map(|listen| listen.template.asn)));
-    put("bgp.listen.passwordFile", format!("{:?}", listen.and_then(|listen| listen.template.transport.password_file.as_ref())));
-    ao_values("bgp.listen.tcpAo.keys[]", listen.map_or(&[], |listen| &listen.template.transport.ao_keys), put);
-    put("bgp.listen.reflectorClient", listen.is_some_and(|listen| listen.template.reflector_client).to_string());
+fn listen_values<R>(listen: &DesiredListen, put: &mut impl FnMut(&str, String) -> R) {
+    let mut put = |key: &str, value: String| put(&format!("bgp.listen.{key}"), value);
+    put("address", listen.address.to_string());
+    put("port", listen.port.to_string());
+    put("prefixes", words(&listen.prefixes));
+    put("limit", listen.limit.to_string());
+    neighbour_values(&listen.template, &mut put);
 }
 
 fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
@@ -120,17 +128,39 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("gateway", (peer.address == PeerAddress::Gateway).to_string());
     put("interface", format!("{:?}", peer.interface()));
     put("port", peer.port.to_string());
+    put("source", format!("{:?}", peer.transport.source));
+    put("passive", peer.transport.passive.to_string());
+    neighbour_values(peer, &mut put);
+}
+
+/// The keys that configured and dynamic peers share.
+fn neighbour_values<R>(peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
     put("asn", peer.asn.to_string());
-    transport_values(&peer.transport, &mut put);
+    transport_values(&peer.transport, put);
     put("families", words(&peer.families));
     put("reflectorClient", peer.reflector_client.to_string());
     put("addPath.send", peer.add_path.is_some_and(AddPathMode::sends).to_string());
     put("addPath.receive", peer.add_path.is_some_and(AddPathMode::receives).to_string());
     put("keepReceived", peer.keep_received.to_string());
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
+    put("timers.sendHold", format!("{:?}", peer.send_hold_time));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
-    let export = &peer.export;
-    put("gracefulRestart.restartTime", format!("{:?}", peer.restart_time));
+    put("localRole", format!("{:?}", peer.role.map(|role| role.local)));
+    put("strictRole", peer.role.is_some_and(|role| role.strict).to_string());
+    put("extendedMessages", peer.extended_messages.to_string());
+    put("extendedNextHop", peer.extended_next_hop.to_string());
+    let restart = peer.graceful_restart;
+    put("gracefulRestart.restartTime", format!("{:?}", restart.map(|restart| restart.restart_time)));
+    put("gracefulRestart.notification", restart.is_none_or(|restart| restart.notification).to_string());
+    put("gracefulRestart.longLivedStaleTime", restart.map_or(0, |restart| restart.long_lived_stale_time).to_string());
+    let limit = |family| format!("{:?}", peer.import.max_prefixes.get(&family));
+    put("import.maxPrefixes.ipv4", limit(Family::Ipv4Unicast));
+    put("import.maxPrefixes.ipv6", limit(Family::Ipv6Unicast));
+    put("import.restartDelay", format!("{:?}", peer.import.restart_delay));
+    export_values(&peer.export, put);
+}
+
+fn export_values<R>(export: &DesiredExport, put: &mut impl FnMut(&str, String) -> R) {
     put("export.localPreference", export.local_preference.to_string());
     put("export.med", format!("{:?}", export.med));
     put("export.prepend", export.prepend.to_string());
@@ -177,8 +207,6 @@ fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String)
     };
     put("ttlSecurity.hops", format!("{hops:?}"));
     put("multihop", format!("{multihop:?}"));
-    put("source", format!("{:?}", transport.source));
-    put("passive", transport.passive.to_string());
 }
 
 fn ao_values<R>(path: &str, keys: &[AoKey], put: &mut impl FnMut(&str, String) -> R) {
@@ -277,5 +305,46 @@ bgp:
         assert!(changes(&old, &config).iter().all(|change| change.effect != Effect::Restart));
         assert!(changes(&config, &new).iter().all(|change| change.effect == Effect::Restart));
         assert_eq!(config.log.level, "debug");
+    }
+
+    /// A change of each key outside `bgp`, under whose keys the speaker's own tests change the rest.
+    const OUTSIDE_BGP: &[(&str, &str)] = &[
+        ("instance", "instance: other"),
+        ("node.name", "node: {name: n}"),
+        ("vips.interface", "vips: {interface: eth7, allow: [{prefix: 10.0.0.0/24}]}"),
+        ("vips.allow[].prefix", "vips: {allow: [{prefix: 10.0.1.0/24}]}"),
+        ("vips.allow[].namespaces", "vips: {allow: [{prefix: 10.0.0.0/24, namespaces: [a]}]}"),
+        ("vips.withoutEndpoints", "vips: {withoutEndpoints: announce, allow: [{prefix: 10.0.0.0/24}]}"),
+        ("dataplane.type", "dataplane: {type: none}"),
+        ("drain.onTermination", "drain: {onTermination: keep}"),
+        ("drain.fabricDelay", "drain: {fabricDelay: 2s}"),
+        ("drain.timeout", "drain: {timeout: 20s}"),
+        ("startup.patience", "startup: {patience: 1s}"),
+        ("stateDir", "stateDir: /tmp/x"),
+        ("http.address", "http: {address: '[::1]:1'}"),
+        ("log.level", "log: {level: debug}"),
+        ("log.format", "log: {format: text}"),
+    ];
+
+    #[test]
+    fn keys_outside_bgp_leave_the_speaker_alone_and_are_in_force_or_wait() {
+        let known: Vec<&str> = KEYS.iter().map(|key| key.path).filter(|path| !path.starts_with("bgp.")).collect();
+        assert_eq!(OUTSIDE_BGP.iter().map(|(key, _)| *key).collect::<Vec<_>>(), known);
+        let allow = "vips: {allow: [{prefix: 10.0.0.0/24}]}\n";
+        let old = parsed(&(BASE.to_owned() + allow));
+        for (key, text) in OUTSIDE_BGP {
+            let text = if text.starts_with("vips") { (*text).to_owned() } else { format!("{allow}{text}") };
+            let new = parsed(&format!("{BASE}{text}\n"));
+            let effect = effect(key);
+            let own = changes(&old, &new).into_iter().filter(|change| change.key != "stateDir" || *key != "instance");
+            assert_eq!(own.collect::<Vec<_>>(), [Change { key: (*key).to_owned(), effect }]);
+            let (config, waiting) = succeed(&old, new.clone());
+            assert_eq!(config.bgp, old.bgp, "{key}");
+            match effect {
+                Effect::Hot => assert_eq!((config, waiting.len()), (new, 0)),
+                Effect::Restart => assert_eq!((config, waiting.is_empty()), (old.clone(), false)),
+                Effect::Soft | Effect::Session => panic!("{key} is nothing of a session"),
+            }
+        }
     }
 }

@@ -50,17 +50,12 @@ pub const KEYS: &[Key] = &[
     session("bgp.asn"),
     session("bgp.routerId"),
     session("bgp.clusterId"),
+    session("bgp.sendHostName"),
+    session("bgp.sendSoftwareVersion"),
     hot("bgp.listen.address"),
     hot("bgp.listen.port"),
     session("bgp.listen.prefixes"),
     hot("bgp.listen.limit"),
-    session("bgp.listen.asn"),
-    session("bgp.listen.passwordFile"),
-    session("bgp.listen.tcpAo.keys[].sendId"),
-    session("bgp.listen.tcpAo.keys[].recvId"),
-    session("bgp.listen.tcpAo.keys[].algorithm"),
-    session("bgp.listen.tcpAo.keys[].passwordFile"),
-    session("bgp.listen.reflectorClient"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
     session("bgp.peers[].gateway"),
@@ -81,9 +76,19 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].addPath.send"),
     session("bgp.peers[].addPath.receive"),
     session("bgp.peers[].keepReceived"),
+    session("bgp.peers[].localRole"),
+    session("bgp.peers[].strictRole"),
+    session("bgp.peers[].extendedMessages"),
+    session("bgp.peers[].extendedNextHop"),
     session("bgp.peers[].timers.hold"),
-    session("bgp.peers[].timers.connectRetry"),
+    hot("bgp.peers[].timers.sendHold"),
+    hot("bgp.peers[].timers.connectRetry"),
     session("bgp.peers[].gracefulRestart.restartTime"),
+    session("bgp.peers[].gracefulRestart.notification"),
+    session("bgp.peers[].gracefulRestart.longLivedStaleTime"),
+    hot("bgp.peers[].import.maxPrefixes.ipv4"),
+    hot("bgp.peers[].import.maxPrefixes.ipv6"),
+    hot("bgp.peers[].import.restartDelay"),
     soft("bgp.peers[].export.localPreference"),
     soft("bgp.peers[].export.med"),
     soft("bgp.peers[].export.prepend"),
@@ -135,12 +140,23 @@ const fn restart(path: &'static str) -> Key {
     Key { path, effect: Effect::Restart }
 }
 
+/// The keys of a peer that dynamic peers do not have: they say who one peer is, and how it is reached.
+const OF_ONE_PEER: [&str; 6] = ["name", "address", "port", "source", "interface", "passive"];
+
 /// The names that may stand directly below `path` (empty: at the top), where elements of lists may be written with or without what is in brackets.
 pub(super) fn children(path: &str) -> Vec<&'static str> {
     let parent = pattern(path);
+    let mut names = names_below(&parent);
+    if parent == "bgp.listen" {
+        names.extend(names_below("bgp.peers[]").into_iter().filter(|name| !OF_ONE_PEER.contains(name)));
+    }
+    names
+}
+
+fn names_below(parent: &str) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     for key in KEYS {
-        let below = if parent.is_empty() { Some(key.path) } else { key.path.strip_prefix(&parent).and_then(|rest| rest.strip_prefix('.')) };
+        let below = if parent.is_empty() { Some(key.path) } else { key.path.strip_prefix(parent).and_then(|rest| rest.strip_prefix('.')) };
         let Some(name) = below.and_then(|below| below.split(['.', '[']).next()) else { continue };
         if !names.contains(&name) {
             names.push(name);
@@ -155,8 +171,13 @@ pub(super) fn effect(path: &str) -> Effect {
     KEYS.iter().filter(|key| key.path.starts_with(&pattern)).map(|key| key.effect).max().unwrap_or(Effect::Restart)
 }
 
-/// `bgp.peers[3].asn` and `bgp.peers[rr1].asn` are `bgp.peers[].asn`.
+/// `bgp.peers[3].asn` and `bgp.peers[rr1].asn` are `bgp.peers[].asn`; so is `bgp.listen.asn`, by which dynamic peers are like all others.
 pub(super) fn pattern(path: &str) -> String {
+    if let Some(below) = path.strip_prefix("bgp.listen.")
+        && !names_below("bgp.listen").into_iter().any(|own| below.split(['.', '[']).next() == Some(own))
+    {
+        return pattern(&format!("bgp.peers[].{below}"));
+    }
     let mut pattern = String::with_capacity(path.len());
     let mut inside = false;
     for character in path.chars() {
@@ -175,7 +196,10 @@ mod tests {
     #[test]
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
-        assert_eq!(children("bgp"), ["asn", "routerId", "clusterId", "listen", "peers", "policies", "aggregates"]);
+        assert_eq!(
+            children("bgp"),
+            ["asn", "routerId", "clusterId", "sendHostName", "sendSoftwareVersion", "listen", "peers", "policies", "aggregates"]
+        );
         assert_eq!(
             children("bgp.peers[7]"),
             [
@@ -195,11 +219,20 @@ mod tests {
                 "reflectorClient",
                 "addPath",
                 "keepReceived",
+                "localRole",
+                "strictRole",
+                "extendedMessages",
+                "extendedNextHop",
                 "timers",
                 "gracefulRestart",
+                "import",
                 "export"
             ]
         );
+        let own = ["address", "port", "prefixes", "limit"];
+        let inherited = children("bgp.peers[7]").into_iter().filter(|name| !OF_ONE_PEER.contains(name));
+        assert_eq!(children("bgp.listen"), own.into_iter().chain(inherited).collect::<Vec<_>>());
+        assert_eq!(children("bgp.listen.timers"), ["hold", "sendHold", "connectRetry"]);
         assert_eq!(children("bgp.peers[7].export.nextHop"), ["ipv4", "ipv6"]);
         assert_eq!(children("bgp.asn"), [""; 0]);
     }
@@ -208,6 +241,8 @@ mod tests {
     fn effects_follow_the_table() {
         assert_eq!(effect("log.level"), Effect::Hot);
         assert_eq!(effect("bgp.peers[rr1].timers.hold"), Effect::Session);
+        assert_eq!(effect("bgp.listen.timers.connectRetry"), Effect::Hot);
+        assert_eq!(effect("bgp.listen.port"), Effect::Hot);
         assert_eq!(effect("bgp.peers[rr1].export.communities"), Effect::Soft);
         assert_eq!(effect("bgp.peers[rr1]"), Effect::Session);
         assert_eq!(effect("bgp.policies[gold]"), Effect::Soft);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bgp::wire::community;
+use bgp::wire::{BgpRole, LongLivedFamily, community};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
 
@@ -219,11 +219,7 @@ pub(super) const HOLD: Kind<HoldTime> = Kind {
     expected: "a hold time of 0s (off) or 3s to 65535s",
     numeric: false,
     parse: |text| {
-        let hold = duration(text)?;
-        if hold.subsec_nanos() != 0 {
-            return Err(Refusal::Because("the OPEN message carries whole seconds (RFC 4271 §4.2)".to_owned()));
-        }
-        let seconds = u16::try_from(hold.as_secs()).map_err(unexpected)?;
+        let seconds = u16::try_from(whole_seconds(text, "RFC 4271 §4.2")?).map_err(unexpected)?;
         HoldTime::from_secs(seconds)
             .ok_or_else(|| Refusal::Because("1 and 2 seconds are refused by every speaker (RFC 4271 §6.2)".to_owned()))
     },
@@ -232,17 +228,49 @@ pub(super) const HOLD: Kind<HoldTime> = Kind {
 pub(super) const CONNECT_RETRY: Kind<Duration> =
     Kind { expected: "a time from 1s to 1h", numeric: false, parse: |text| within(text, Duration::from_secs(1)) };
 
+pub(super) const SEND_HOLD: Kind<Duration> = Kind {
+    expected: "a time from 1s to 65535s",
+    numeric: false,
+    parse: |text| {
+        let time = duration(text)?;
+        if (1..=u16::MAX.into()).contains(&time.as_secs()) { Ok(time) } else { Err(Refusal::Unexpected) }
+    },
+};
+
 pub(super) const RESTART_TIME: Kind<u16> = Kind {
     expected: "a time from 1s to 4095s",
     numeric: false,
     parse: |text| {
-        let time = duration(text)?;
-        if time.subsec_nanos() != 0 {
-            return Err(Refusal::Because("the OPEN message carries whole seconds (RFC 4724 §3)".to_owned()));
-        }
-        u16::try_from(time.as_secs()).ok().filter(|seconds| (1..=4095).contains(seconds)).ok_or(Refusal::Unexpected)
+        let seconds = whole_seconds(text, "RFC 4724 §3")?;
+        u16::try_from(seconds).ok().filter(|seconds| (1..=4095).contains(seconds)).ok_or(Refusal::Unexpected)
     },
 };
+
+pub(super) const LONG_LIVED_STALE_TIME: Kind<u32> = Kind {
+    expected: "a time from 0s (off) to 16777215s",
+    numeric: false,
+    parse: |text| {
+        let seconds = whole_seconds(text, "RFC 9494 §3")?;
+        u32::try_from(seconds).ok().filter(|seconds| *seconds <= LongLivedFamily::MAX_STALE_TIME).ok_or(Refusal::Unexpected)
+    },
+};
+
+pub(super) const LOCAL_ROLE: Kind<BgpRole> = Kind {
+    expected: "provider, customer, peer, route-server or route-server-client",
+    numeric: false,
+    parse: |text| match text {
+        "provider" => Ok(BgpRole::Provider),
+        "customer" => Ok(BgpRole::Customer),
+        "peer" => Ok(BgpRole::Peer),
+        "route-server" => Ok(BgpRole::RouteServer),
+        "route-server-client" => Ok(BgpRole::RouteServerClient),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const MAX_PREFIXES: Kind<u32> = Kind { expected: NUMBER, numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
+
+pub(super) const RESTART_DELAY: Kind<Duration> = CONNECT_RETRY;
 
 pub(super) const ON_TERMINATION: Kind<OnTermination> = Kind {
     expected: "auto, keep or drain",
@@ -447,6 +475,15 @@ fn numbers<T: std::str::FromStr, const COUNT: usize>(text: &str) -> Result<[T; C
 fn duration(text: &str) -> Result<Duration, Refusal> {
     let reason = || Refusal::Because("a time is a number and a unit, such as 500ms, 9s or 2m".to_owned());
     humantime::parse_duration(text).ok().ok_or_else(reason)
+}
+
+/// A time that the OPEN message carries, as this standard says.
+fn whole_seconds(text: &str, standard: &str) -> Result<u64, Refusal> {
+    let time = duration(text)?;
+    match time.subsec_nanos() {
+        0 => Ok(time.as_secs()),
+        _ => Err(Refusal::Because(format!("the OPEN message carries whole seconds ({standard})"))),
+    }
 }
 
 fn within(text: &str, least: Duration) -> Result<Duration, Refusal> {

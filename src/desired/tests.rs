@@ -9,32 +9,13 @@ use crate::config::{Allowed, Dataplane, Log, LogFormat, OnTermination, Vips};
 use crate::source::dir::snapshot_of;
 
 fn config() -> Config {
-    let peer = DesiredPeer {
-        address: PeerAddress::Known("10.211.1.1".parse().unwrap()),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(65001).unwrap(),
-        families: Family::ALL.into(),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(5),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
-    };
+    let peer = DesiredPeer::new("10.211.1.1".parse().unwrap(), Asn::new(65001).unwrap());
     Config {
         instance: "vipherald".into(),
         node_name: "node1".into(),
         vips: Vips { interface: "lo".into(), allow: None, without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane::KubeProxy,
-        bgp: DesiredBgp {
-            asn: Asn::new(65001).unwrap(),
-            router_id: None,
-            cluster_id: None,
-            listen: None,
-            peers: [("rr1".into(), peer)].into(),
-        },
+        bgp: DesiredBgp { peers: [("rr1".into(), peer)].into(), ..DesiredBgp::new(Asn::new(65001).unwrap()) },
         routing: Routing::default(),
         on_termination: OnTermination::Auto,
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },

@@ -20,7 +20,7 @@ pub(super) fn desired() -> Desired {
         lifecycle: Lifecycle::Run,
         vips: BTreeMap::new(),
         found: Vec::new(),
-        bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers: BTreeMap::new() },
+        bgp: DesiredBgp::new(Asn::new(65001).unwrap()),
         routing: Routing::default(),
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
     }

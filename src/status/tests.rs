@@ -9,8 +9,8 @@ use bgp::wire::{Capability, GracefulRestart, Negotiated, Open};
 use super::*;
 use crate::api::Kind;
 use crate::desired::{
-    Aggregate, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, PeerAddress, Policy, RejectionReason, RouteSet, Routing,
-    Subject, Transport, VipIntent, WithholdReason,
+    Aggregate, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Policy, RejectionReason, RouteSet, Routing, Subject, Transport, VipIntent,
+    WithholdReason,
 };
 use crate::observed::Failure;
 
@@ -48,13 +48,7 @@ fn service(name: &str) -> ObjectRef {
 impl Node {
     /// One neighbour with a session, one VIP that is served.
     pub(crate) fn serving() -> Self {
-        let bgp = DesiredBgp {
-            asn: Asn::new(65_001).unwrap(),
-            router_id: None,
-            cluster_id: None,
-            listen: None,
-            peers: BTreeMap::from([("rr1".to_owned(), neighbour())]),
-        };
+        let bgp = DesiredBgp { peers: BTreeMap::from([("rr1".to_owned(), neighbour())]), ..DesiredBgp::new(Asn::new(65_001).unwrap()) };
         let drain =
             DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let desired = Desired {
@@ -256,20 +250,7 @@ fn details() -> PeerDetails {
 }
 
 fn neighbour() -> DesiredPeer {
-    DesiredPeer {
-        address: PeerAddress::Known(ip("10.211.1.1")),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(65_001).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(5),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
-    }
+    DesiredPeer::new(ip("10.211.1.1"), Asn::new(65_001).unwrap())
 }
 
 fn established(address: &str) -> PeerView {

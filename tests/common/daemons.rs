@@ -56,6 +56,17 @@ pub(crate) struct Setup {
     pub(crate) add_paths: bool,
 }
 
+impl Setup {
+    fn configuration(&self, software: Software) -> String {
+        match software {
+            Software::Bird => bird::configuration(self),
+            Software::Frr => frr::configuration(self),
+            Software::GoBgp => gobgp::configuration(self),
+            Software::OpenBgpd => openbgpd::configuration(self),
+        }
+    }
+}
+
 /// What a router learned of one destination from one neighbour.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Learned {
@@ -84,29 +95,18 @@ pub(crate) struct Router {
 impl Router {
     /// Starts it, and waits until it answers.
     pub(crate) fn start(software: Software, namespace: &Namespace, setup: Setup) -> Self {
-        let mut router = Self::idle(software, namespace);
-        router.configuration = match software {
-            Software::Bird => bird::configuration(&setup),
-            Software::Frr => frr::configuration(&setup),
-            Software::GoBgp => gobgp::configuration(&setup),
-            Software::OpenBgpd => openbgpd::configuration(&setup, &router.path("bgpd.sock")),
-        };
-        router.launch(namespace);
-        router
+        Self::start_with(software, namespace, &setup.configuration(software))
     }
 
-    /// Starts it with a configuration in its own words, and waits until it answers.
+    /// Starts one with a configuration of its own.
     pub(crate) fn start_with(software: Software, namespace: &Namespace, configuration: &str) -> Self {
-        let mut router = Self { configuration: configuration.to_owned(), ..Self::idle(software, namespace) };
-        router.launch(namespace);
-        router
-    }
-
-    fn idle(software: Software, namespace: &Namespace) -> Self {
         let directory = TempDir::new().unwrap();
         // FRR's daemons give up root before they make their sockets.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        Self { software, configuration: String::new(), namespace: namespace.name().to_owned(), directory, processes: Vec::new() }
+        let configuration = configuration.to_owned();
+        let mut router = Self { software, configuration, namespace: namespace.name().to_owned(), directory, processes: Vec::new() };
+        router.launch(namespace);
+        router
     }
 
     /// Ends it, without any farewell, and starts it again.
@@ -271,7 +271,8 @@ impl Router {
     }
 
     fn launch_openbgpd(&mut self, namespace: &Namespace) {
-        self.write("bgpd.conf", &self.configuration);
+        let socket = format!("socket \"{}\"\n", self.path("bgpd.sock").display());
+        self.write("bgpd.conf", &(socket + &self.configuration));
         // After a kill its listener lives on for a moment, in another process.
         let is_free = || namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 179)).is_ok());
         wait_until("port 179 is free", START, is_free);
@@ -321,7 +322,7 @@ impl Router {
         command
     }
 
-    /// What FRR answers, as JSON.
+    /// What FRR answers in JSON.
     pub(crate) fn vtysh(&self, line: &str) -> Value {
         let output = run(&mut self.vtysh_command(line));
         serde_json::from_str(&output).unwrap_or(Value::Null)
@@ -333,7 +334,8 @@ impl Router {
         command
     }
 
-    fn gobgp(&self, words: &[&str]) -> Value {
+    /// What GoBGP answers.
+    pub(crate) fn gobgp(&self, words: &[&str]) -> Value {
         serde_json::from_str(&run(&mut self.gobgp_command(words))).unwrap()
     }
 
@@ -528,15 +530,10 @@ mod gobgp {
 }
 
 mod openbgpd {
-    use super::{Learned, Path, Prefix, Setup, Value, number, numbers};
+    use super::{Learned, Prefix, Setup, Value, number, numbers};
 
-    pub(super) fn configuration(setup: &Setup, socket: &Path) -> String {
-        let mut text = format!(
-            "AS {}\nrouter-id {}\nsocket \"{}\"\nfib-update no\nholdtime 9\nallow from any\ndeny to any\n",
-            setup.asn,
-            setup.router_id,
-            socket.display()
-        );
+    pub(super) fn configuration(setup: &Setup) -> String {
+        let mut text = format!("AS {}\nrouter-id {}\nfib-update no\nholdtime 9\nallow from any\ndeny to any\n", setup.asn, setup.router_id);
         for neighbour in &setup.neighbours {
             text += &format!(
                 "neighbor {neighbour} {{\nremote-as {}\nannounce IPv4 unicast\nannounce IPv6 unicast\npassive\n}}\n",

@@ -4,15 +4,15 @@
 //! Input: how the nodes are linked. Output: namespaces with addresses, a speaker in one of them, and words to wait for what it says of itself.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bgp::peer::State;
-use bgp::{Asn, Family, HoldTime, Prefix};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, RouteSet, Transport};
+use bgp::{Asn, Prefix};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, RouteSet, Transport};
 use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
 
 use crate::common::{Namespace, POLL};
@@ -148,28 +148,16 @@ pub(crate) fn peer_of(asn: u32, neighbour_asn: u32) -> Setup {
 
 pub(crate) fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
     DesiredPeer {
-        address: PeerAddress::Known(address),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(asn).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
         export: DesiredExport { local_preference: 200, med: Some(50), ..DesiredExport::default() },
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
+        ..DesiredPeer::new(address, Asn::new(asn).unwrap())
     }
 }
 
 pub(crate) fn speaker_of<'a>(asn: u32, peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<DesiredBgp> {
     Arc::new(DesiredBgp {
-        asn: Asn::new(asn).unwrap(),
-        router_id: None,
-        cluster_id: None,
-        listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
+        ..DesiredBgp::new(Asn::new(asn).unwrap())
     })
 }
 

@@ -384,7 +384,10 @@ impl Peer {
                 if self.connections.take(role.other()).is_some() {
                     self.notify(role.other(), &Notification::cease(Cease::ConnectionRejected), turn);
                 }
-                let rest = self.damping.rest(ending, lasted.unwrap_or(Duration::ZERO));
+                let rest = match &self.config.import {
+                    Some(import) if reason.is_over_limit() => import.restart_delay,
+                    _ => self.damping.rest(ending, lasted.unwrap_or(Duration::ZERO)),
+                };
                 self.rest(rest, turn);
                 self.down(reason, turn);
             }

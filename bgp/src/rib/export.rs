@@ -76,7 +76,7 @@ pub struct LocalAddresses {
     pub ipv4: Option<Ipv4Addr>,
     /// The global IPv6 address; on a connection between link-local addresses that of this end.
     pub ipv6: Option<Ipv6Addr>,
-    /// The link-local IPv6 address.
+    /// The link-local IPv6 address, where the peer is on the link too (RFC 2545 §3).
     pub link_local: Option<Ipv6Addr>,
 }
 
@@ -243,15 +243,17 @@ impl Exporter {
         }
     }
 
-    /// Our address on the link. Where there is no global one, the link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability).
-    /// On a session that is itself link-local that address, and to a peer that does not take it alone in both places of RFC 2545 §3.
+    /// Our address on the link, and beside it the link-local one where the peer is on that link too (RFC 2545 §3). Where there is no global one, the
+    /// link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability). On a session that is itself link-local that address, and to a peer
+    /// that does not take it alone in both places.
     fn own_ipv6(&self, own: Option<Ipv6Addr>) -> Option<NextHop> {
-        let lonely = self.negotiated.link_local_next_hop;
+        let (link_local, lonely) = (self.local.link_local, self.negotiated.link_local_next_hop);
         match own {
             Some(global) if global.is_unicast_link_local() => Some(NextHop::V6 { global, link_local: (!lonely).then_some(global) }),
             _ => {
-                let alone = || self.local.link_local.filter(|_| lonely).map(|global| NextHop::V6 { global, link_local: None });
-                own.and_then(usable_ipv6).or_else(alone)
+                let both = |global| NextHop::V6 { global, link_local };
+                let alone = || link_local.filter(|_| lonely).map(|global| NextHop::V6 { global, link_local: None });
+                own.filter(is_usable_ipv6).map(both).or_else(alone)
             }
         }
     }

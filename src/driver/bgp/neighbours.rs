@@ -3,14 +3,14 @@
 //!
 //! Input: the target, as a whole value. Output: tasks started and told to stop, so that what runs becomes what is configured. It is level-triggered: on
 //! each change of the target and each end of a task the two are compared. A neighbour whose settings changed is stopped, and started again once its
-//! old session is closed, unless only the policy changed, which its session takes over; one whose settings are the same notices nothing.
+//! old session is closed, unless only what is [`Adjustable`] changed, which its session takes over; one whose settings are the same notices nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bgp::peer::{Import, PeerConfig, PeerId, RestartConfig, Stop};
 use bgp::rib::{Export, NextHopPolicy};
@@ -19,7 +19,7 @@ use nix::net::if_::if_nametoindex;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use super::keyring::{Keyring, Keys};
 use super::listener::{Listener, RangeKeys};
@@ -32,11 +32,14 @@ use super::socket::Way;
 use super::status::Board;
 use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
 use super::{Inheritance, Routes, Target, addresses, fatal_panics};
-use crate::desired::{AoKey, DesiredBgp, DesiredPeer, PeerAddress, Transport};
+use crate::desired::{AoKey, DesiredBgp, DesiredImport, DesiredPeer, DesiredRestart, PeerAddress, Transport};
 use crate::telemetry::chain;
 
 /// Between two looks at the node's addresses while none gives a router id.
 const ROUTER_ID_RETRY: Duration = Duration::from_secs(1);
+
+/// What we are, for display.
+const SOFTWARE_VERSION: &str = concat!("vipherald/", env!("CARGO_PKG_VERSION"));
 
 /// Connections and orders that wait for a neighbour's task.
 const COMMANDS: usize = 8;
@@ -51,12 +54,26 @@ pub(super) struct Settings {
     pub(super) dynamic: bool,
     /// Our cluster (RFC 4456 §7), on a speaker that reflects.
     pub(super) cluster: Option<BgpIdentifier>,
+    /// For display at the neighbour.
+    host_name: Option<String>,
+    send_software_version: bool,
+}
+
+/// What of the settings may change while the session goes on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Adjustable {
+    pub(super) export: Export,
+    pub(super) import: Option<Import>,
+    pub(super) connect_retry: Duration,
+    pub(super) send_hold_time: Option<Duration>,
+    pub(super) ao_keys: Vec<AoKey>,
 }
 
 impl Settings {
     fn new(desired: &DesiredBgp, identifier: BgpIdentifier, peer: DesiredPeer, dynamic: bool) -> Self {
         let cluster = desired.reflects().then(|| desired.cluster_id.unwrap_or(identifier));
-        Self { asn: desired.asn, identifier, peer, dynamic, cluster }
+        let DesiredBgp { asn, send_software_version, .. } = *desired;
+        Self { asn, identifier, peer, dynamic, cluster, host_name: desired.host_name.clone(), send_software_version }
     }
 
     /// The way to the peer.
@@ -88,7 +105,30 @@ impl Settings {
         }
     }
 
-    fn restart_config(&self, restart_time: u16, beginning: &Beginning) -> RestartConfig {
+    /// What the neighbour may tell. Routes of internal peers of a speaker that reflects are used; others are kept where they are to be counted.
+    fn import(&self) -> Option<Import> {
+        let DesiredImport { max_prefixes, restart_delay } = self.peer.import.clone();
+        let keep = self.peer.keep_received;
+        let reflected = self.cluster.is_some() && self.peer.asn == self.asn;
+        let wanted = reflected || keep > 0 || !max_prefixes.is_empty();
+        let held_at_most = if reflected { None } else { usize::try_from(keep).ok() };
+        // Of what is only looked at, it is told too whether it could be used.
+        let accept = reflected || (self.cluster.is_none() && keep > 0);
+        wanted.then(|| Import { accept, max_prefixes, held_at_most, restart_delay, ..Import::default() })
+    }
+
+    fn adjustable(&self, name: &str) -> Adjustable {
+        Adjustable {
+            export: self.export(name),
+            import: self.import(),
+            connect_retry: self.peer.connect_retry,
+            send_hold_time: self.peer.send_hold_time,
+            ao_keys: self.peer.transport.ao_keys.clone(),
+        }
+    }
+
+    fn restart_config(&self, restart: DesiredRestart, beginning: &Beginning) -> RestartConfig {
+        let DesiredRestart { restart_time, notification, long_lived_stale_time } = restart;
         let (restarting, forwarding_preserved) = match beginning {
             Beginning::First => (false, false),
             Beginning::Inherited(inheritance) => {
@@ -97,7 +137,7 @@ impl Settings {
             }
             Beginning::Another => (false, true),
         };
-        RestartConfig { restart_time, restarting, forwarding_preserved, ..RestartConfig::default() }
+        RestartConfig { restart_time, restarting, forwarding_preserved, notification, long_lived_stale_time }
     }
 
     /// Whether a session of these settings can go on with those.
@@ -108,40 +148,42 @@ impl Settings {
             // RFC 5925 §3.1: keys come and go while a connection is up.
             other.peer.transport.ao_keys.clone()
         };
-        let transport = Transport { ao_keys, ..self.peer.transport.clone() };
-        let peer = DesiredPeer { export: other.peer.export.clone(), transport, ..self.peer.clone() };
-        *other == Self { peer, ..*self }
+        let adjusted = DesiredPeer {
+            transport: Transport { ao_keys, ..self.peer.transport.clone() },
+            export: other.peer.export.clone(),
+            import: other.peer.import.clone(),
+            connect_retry: other.peer.connect_retry,
+            send_hold_time: other.peer.send_hold_time,
+            ..self.peer.clone()
+        };
+        *other == Self { peer: adjusted, ..self.clone() }
     }
 
     /// The same for the core.
     pub(super) fn peer_config(&self, name: &str, id: PeerId, beginning: &Beginning) -> PeerConfig {
         let peer = &self.peer;
-        let internal = peer.asn == self.asn;
+        let Adjustable { export, import, connect_retry, send_hold_time, ao_keys: _ } = self.adjustable(name);
         // It only decides between routes of peers that are equal otherwise.
         let address = peer.address.known().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         PeerConfig {
             hold_time: peer.hold_time,
-            connect_retry: peer.connect_retry,
+            send_hold_time,
+            connect_retry,
             families: peer.families.clone(),
-            export: self.export(name),
-            graceful_restart: peer.restart_time.map(|restart_time| self.restart_config(restart_time, beginning)),
-            import: self.import(internal),
+            export,
+            graceful_restart: peer.graceful_restart.map(|restart| self.restart_config(restart, beginning)),
+            import,
+            extended_messages: peer.extended_messages,
+            // On an unnumbered link nothing else can be a next hop.
+            extended_next_hop: peer.extended_next_hop || self.is_unnumbered(),
+            role: peer.role,
+            host_name: self.host_name.clone(),
+            software_version: self.send_software_version.then(|| SOFTWARE_VERSION.to_owned()),
             client: peer.reflector_client,
             cluster_id: self.cluster,
             add_path: peer.add_path.into_iter().flat_map(|mode| peer.families.iter().map(move |family| (*family, mode))).collect(),
-            // On an unnumbered link nothing else can be a next hop.
-            extended_next_hop: self.is_unnumbered(),
             link_local_next_hop: self.is_unnumbered(),
             ..PeerConfig::new(id, address, self.asn, peer.asn, self.identifier)
-        }
-    }
-
-    /// What is kept of the peer's routes: all that can be reflected; else as many as are to be looked at.
-    fn import(&self, internal: bool) -> Option<Import> {
-        match (self.cluster, self.peer.keep_received) {
-            (Some(_), _) if internal => Some(Import::default()),
-            (_, 0) => None,
-            (_, most) => Some(Import { held_at_most: usize::try_from(most).ok(), ..Import::default() }),
         }
     }
 
@@ -208,6 +250,8 @@ pub(super) struct Neighbours {
     requests: mpsc::Receiver<Request>,
     routes: watch::Receiver<Option<Routes>>,
     inheritance: Arc<OnceLock<Inheritance>>,
+    /// Until then dynamic neighbours that have no task may hold what was inherited.
+    held_until: Option<Instant>,
     /// Neighbours that have had a task.
     begun: BTreeSet<String>,
     board: Board,
@@ -226,8 +270,7 @@ pub(super) struct Neighbours {
 struct Running {
     settings: Settings,
     end: watch::Sender<Option<Stop>>,
-    export: watch::Sender<Export>,
-    ao_keys: watch::Sender<Vec<AoKey>>,
+    adjustable: watch::Sender<Adjustable>,
     commands: mpsc::Sender<Command>,
 }
 
@@ -240,7 +283,7 @@ enum Input {
     Accepted(TcpStream, SocketAddr),
     Listener,
     Request(Request),
-    RouterId,
+    Time,
 }
 
 impl Neighbours {
@@ -260,6 +303,7 @@ impl Neighbours {
             requests,
             routes,
             inheritance,
+            held_until: None,
             begun: BTreeSet::new(),
             board,
             location: None,
@@ -294,10 +338,14 @@ impl Neighbours {
                 Target::Quit => return,
             };
             self.board.set_listen_error(self.listener.error());
+            let wake = if settled { self.held_until } else { Instant::now().checked_add(ROUTER_ID_RETRY) };
             let input = self.next(&mut keys, &mut whereabouts);
-            let input = if settled { input.await } else { timeout(ROUTER_ID_RETRY, input).await.unwrap_or(Input::RouterId) };
+            let input = match wake {
+                Some(wake) => timeout_at(wake.into(), input).await.unwrap_or(Input::Time),
+                None => input.await,
+            };
             match input {
-                Input::Target(true) | Input::Keys | Input::Whereabouts | Input::Listener | Input::RouterId => {}
+                Input::Target(true) | Input::Keys | Input::Whereabouts | Input::Listener | Input::Time => {}
                 Input::Target(false) => return,
                 Input::Ended(name) => {
                     self.running.remove(&name);
@@ -312,7 +360,7 @@ impl Neighbours {
     async fn next(&mut self, keys: &mut watch::Receiver<Arc<Keys>>, whereabouts: &mut watch::Receiver<Arc<Whereabouts>>) -> Input {
         tokio::select! {
             changed = self.target.changed() => Input::Target(changed.is_ok()),
-            Some(ended) = self.tasks.join_next() => ended.map_or(Input::RouterId, Input::Ended),
+            Some(ended) = self.tasks.join_next() => ended.map_or(Input::Time, Input::Ended),
             Ok(()) = keys.changed() => Input::Keys,
             Ok(()) = whereabouts.changed() => Input::Whereabouts,
             accepted = self.listener.accept() => accepted.map_or(Input::Listener, |(stream, remote)| Input::Accepted(stream, remote)),
@@ -346,7 +394,7 @@ impl Neighbours {
             };
             match wanted {
                 None => running.order(Stop::Deconfigured),
-                Some(settings) if running.settings.is_same_session(&settings) => running.set_export(name, settings),
+                Some(settings) if running.settings.is_same_session(&settings) => running.adjust(name, settings),
                 Some(_) => running.order(Stop::ConfigurationChange),
             }
         }
@@ -357,8 +405,18 @@ impl Neighbours {
             }
         }
         self.board.set_problem(None);
-        self.board.set_configured(Some(desired), Some(identifier));
+        self.held_until = self.held_by_dynamic_until(desired);
+        self.board.set_configured(Some(desired), Some(identifier), self.held_until.is_some());
         true
+    }
+
+    /// Until when dynamic neighbours that have not come back may hold what an earlier process has announced; `None` where that is over.
+    fn held_by_dynamic_until(&self, desired: &DesiredBgp) -> Option<Instant> {
+        let template = desired.listen.as_ref().filter(|listen| !listen.prefixes.is_empty()).map(|listen| &listen.template)?;
+        let (restart, inheritance) = (template.graceful_restart?, self.inheritance.get()?);
+        let kept = Duration::from_secs(u64::from(restart.restart_time) + u64::from(restart.long_lived_stale_time));
+        let until = inheritance.at.checked_add(kept + template.hold_time.duration().unwrap_or_default())?;
+        Some(until).filter(|until| *until > Instant::now())
     }
 
     fn stop_all(&mut self, stop: &Stop) {
@@ -366,7 +424,8 @@ impl Neighbours {
         for running in self.running.values() {
             running.order(stop.clone());
         }
-        self.board.set_configured(None, self.automatic);
+        self.held_until = None;
+        self.board.set_configured(None, self.automatic, false);
     }
 
     fn start(&mut self, name: &str, settings: Settings, keyring: &Keyring, locator: &Locator, first: Option<TcpStream>) {
@@ -375,16 +434,14 @@ impl Neighbours {
         let mut seed = DefaultHasher::new();
         (self.seed, name, self.started).hash(&mut seed);
         let (end, ended) = watch::channel(None);
-        let (export, exported) = watch::channel(settings.export(name));
-        let (ao_keys, signing) = watch::channel(settings.peer.transport.ao_keys.clone());
+        let (adjustable, adjusted) = watch::channel(settings.adjustable(name));
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
         let reflection = settings.cluster.map(|_| self.rib.join(id));
         let routes = self.routes.clone();
         let inputs = Inputs {
             end: ended,
-            export: exported,
-            ao_keys: signing,
+            adjustable: adjusted,
             commands: received,
             routes,
             keys: keyring.subscribe(),
@@ -400,7 +457,7 @@ impl Neighbours {
         let session = Session::new(name, id, &settings, &beginning, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();
-        self.running.insert(name.clone(), Running { settings, end, export, ao_keys, commands });
+        self.running.insert(name.clone(), Running { settings, end, adjustable, commands });
         self.tasks.spawn(fatal_panics(async move {
             session.run(shut, first).await;
             name
@@ -502,12 +559,9 @@ impl Running {
     }
 
     /// Hands a session the settings that it can go on with.
-    fn set_export(&mut self, name: &str, settings: Settings) {
+    fn adjust(&mut self, name: &str, settings: Settings) {
         if settings != self.settings {
-            let exported = settings.export(name);
-            self.export.send_if_modified(|current| std::mem::replace(current, exported.clone()) != exported);
-            let ao_keys = settings.peer.transport.ao_keys.clone();
-            self.ao_keys.send_if_modified(|current| std::mem::replace(current, ao_keys.clone()) != ao_keys);
+            self.adjustable.send_replace(settings.adjustable(name));
             self.settings = settings;
         }
     }

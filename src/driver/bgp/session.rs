@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop};
-use bgp::rib::Export;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -24,7 +23,7 @@ use super::dial::{DialError, Dialled, arrive, dial};
 use super::keyring::Keys;
 use super::link::{Link, Links, News};
 use super::location::Location;
-use super::neighbours::{Beginning, Settings};
+use super::neighbours::{Adjustable, Beginning, Settings};
 use super::orders::Order;
 use super::report::Report;
 use super::rib::Member;
@@ -33,19 +32,16 @@ use super::socket::Way;
 use super::status::Board;
 use super::whereabouts::{Found, Whereabouts};
 use super::{Routes, fatal_panics};
-use crate::desired::AoKey;
 use crate::telemetry::chain;
 
 /// What a session listens to, besides its connections.
 pub(super) struct Inputs {
     /// The order to end.
     pub(super) end: watch::Receiver<Option<Stop>>,
-    /// With what routes are announced.
-    pub(super) export: watch::Receiver<Export>,
+    pub(super) adjustable: watch::Receiver<Adjustable>,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
-    pub(super) ao_keys: watch::Receiver<Vec<AoKey>>,
     pub(super) location: watch::Receiver<Location>,
     pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
     /// The routes of all neighbours, on a speaker that reflects.
@@ -91,9 +87,8 @@ enum Input {
     Time,
     Routes,
     End,
-    Export,
+    Adjust,
     Keys,
-    AoKeys,
     Location,
     Whereabouts,
     Reflection,
@@ -108,7 +103,8 @@ impl Session {
         if let Beginning::Inherited(inheritance) = beginning {
             peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
             let until = inheritance.at + SELECTION_DEFERRAL;
-            if let Some(reflection) = inputs.reflection.as_ref().filter(|_| settings.peer.restart_time.is_some() && until > Instant::now())
+            if let Some(reflection) =
+                inputs.reflection.as_ref().filter(|_| settings.peer.graceful_restart.is_some() && until > Instant::now())
             {
                 reflection.is_awaited();
                 peer.defer_end_of_rib(until);
@@ -177,12 +173,8 @@ impl Session {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
             Input::End => self.take_end(),
-            Input::Export => self.take_export(),
+            Input::Adjust => self.adjust(),
             Input::Keys => self.take_key(),
-            Input::AoKeys => {
-                self.way.transport.ao_keys.clone_from(&self.inputs.ao_keys.borrow_and_update());
-                self.take_key();
-            }
             Input::Location => self.relocate(),
             Input::Whereabouts => self.take_whereabouts(),
             Input::Reflection => self.catch_up(),
@@ -320,10 +312,17 @@ impl Session {
         self.handle(Event::Stop(stop));
     }
 
-    fn take_export(&mut self) {
-        let export = self.inputs.export.borrow_and_update().clone();
+    /// Other settings that this session can go on with.
+    fn adjust(&mut self) {
+        let Adjustable { export, import, connect_retry, send_hold_time, ao_keys } = self.inputs.adjustable.borrow_and_update().clone();
         self.report.policy_changed();
+        self.handle(Event::Timers { connect_retry, send_hold_time });
+        self.handle(Event::Import(import));
         self.handle(Event::Export(export));
+        if self.way.transport.ao_keys != ao_keys {
+            self.way.transport.ao_keys = ao_keys;
+            self.take_key();
+        }
     }
 
     /// The key of the session may be another one. Where there is none any more, the session keeps the one that it has.
@@ -432,9 +431,8 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.end.changed() => Input::End,
         Some(command) = inputs.commands.recv() => Input::Command(command),
         Ok(()) = inputs.routes.changed() => Input::Routes,
-        Ok(()) = inputs.export.changed() => Input::Export,
+        Ok(()) = inputs.adjustable.changed() => Input::Adjust,
         Ok(()) = inputs.keys.changed() => Input::Keys,
-        Ok(()) = inputs.ao_keys.changed() => Input::AoKeys,
         Ok(()) = inputs.location.changed() => Input::Location,
         Ok(()) = inputs.whereabouts.changed() => Input::Whereabouts,
         () = changed(&mut inputs.reflection) => Input::Reflection,

@@ -36,7 +36,7 @@ pub struct SpeakerStatus {
     pub peers: BTreeMap<String, Arc<PeerStatus>>,
     /// Prefixes that left the set and that some neighbour's task has not heard about yet.
     leaving: Arc<BTreeSet<Prefix>>,
-    /// What an earlier process has announced, until the neighbours' tasks know of it.
+    /// What an earlier process has announced, until the neighbours' tasks know of it, and those that have no task yet may not hold it any more.
     inherited: Arc<BTreeSet<Prefix>>,
     /// Counts the sets given.
     generation: u64,
@@ -242,15 +242,19 @@ impl Board {
         });
     }
 
-    pub(super) fn set_configured(&self, configured: Option<&Arc<DesiredBgp>>, router_id: Option<BgpIdentifier>) {
+    /// There are tasks for all neighbours of this configuration. `inherited`: some that have none may still hold what an earlier process has announced.
+    pub(super) fn set_configured(&self, configured: Option<&Arc<DesiredBgp>>, router_id: Option<BgpIdentifier>, inherited: bool) {
         self.0.send_if_modified(|status| {
-            if status.configured.as_ref() == configured && status.router_id == router_id {
+            let forget = !inherited && !status.inherited.is_empty();
+            if status.configured.as_ref() == configured && status.router_id == router_id && !forget {
                 return false;
             }
             let status = Arc::make_mut(status);
             status.configured = configured.cloned();
-            status.inherited = Arc::default();
             status.router_id = router_id;
+            if forget {
+                status.inherited = Arc::default();
+            }
             true
         });
     }
@@ -307,7 +311,6 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::{DesiredExport, Transport};
 
     fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S> {
         Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
@@ -319,20 +322,7 @@ mod tests {
     }
 
     fn settings() -> DesiredPeer {
-        DesiredPeer {
-            address: crate::desired::PeerAddress::Known(IpAddr::from([192, 0, 2, 1])),
-            port: 179,
-            asn: Asn::new(65001).unwrap(),
-            transport: Transport::default(),
-            families: BTreeSet::new(),
-            hold_time: HoldTime::ZERO,
-            connect_retry: Duration::from_secs(5),
-            restart_time: None,
-            export: DesiredExport::default(),
-            reflector_client: false,
-            add_path: None,
-            keep_received: 0,
-        }
+        DesiredPeer::new(IpAddr::from([192, 0, 2, 1]), Asn::new(65001).unwrap())
     }
 
     fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The speaker against a scripted neighbour, over loopback TCP.
 
+mod changes;
+mod ending;
 mod fake_peer;
 mod inspecting;
+mod limits;
 mod listening;
 mod reflecting;
 mod reflecting_restart;
@@ -21,36 +24,26 @@ use bgp::wire::{Capability, Cease, GracefulRestart, Message, Notification, Open,
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
 use super::{Operation, PeerStatus, Speaker, SpeakerStatus};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, RouteSet, Transport, Ttl};
+use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, DesiredRestart, RouteSet, Transport, Ttl};
 use fake_peer::{FakePeer, PATIENCE, open};
 
 const OUR_AS: u32 = 65001;
 
 fn neighbour(address: SocketAddr) -> DesiredPeer {
     DesiredPeer {
-        address: PeerAddress::Known(address.ip()),
         port: address.port(),
-        transport: Transport::default(),
-        asn: Asn::new(OUR_AS).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
         // A loopback address is nobody's next hop.
         export: DesiredExport { next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)), ..DesiredExport::default() },
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
+        ..DesiredPeer::new(address.ip(), Asn::new(OUR_AS).unwrap())
     }
 }
 
 fn desired<'a>(peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<DesiredBgp> {
     Arc::new(DesiredBgp {
-        asn: Asn::new(OUR_AS).unwrap(),
         router_id: BgpIdentifier::new(0xC000_0201),
-        cluster_id: None,
-        listen: None,
         peers: peers.into_iter().map(|(name, peer)| (name.to_owned(), peer)).collect(),
+        ..DesiredBgp::new(Asn::new(OUR_AS).unwrap())
     })
 }
 
@@ -239,7 +232,8 @@ fn restart_of(open: &Open) -> Option<(bool, u16, bool)> {
 }
 
 fn restartable(fake: &FakePeer) -> DesiredPeer {
-    DesiredPeer { restart_time: Some(60), ..neighbour(fake.address()) }
+    let restart = DesiredRestart { restart_time: 60, notification: true, long_lived_stale_time: 0 };
+    DesiredPeer { graceful_restart: Some(restart), ..neighbour(fake.address()) }
 }
 
 /// An OPEN of a neighbour that keeps our routes while we restart.

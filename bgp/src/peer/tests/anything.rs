@@ -38,7 +38,14 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Refresh(Family::Ipv4Unicast)),
         1 => Just(Event::Readvertise(Family::Ipv6Unicast)),
         1 => Just(Event::Selected),
-        1 => (0..2_u32).prop_map(|limit| Event::Import(Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() })),
+        1 => Just(Event::Import(None)),
+        1 => (0..2_u32).prop_map(|limit| {
+            Event::Import(Some(Import { accept: limit > 0, max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() }))
+        }),
+        1 => (0..9_u64).prop_map(|seconds| {
+            let time = Duration::from_secs(seconds);
+            Event::Timers { connect_retry: time, send_hold_time: Some(time) }
+        }),
         6 => Just(Event::Tick),
         1 => Just(Event::Reachable),
         6 => role().prop_map(|role| Event::Connected { role, local: LOCAL }),
@@ -81,6 +88,7 @@ impl Sockets {
             | Event::Export(_)
             | Event::Import(_)
             | Event::Selected
+            | Event::Timers { .. }
             | Event::Refresh(_)
             | Event::Readvertise(_) => true,
         }
@@ -107,6 +115,7 @@ impl Sockets {
             | Event::Local { .. }
             | Event::Import(_)
             | Event::Selected
+            | Event::Timers { .. }
             | Event::Refresh(_)
             | Event::Readvertise(_) => {}
         }
@@ -177,7 +186,7 @@ proptest! {
                     state = to;
                 }
             }
-            let held: BTreeSet<_> = peer.adj_rib_in().unwrap().routes().filter(|(_, held)| held.ineligible.is_none()).map(|(nlri, _)| nlri).collect();
+            let held: BTreeSet<_> = peer.adj_rib_in().into_iter().flat_map(AdjRibIn::routes).filter(|(_, held)| held.ineligible.is_none()).map(|(nlri, _)| nlri).collect();
             prop_assert_eq!(&held, &learned);
             prop_assert_eq!(peer.state(), state);
             prop_assert!(!tick || peer.deadline().is_none_or(|at| at > now), "a tick leaves nothing due");

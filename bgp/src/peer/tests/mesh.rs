@@ -284,7 +284,7 @@ impl Mesh {
             }
             6 => {
                 let max_prefixes = if self.below(3) == 0 { [(Family::Ipv4Unicast, 2)].into() } else { BTreeMap::new() };
-                self.event(link, side, Event::Import(Import { max_prefixes, ..Import::default() }));
+                self.event(link, side, Event::Import(Some(Import { max_prefixes, ..Import::default() })));
             }
             _ => self.choose(speaker),
         }
@@ -397,7 +397,7 @@ fn rfc4456_two_reflectors_and_rfc9234_two_upstreams_agree_whatever_happens() {
         let mut mesh = Mesh::new(seed);
         mesh.run(600, true);
         for (link, side) in (0..LINKS.len()).flat_map(|link| [(link, 0), (link, 1)]) {
-            mesh.event(link, side, Event::Import(Import::default()));
+            mesh.event(link, side, Event::Import(Some(Import::default())));
         }
         mesh.run(800, false);
         mesh.check();

@@ -106,7 +106,7 @@ fn rfc4271_section_5_1_external_peer_gets_our_as_once_and_no_local_pref() {
         PathAttribute::AsPath(AsPath(vec![AsPathSegment::Sequence(vec![asn(65001)])])),
         PathAttribute::MultiExitDisc(7),
     ];
-    let v6 = NextHop::V6 { global: LOCAL.ipv6.unwrap(), link_local: None };
+    let v6 = NextHop::V6 { global: LOCAL.ipv6.unwrap(), link_local: LOCAL.link_local };
     assert_eq!(pair.receiver.routes[&prefix("10.0.0.1")], (attributes.clone(), NextHop::V4(LOCAL.ipv4.unwrap())));
     assert_eq!(pair.receiver.routes[&prefix("2001:db8::1")], (attributes, v6));
 }
