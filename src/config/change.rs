@@ -317,6 +317,7 @@ bgp:
         ("vips.withoutEndpoints", "vips: {withoutEndpoints: announce, allow: [{prefix: 10.0.0.0/24}]}"),
         ("dataplane.type", "dataplane: {type: none}"),
         ("drain.onTermination", "drain: {onTermination: keep}"),
+        ("drain.gracefulShutdown", "drain: {gracefulShutdown: 2s}"),
         ("drain.fabricDelay", "drain: {fabricDelay: 2s}"),
         ("drain.timeout", "drain: {timeout: 20s}"),
         ("startup.patience", "startup: {patience: 1s}"),
