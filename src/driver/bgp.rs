@@ -34,7 +34,6 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use bgp::Prefix;
-use bgp::rib::LocRib;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -77,9 +76,8 @@ impl Speaker {
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
     pub fn advertise(&self, set: Arc<BTreeSet<Prefix>>) {
-        let rib = Arc::new(LocRib::originated(set.iter().copied()));
-        self.board.advertise(&set, |generation| {
-            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), rib }));
+        self.board.advertise(&set, |generation, changed| {
+            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), changed }));
         });
     }
 
@@ -242,7 +240,8 @@ struct Routes {
     /// Counts the sets.
     generation: u64,
     set: Arc<BTreeSet<Prefix>>,
-    rib: Arc<LocRib>,
+    /// What differs from the set before; `None` for the first one.
+    changed: Option<Arc<[Prefix]>>,
 }
 
 /// Runs a task of the speaker; a panic in it ends the process.

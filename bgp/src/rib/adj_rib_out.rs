@@ -7,18 +7,19 @@
 //! reads; a change costs in proportion to itself.
 
 mod pending;
+mod table;
 mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::export::Exporter;
 use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withheld};
 use crate::prefix::{Family, Prefix};
-use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
+use crate::wire::{EncodeError, Message, Negotiated, RouteRefresh, Update, encode_announcement, encode_withdrawal};
 
 use pending::Pending;
+use table::{Entry, Table};
 use withdrawals::Withdrawals;
 
 /// The routes of one session from us to the peer. It ends with the session.
@@ -27,7 +28,7 @@ pub struct AdjRibOut {
     exporter: Exporter,
     /// Whether a whole set was given.
     complete: bool,
-    entries: BTreeMap<Nlri, Entry>,
+    table: Table,
     pending: Pending,
     withdrawals: Withdrawals,
     withheld: BTreeMap<Prefix, Withheld>,
@@ -37,40 +38,6 @@ pub struct AdjRibOut {
     /// Where on the connection the last UPDATE ends.
     written: u64,
     acknowledged: u64,
-}
-
-/// One path: what the peer holds of it, as far as UPDATEs were written, and what it is to hold. There is none that is neither.
-#[derive(Debug, Default)]
-struct Entry {
-    told: Option<Arc<Route>>,
-    wanted: Option<Arc<Route>>,
-    /// To be announced again, though nothing changed.
-    again: bool,
-}
-
-impl Entry {
-    const fn is_to_be_withdrawn(&self) -> bool {
-        self.told.is_some() && self.wanted.is_none()
-    }
-
-    /// Whether the peer holds a route that starts here, and is to hold it no longer.
-    fn is_leaving(&self) -> bool {
-        let starts_here = |route: &Option<Arc<Route>>| route.as_ref().is_some_and(|route| route.learned.is_none());
-        starts_here(&self.told) && !starts_here(&self.wanted)
-    }
-
-    fn is_to_be_announced(&self) -> bool {
-        self.wanted.is_some() && (self.again || self.told != self.wanted)
-    }
-
-    fn is_pending(&self) -> bool {
-        self.is_to_be_withdrawn() || self.is_to_be_announced()
-    }
-
-    /// Whether the peer holds it, and is to hold it.
-    fn is_advertised(&self) -> bool {
-        self.told.is_some() && self.wanted.is_some() && !self.is_leaving()
-    }
 }
 
 /// How far a refresh with marks has come (RFC 7313 §4.1).
@@ -104,7 +71,7 @@ impl AdjRibOut {
             end_of_rib_owed: negotiated.families.clone(),
             exporter: Exporter::new(export, target, negotiated, local),
             complete: false,
-            entries: BTreeMap::new(),
+            table: Table::default(),
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
             withheld: BTreeMap::new(),
@@ -119,33 +86,17 @@ impl AdjRibOut {
         self.complete = true;
         self.pending.invalidate();
         let mut withheld = BTreeMap::new();
-        let mut new = Vec::new();
         let selected = rib.destinations().flat_map(|(prefix, paths)| self.exporter.select(prefix, paths));
-        let mut selected = selected
-            .filter_map(|(key, selected)| match selected {
-                Ok(route) => Some((key, route)),
-                Err(reason) => {
-                    withheld.insert(key.prefix, reason);
-                    None
-                }
-            })
-            .peekable();
-        for (&key, entry) in &mut self.entries {
-            while let Some((other, route)) = selected.next_if(|(other, _)| *other < key) {
-                new.push((other, Arc::clone(route)));
+        let selected = selected.filter_map(|(key, selected)| match selected {
+            Ok(route) => Some((key, route)),
+            Err(reason) => {
+                withheld.insert(key.prefix, reason);
+                None
             }
-            entry.wanted = selected.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
-            if entry.is_pending() {
-                self.pending.push(key);
-            }
-        }
-        new.extend(selected.map(|(key, route)| (key, Arc::clone(route))));
+        });
+        let pending = self.table.want(selected);
         self.withheld = withheld;
-        self.entries.retain(|_, entry| entry.told.is_some() || entry.wanted.is_some());
-        for (key, route) in new {
-            self.pending.push(key);
-            self.entries.insert(key, Entry { wanted: Some(route), ..Entry::default() });
-        }
+        self.pending.extend(pending);
     }
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
@@ -169,14 +120,14 @@ impl AdjRibOut {
 
     fn tell_changed(&mut self, old: &Exporter, rib: &LocRib) {
         let mut compared: BTreeMap<(Family, *const Route), bool> = BTreeMap::new();
-        for (key, entry) in &mut self.entries {
+        self.table.change_all(|key, entry| {
             if let Some(route) = &entry.told {
                 let changed = compared
                     .entry((key.prefix.family(), Arc::as_ptr(route)))
                     .or_insert_with(|| old.outgoing(route, key.prefix.family()) != self.exporter.outgoing(route, key.prefix.family()));
                 entry.again |= *changed;
             }
-        }
+        });
         if self.complete {
             self.set(rib);
         }
@@ -192,12 +143,15 @@ impl AdjRibOut {
             }
             self.refreshes.insert(family, Refresh::Begin);
         }
-        for (key, entry) in self.entries.iter_mut().filter(|(key, _)| key.prefix.family() == family) {
-            entry.again = entry.told.is_some();
-            if entry.is_pending() {
-                self.pending.push(*key);
+        let pending = &mut self.pending;
+        self.table.change_all(|key, entry| {
+            if key.prefix.family() == family {
+                entry.again = entry.told.is_some();
+                if entry.is_pending() {
+                    pending.push(*key);
+                }
             }
-        }
+        });
     }
 
     /// The next UPDATEs, at most `limit` octets of them, to be written where `position` octets of the connection precede them. Withdrawals come first;
@@ -208,7 +162,7 @@ impl AdjRibOut {
         if limit < longest {
             return batch;
         }
-        self.pending.group(&self.entries);
+        self.pending.group(&mut self.table);
         while batch.octets.len() + longest <= limit {
             match self.next_message(position, &mut batch.octets) {
                 Some(Written::Update) => batch.updates += 1,
@@ -228,14 +182,19 @@ impl AdjRibOut {
 
     /// The destinations that the peer was told and that are not being withdrawn.
     pub fn advertised(&self) -> impl Iterator<Item = Prefix> {
-        self.entries.iter().filter(|(_, entry)| entry.is_advertised()).map(|(key, _)| key.prefix)
+        self.table.advertised().map(|key| key.prefix)
+    }
+
+    /// How many paths those are.
+    #[must_use]
+    pub const fn advertised_count(&self) -> usize {
+        self.table.advertised_count()
     }
 
     /// The destinations that are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may still hold them. One for
     /// which a route of another peer takes the place of ours is among them.
     pub fn withdrawing(&self) -> impl Iterator<Item = Prefix> {
-        let leaving = self.entries.iter().filter(|(_, entry)| entry.is_to_be_withdrawn() || entry.is_leaving()).map(|(key, _)| key.prefix);
-        leaving.chain(self.withdrawals.prefixes())
+        self.table.leaving().map(|key| key.prefix).chain(self.withdrawals.prefixes())
     }
 
     /// The destinations of the wanted set that are not announced, and why.
@@ -253,7 +212,7 @@ impl AdjRibOut {
     /// Whether the peer's host has everything: a set was given, nothing is pending, and every UPDATE is acknowledged.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        let pending = |key| self.entries.get(key).is_some_and(Entry::is_pending);
+        let pending = |key| self.table.get(key).is_some_and(Entry::is_pending);
         self.is_told() && self.refreshes.is_empty() && self.written <= self.acknowledged && !self.pending.keys().any(pending)
     }
 
@@ -261,25 +220,18 @@ impl AdjRibOut {
     fn replace(&mut self, prefix: Prefix, paths: &[Path]) {
         self.withheld.remove(&prefix);
         self.pending.invalidate();
-        let mut touched = Vec::new();
-        for (key, entry) in self.entries.range_mut(all_of(prefix)) {
-            entry.wanted = None;
-            touched.push(*key);
-        }
-        for (key, selected) in self.exporter.select(prefix, paths) {
-            match selected {
-                Ok(route) => {
-                    self.entries.entry(key).or_default().wanted = Some(Arc::clone(route));
-                    touched.push(key);
-                }
+        let mut selected: Vec<_> = Vec::with_capacity(1);
+        for (key, route) in self.exporter.select(prefix, paths) {
+            match route {
+                Ok(route) => selected.push((key, Arc::clone(route))),
                 Err(reason) => drop(self.withheld.insert(prefix, reason)),
             }
         }
-        for key in touched {
-            match self.entries.get(&key) {
-                Some(Entry { told: None, wanted: None, .. }) => drop(self.entries.remove(&key)),
-                Some(entry) if entry.is_pending() => self.pending.push(key),
-                _ => {}
+        let gone: Vec<_> = self.table.keys_of(prefix).filter(|key| !selected.iter().any(|(other, _)| other == key)).collect();
+        let wanted = selected.into_iter().map(|(key, route)| (key, Some(route)));
+        for (key, route) in wanted.chain(gone.into_iter().map(|key| (key, None))) {
+            if self.table.change(key, |entry| entry.wanted = route) {
+                self.pending.push(key);
             }
         }
     }
@@ -326,7 +278,7 @@ impl AdjRibOut {
         let count = encode_withdrawal(family, run.rest(), self.exporter.negotiated(), out);
         let withdrawn = run.take(count);
         for key in withdrawn {
-            self.entries.remove(key);
+            self.table.change(*key, |entry| *entry = Entry::default());
         }
         self.withdrawals.written(position_after(position, out), withdrawn.to_vec());
         true
@@ -346,15 +298,16 @@ impl AdjRibOut {
             match written {
                 Ok(count) => {
                     let mut replaced = Vec::new();
-                    for key in group.run.take(count) {
-                        let told = Some(Arc::clone(&group.route));
-                        let before = self.entries.insert(*key, Entry { wanted: told.clone(), told, again: false });
-                        if group.route.learned.is_none() {
-                            self.withdrawals.announced(key);
-                        } else if before.is_some_and(|before| before.is_leaving()) {
-                            replaced.push(*key);
+                    let (table, route, withdrawals) = (&mut self.table, &group.route, &mut self.withdrawals);
+                    table.change_each(group.run.take(count), |key, entry| {
+                        if route.learned.is_none() {
+                            withdrawals.announced(&key);
+                        } else if entry.is_leaving() {
+                            replaced.push(key);
                         }
-                    }
+                        let told = Some(Arc::clone(route));
+                        *entry = Entry { wanted: told.clone(), told, again: false };
+                    });
                     if !replaced.is_empty() {
                         self.withdrawals.written(position_after(position, out), replaced);
                     }
@@ -376,12 +329,8 @@ impl AdjRibOut {
         let group = self.pending.pop_group(family);
         for &key in group.iter().flat_map(|group| group.run.rest()) {
             self.withheld.insert(key.prefix, reason);
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
-            entry.wanted = None;
-            if entry.told.is_some() {
+            if self.table.change(key, |entry| entry.wanted = None) {
                 self.pending.withdraw(key);
-            } else {
-                self.entries.remove(&key);
             }
         }
     }
@@ -395,7 +344,7 @@ impl AdjRibOut {
         out.extend_from_slice(&octets);
         if self.refreshes.remove(&family).is_some() {
             self.refresh(family);
-            self.pending.group(&self.entries);
+            self.pending.group(&mut self.table);
         }
         true
     }
@@ -413,11 +362,6 @@ const fn withheld(error: EncodeError, family: Family) -> Withheld {
         EncodeError::TooLong { .. } => Withheld::TooLong,
         EncodeError::NextHop { .. } => Withheld::NoNextHop(family),
     }
-}
-
-/// All paths to a destination.
-const fn all_of(prefix: Prefix) -> RangeInclusive<Nlri> {
-    Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }
 }
 
 /// Where `out` ends, when it begins at `position`.

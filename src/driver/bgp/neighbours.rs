@@ -164,6 +164,8 @@ pub(super) struct Neighbours {
     /// Counts the tasks, so that each has a number of its own.
     started: u32,
     rib: Rib,
+    /// Whether neighbours are told what others have told.
+    reflects: bool,
     target: watch::Receiver<Target>,
     requests: mpsc::Receiver<Request>,
     routes: watch::Receiver<Option<Routes>>,
@@ -214,6 +216,7 @@ impl Neighbours {
             seed,
             started: 0,
             rib: Rib::default(),
+            reflects: false,
             target,
             requests,
             routes,
@@ -280,9 +283,10 @@ impl Neighbours {
         let Some(identifier) = self.identifier(desired).await else {
             return false;
         };
-        if !desired.reflects() {
+        if self.reflects != desired.reflects() {
             // What it has gathered ends with the last session that reflects.
             self.rib = Rib::default();
+            self.reflects = desired.reflects();
         }
         keyring.follow(key_files(desired)).await;
         self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
@@ -327,9 +331,9 @@ impl Neighbours {
         let (export, exported) = watch::channel(settings.export());
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
-        let reflection = settings.cluster.map(|_| self.rib.join(id));
+        let rib = self.rib.join(id);
         let routes = self.routes.clone();
-        let inputs = Inputs { end: ended, export: exported, commands: received, routes, keys: keyring.subscribe(), location, reflection };
+        let inputs = Inputs { end: ended, export: exported, commands: received, routes, keys: keyring.subscribe(), location, rib };
         let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
             (false, _) => Beginning::Another,
             (true, Some(inheritance)) => Beginning::Inherited(inheritance.clone()),

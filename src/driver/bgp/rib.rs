@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routes of all neighbours in one place, on a speaker that reflects (RFC 4456): the one owner of the [`Reflector`].
+//! The routes of this speaker in one place: the one owner of the [`Reflector`].
 //!
-//! Input: the set that starts here, and what each neighbour's task has learned. Output: for each [`Member`] what it has not heard of yet, as events of the
-//! core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole instead of the steps to it.
+//! Input: the set that starts here, and, on a speaker that reflects (RFC 4456), what each neighbour's task has learned. Output: for each [`Member`] what
+//! it has not heard of yet, as an event of the core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole
+//! instead of the steps to it. The members share the routes; a change costs each of them in proportion to itself.
 //!
-//! Invariant: what a member has learned is gone with the member.
+//! Invariants: what a member has learned is gone with the member; before the first set that starts here a member is told nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bgp::Prefix;
 use bgp::peer::{Event, PeerId};
-use bgp::rib::{Changes, Learnt, Reflector};
+use bgp::rib::{Changes, Learnt, Reflector, Route};
 use tokio::sync::watch;
 
 use super::Routes;
@@ -32,7 +34,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Table {
     reflector: Reflector,
-    /// The number of the set that starts here.
+    /// The set that starts here, and its number; 0 before the first.
+    set: Arc<BTreeSet<Prefix>>,
     generation: u64,
     /// Counts the changes.
     version: u64,
@@ -84,24 +87,38 @@ impl Table {
         }
     }
 
-    /// The steps from that version to this one, unless one of them is forgotten.
-    fn since(&self, version: u64) -> Option<impl Iterator<Item = &Arc<Changes>>> {
+    /// What has changed from that version to this one, unless some of it is forgotten.
+    fn since(&self, version: u64) -> Option<Arc<Changes>> {
         let steps = usize::try_from(self.version.saturating_sub(version)).ok()?;
         let first = self.recent.len().checked_sub(steps)?;
-        Some(self.recent.range(first..))
+        let mut steps = self.recent.range(first..);
+        let mut changes = Arc::clone(steps.next()?);
+        for step in steps {
+            Arc::make_mut(&mut changes).extend(step.iter().map(|(prefix, paths)| (*prefix, Arc::clone(paths))));
+        }
+        Some(changes)
+    }
+
+    fn originate(&mut self, routes: &Routes) -> Changes {
+        if self.generation >= routes.generation {
+            return Changes::new();
+        }
+        let follows = self.generation + 1 == routes.generation;
+        let changed = match routes.changed.as_ref().filter(|_| follows) {
+            Some(changed) => Arc::clone(changed),
+            None => self.set.union(&routes.set).copied().collect(),
+        };
+        self.generation = routes.generation;
+        self.set = Arc::clone(&routes.set);
+        let route = Arc::new(Route::originated());
+        self.reflector.originate(changed.iter().map(|prefix| (*prefix, routes.set.contains(prefix).then(|| Arc::clone(&route)))))
     }
 }
 
 impl Member {
     /// The set that starts here, if it is newer than what is known.
     pub(super) fn originate(&self, routes: &Routes) {
-        self.rib.change(|table| {
-            if table.generation >= routes.generation {
-                return Changes::new();
-            }
-            table.generation = routes.generation;
-            table.reflector.originate(routes.rib.routes().map(|(prefix, route)| (prefix, Arc::clone(route))))
-        });
+        self.rib.change(|table| table.originate(routes));
     }
 
     /// What the neighbour has told.
@@ -110,19 +127,17 @@ impl Member {
     }
 
     /// What the neighbour is to be told: at first everything, then what has changed.
-    pub(super) fn catch_up(&mut self) -> Vec<Event> {
+    pub(super) fn catch_up(&mut self) -> Option<Event> {
         self.version.mark_unchanged();
         let table = self.rib.table();
-        let steps = self.heard.replace(table.version).and_then(|heard| table.since(heard));
-        match steps {
-            Some(steps) => steps.cloned().map(Event::Changes).collect(),
-            None => vec![Event::Routes(table.reflector.loc_rib())],
+        if table.generation == 0 || self.heard == Some(table.version) {
+            return None;
         }
-    }
-
-    /// Whether the neighbour has been told anything yet.
-    pub(super) const fn has_begun(&self) -> bool {
-        self.heard.is_some()
+        let steps = self.heard.replace(table.version).and_then(|heard| table.since(heard));
+        Some(match steps {
+            Some(changes) => Event::Changes { changes, rib: table.reflector.loc_rib() },
+            None => Event::Routes(table.reflector.loc_rib()),
+        })
     }
 
     /// Waits for a change. Cancelling the wait loses nothing.
@@ -140,11 +155,9 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::net::IpAddr;
 
-    use bgp::Prefix;
-    use bgp::rib::{LocRib, Route};
+    use bgp::rib::LocRib;
     use bgp::wire::Nlri;
 
     use super::*;
@@ -155,7 +168,7 @@ mod tests {
 
     fn routes(generation: u64, numbers: impl IntoIterator<Item = u32>) -> Routes {
         let set: BTreeSet<Prefix> = numbers.into_iter().map(prefix).collect();
-        Routes { generation, rib: Arc::new(LocRib::originated(set.iter().copied())), set: Arc::new(set) }
+        Routes { generation, set: Arc::new(set), changed: None }
     }
 
     fn learnt(numbers: impl IntoIterator<Item = u32>) -> Vec<Learnt> {
@@ -163,49 +176,54 @@ mod tests {
         numbers.into_iter().map(|number| (Nlri::from(prefix(number)), Some(Arc::clone(&route)))).collect()
     }
 
-    /// The table of a neighbour that is told these events, and whether it got all of it anew.
-    fn heard(table: &mut LocRib, events: Vec<Event>) -> bool {
-        let mut whole = false;
-        for event in events {
-            match event {
-                Event::Routes(rib) => {
-                    whole = true;
-                    *table = LocRib::clone(&rib);
-                }
-                Event::Changes(changes) => table.apply(&changes),
-                other => panic!("{other:?}"),
+    /// The table of a neighbour that is told this event, and whether it got all of it anew.
+    fn heard(table: &mut LocRib, event: Option<Event>) -> bool {
+        match event {
+            Some(Event::Routes(rib)) => {
+                *table = LocRib::clone(&rib);
+                true
             }
+            Some(Event::Changes { changes, rib }) => {
+                table.apply(&changes);
+                assert_eq!(*table, *rib);
+                false
+            }
+            other => panic!("{other:?}"),
         }
-        whole
     }
 
     #[test]
     fn members_hear_of_each_other_once_and_of_the_set_that_starts_here() {
         let rib = Rib::default();
         let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
-        assert!(!a.has_begun());
         b.learn(&learnt([1]));
+        assert_eq!(a.catch_up(), None, "there is no set that starts here yet");
         let mut table = LocRib::default();
         a.originate(&routes(1, [1, 2]));
         assert!(heard(&mut table, a.catch_up()));
-        assert!(a.has_begun());
         assert_eq!(table.destinations().map(|(_, paths)| paths.len()).collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(a.catch_up(), []);
+        assert_eq!(a.catch_up(), None);
         b.originate(&routes(1, [1, 2]));
-        assert_eq!(a.catch_up(), [], "the set is known already");
+        assert_eq!(a.catch_up(), None, "the set is known already");
         b.originate(&routes(2, [2]));
         b.learn(&learnt([3]));
         assert!(!heard(&mut table, a.catch_up()));
         assert_eq!(table, *rib.table().reflector.loc_rib());
         assert_eq!(table.len(), 3);
+        let removed = Routes { changed: Some([prefix(2)].into()), ..routes(3, []) };
+        b.originate(&removed);
+        b.learn(&learnt([4]));
+        assert!(!heard(&mut table, a.catch_up()), "several steps come as one");
+        assert_eq!(table.len(), 3);
         a.originate(&routes(1, [7]));
-        assert_eq!(a.catch_up(), [], "an old set changes nothing");
+        assert_eq!(a.catch_up(), None, "an old set changes nothing");
     }
 
     #[test]
     fn what_a_member_has_learned_goes_with_it() {
         let rib = Rib::default();
         let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
+        a.originate(&routes(1, []));
         a.learn(&learnt([1]));
         b.learn(&learnt([1, 2]));
         let mut table = LocRib::default();
@@ -220,6 +238,7 @@ mod tests {
         let rib = Rib::default();
         let (mut behind, busy) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         let mut table = LocRib::default();
+        behind.originate(&routes(1, []));
         heard(&mut table, behind.catch_up());
         for round in 0..4 {
             busy.learn(&learnt(round * 10_000..(round + 1) * 10_000));
@@ -236,10 +255,10 @@ mod tests {
     async fn a_change_wakes_the_other_members() {
         let rib = Rib::default();
         let (mut a, mut b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
-        a.learn(&learnt([1]));
-        assert_eq!(a.catch_up().len(), 1);
+        a.originate(&routes(1, [1]));
+        assert!(a.catch_up().is_some());
         b.changed().await;
-        assert_eq!(b.catch_up().len(), 1);
+        assert!(b.catch_up().is_some());
         assert!(!a.version.has_changed().unwrap() && !b.version.has_changed().unwrap());
     }
 }

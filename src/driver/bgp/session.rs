@@ -4,7 +4,6 @@
 //! Inputs: the connections, the set to advertise, what other neighbours tell where we reflect, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,8 +38,8 @@ pub(super) struct Inputs {
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
     pub(super) location: watch::Receiver<Location>,
-    /// The routes of all neighbours, on a speaker that reflects.
-    pub(super) reflection: Option<Member>,
+    /// The routes of this speaker.
+    pub(super) rib: Member,
 }
 
 /// What a session is to do next.
@@ -77,7 +76,7 @@ enum Input {
     Export,
     Keys,
     Location,
-    Reflection,
+    Rib,
     Command(Command),
     Link(Role, News),
     Closed,
@@ -146,7 +145,7 @@ impl Session {
             Input::Export => self.take_export(),
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
-            Input::Reflection => self.catch_up(),
+            Input::Rib => self.catch_up(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
             Input::Command(Command::Operate(operation)) => self.operate(operation),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
@@ -216,21 +215,14 @@ impl Session {
     fn take_routes(&mut self) {
         let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
-        match &mut self.inputs.reflection {
-            None => self.handle(Event::Routes(routes.rib)),
-            Some(reflection) => {
-                reflection.originate(&routes);
-                let events = reflection.catch_up();
-                events.into_iter().for_each(|event| self.handle(event));
-            }
-        }
+        self.inputs.rib.originate(&routes);
+        self.catch_up();
     }
 
-    /// Other neighbours have told something. Before the first set that starts here nothing is passed on.
     fn catch_up(&mut self) {
-        let reflection = self.inputs.reflection.as_mut().filter(|reflection| reflection.has_begun());
-        let events = reflection.map(Member::catch_up).unwrap_or_default();
-        events.into_iter().for_each(|event| self.handle(event));
+        if let Some(event) = self.inputs.rib.catch_up() {
+            self.handle(event);
+        }
     }
 
     /// Whether nothing is left of a dynamic neighbour.
@@ -329,9 +321,7 @@ impl Session {
             Action::Transition { from, to } => self.report.transition(from, to),
             Action::Down(reason) => self.report.down(&reason),
             Action::Learned(learnt) => {
-                if let Some(reflection) = &self.inputs.reflection {
-                    reflection.learn(&learnt);
-                }
+                self.inputs.rib.learn(&learnt);
             }
         }
     }
@@ -355,15 +345,8 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.export.changed() => Input::Export,
         Ok(()) = inputs.keys.changed() => Input::Keys,
         Ok(()) = inputs.location.changed() => Input::Location,
-        () = changed(&mut inputs.reflection) => Input::Reflection,
+        () = inputs.rib.changed() => Input::Rib,
         Some(_) = closing.join_next() => Input::Closed,
         (role, news) = links.next() => Input::Link(role, news),
-    }
-}
-
-async fn changed(reflection: &mut Option<Member>) {
-    match reflection {
-        Some(reflection) => reflection.changed().await,
-        None => pending().await,
     }
 }

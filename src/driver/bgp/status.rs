@@ -174,19 +174,21 @@ impl Board {
         self.0.subscribe()
     }
 
-    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number, to the neighbours' tasks before any reader sees
-    /// the new status.
-    pub(super) fn advertise(&self, set: &Arc<BTreeSet<Prefix>>, pass_on: impl FnOnce(u64)) {
+    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number and what differs from the one before, to the
+    /// neighbours' tasks before any reader sees the new status.
+    pub(super) fn advertise(&self, set: &Arc<BTreeSet<Prefix>>, pass_on: impl FnOnce(u64, Option<Arc<[Prefix]>>)) {
         self.0.send_if_modified(|status| {
-            if status.advertised.as_ref() == Some(set) {
+            let changed = status.advertised.as_ref().map(|old| changed(old, set));
+            if changed.as_ref().is_some_and(|changed| changed.is_empty()) {
                 return false;
             }
             let status = Arc::make_mut(status);
-            let old = status.advertised.replace(Arc::clone(set)).unwrap_or_default();
-            let left = old.iter().chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
+            status.advertised = Some(Arc::clone(set));
+            let left =
+                changed.iter().flat_map(|changed| changed.iter()).chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
             status.leaving = Arc::new(left.copied().collect());
             status.generation += 1;
-            pass_on(status.generation);
+            pass_on(status.generation, changed);
             status.settle();
             true
         });
@@ -254,6 +256,11 @@ impl Board {
     }
 }
 
+/// The prefixes that are in one of the sets and not in the other, in one pass over both.
+fn changed(old: &Arc<BTreeSet<Prefix>>, new: &Arc<BTreeSet<Prefix>>) -> Arc<[Prefix]> {
+    if Arc::ptr_eq(old, new) { Arc::default() } else { old.symmetric_difference(new).copied().collect() }
+}
+
 #[cfg(test)]
 mod tests {
     use bgp::{Asn, BgpIdentifier};
@@ -300,8 +307,8 @@ mod tests {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
         board.post("b", peer(0, Arc::default()));
-        board.advertise(&set([1, 2]), |_| {});
-        board.advertise(&set([2]), |_| {});
+        board.advertise(&set([1, 2]), |_, _| {});
+        board.advertise(&set([2]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.post("a", peer(2, set([1])));
         board.post("b", peer(1, Arc::default()));
@@ -316,9 +323,9 @@ mod tests {
     fn a_set_that_no_task_saw_still_counts() {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([2]), |_| {});
-        board.advertise(&set([1]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([2]), |_, _| {});
+        board.advertise(&set([1]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([2]), "the task may have passed 2 on");
         board.post("a", peer(3, Arc::default()));
         assert_eq!(withdrawing(&board), *set([]));
@@ -327,12 +334,12 @@ mod tests {
     #[test]
     fn without_neighbours_nothing_is_ever_withdrawing() {
         let board = Board::new();
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([]));
         board.post("a", peer(0, Arc::default()));
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.remove("a");
         assert_eq!(withdrawing(&board), *set([]));

@@ -73,7 +73,7 @@ impl Sockets {
             | Event::Stop(_)
             | Event::Tick
             | Event::Routes(_)
-            | Event::Changes(_)
+            | Event::Changes { .. }
             | Event::Export(_)
             | Event::Import(_)
             | Event::Refresh(_) => true,
@@ -95,7 +95,7 @@ impl Sockets {
             | Event::Closed { .. }
             | Event::Acknowledged { .. }
             | Event::Routes(_)
-            | Event::Changes(_)
+            | Event::Changes { .. }
             | Event::Export(_)
             | Event::Local { .. }
             | Event::Import(_)
