@@ -23,8 +23,8 @@ test-fast:            ## what needs neither root nor a peer
 	cargo test --workspace --locked --lib --bins --test plan --test convergence --test config --test cli \
 	    --test malformed_attributes --test differential --test fuzz_corpus
 
-bench: packages       ## routes to a router, and one change to the wire, beside others; needs root and a quiet machine
-	cargo run --release --locked --example announce
+bench: packages       ## routes to a router and through a reflector, and one change, beside others; needs root and a quiet machine
+	cargo run --release --locked --example bench
 
 golden:               ## writes the goldens again and shows what changed
 	UPDATE_GOLDENS=1 cargo test --locked --test plan

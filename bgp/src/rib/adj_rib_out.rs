@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::export::Exporter;
 use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withheld};
 use crate::prefix::{Family, Prefix};
-use crate::wire::{EncodeError, Message, Negotiated, RouteRefresh, Update, encode_announcement, encode_withdrawal};
+use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
 
 use pending::Pending;
 use table::{Entry, Table};
@@ -101,8 +101,34 @@ impl AdjRibOut {
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
     pub fn apply(&mut self, changes: &Changes) {
+        self.pending.invalidate();
+        for prefix in changes.keys() {
+            self.withheld.remove(prefix);
+        }
+        let (exporter, withheld) = (&self.exporter, &mut self.withheld);
+        // Neighbouring destinations tend to have the same route.
+        let mut last = None;
+        let of_one_path = changes.iter().filter(|(prefix, _)| !exporter.sends_several(prefix.family()));
+        let selected = of_one_path.map(|(&prefix, paths)| {
+            let Some(Path { route, .. }) = paths.first() else { return (Nlri::from(prefix), None) };
+            let about = (prefix.family(), Arc::as_ptr(route));
+            let verdict = match last {
+                Some((known, verdict)) if known == about => verdict,
+                _ => exporter.judge(route, prefix.family()),
+            };
+            last = Some((about, verdict));
+            if let Some(Err(reason)) = verdict {
+                withheld.insert(prefix, reason);
+            }
+            (Nlri::from(prefix), Some(route).filter(|_| matches!(verdict, Some(Ok(())))))
+        });
+        let mut pending = Vec::new();
+        self.table.want_some(selected, &mut pending);
+        self.pending.extend(pending);
         for (&prefix, paths) in changes {
-            self.replace(prefix, paths);
+            if self.exporter.sends_several(prefix.family()) {
+                self.replace(prefix, paths);
+            }
         }
     }
 
@@ -191,8 +217,8 @@ impl AdjRibOut {
         self.table.advertised_count()
     }
 
-    /// The destinations that are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may still hold them. One for
-    /// which a route of another peer takes the place of ours is among them.
+    /// The destinations of routes that start here and are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may
+    /// still hold them. One for which a route of another peer takes the place of ours is among them.
     pub fn withdrawing(&self) -> impl Iterator<Item = Prefix> {
         self.table.leaving().map(|key| key.prefix).chain(self.withdrawals.prefixes())
     }
@@ -216,10 +242,8 @@ impl AdjRibOut {
         self.is_told() && self.refreshes.is_empty() && self.written <= self.acknowledged && !self.pending.keys().any(pending)
     }
 
-    /// The paths to one destination are these now.
+    /// The paths to one destination are these now, of which the peer may hold several.
     fn replace(&mut self, prefix: Prefix, paths: &[Path]) {
-        self.withheld.remove(&prefix);
-        self.pending.invalidate();
         let mut selected: Vec<_> = Vec::with_capacity(1);
         for (key, route) in self.exporter.select(prefix, paths) {
             match route {
@@ -277,10 +301,18 @@ impl AdjRibOut {
         let Some(run) = self.pending.withdrawals(family) else { return false };
         let count = encode_withdrawal(family, run.rest(), self.exporter.negotiated(), out);
         let withdrawn = run.take(count);
-        for key in withdrawn {
-            self.table.change(*key, |entry| *entry = Entry::default());
+        let mut ours = Vec::new();
+        for &key in withdrawn {
+            self.table.change(key, |entry| {
+                if entry.is_ours_told() {
+                    ours.push(key);
+                }
+                *entry = Entry::default();
+            });
         }
-        self.withdrawals.written(position_after(position, out), withdrawn.to_vec());
+        if !ours.is_empty() {
+            self.withdrawals.written(position_after(position, out), ours);
+        }
         true
     }
 

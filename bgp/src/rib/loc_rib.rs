@@ -184,19 +184,20 @@ impl FromIterator<(Prefix, Arc<Route>)> for LocRib {
     /// One route for each destination.
     fn from_iter<I: IntoIterator<Item = (Prefix, Arc<Route>)>>(routes: I) -> Self {
         let mut shared = Shared::default();
-        let destinations: Changes = routes.into_iter().map(|(prefix, route)| (prefix, shared.paths(route))).collect();
+        let destinations: Changes = routes.into_iter().map(|(prefix, route)| (prefix, shared.paths(Path::originated(route)))).collect();
         Self::from_sorted(destinations.into_iter())
     }
 }
 
-/// Makes the paths of routes that start here: one value for all destinations in a row with the same route.
+/// Makes the paths to destinations that have a single one: one value for all in a row for which it is the same.
 #[derive(Debug, Default)]
 pub(super) struct Shared(Option<Arc<[Path]>>);
 
 impl Shared {
-    pub(super) fn paths(&mut self, route: Arc<Route>) -> Arc<[Path]> {
-        let same = self.0.take().filter(|paths| paths.first().is_some_and(|path| Arc::ptr_eq(&path.route, &route)));
-        let paths = same.unwrap_or_else(|| Arc::new([Path::originated(route)]));
+    pub(super) fn paths(&mut self, path: Path) -> Arc<[Path]> {
+        let is_same = |other: &Path| Arc::ptr_eq(&other.route, &path.route) && (other.id, other.received) == (path.id, path.received);
+        let same = self.0.take().filter(|paths| paths.first().is_some_and(is_same));
+        let paths = same.unwrap_or_else(|| Arc::new([path]));
         self.0 = Some(Arc::clone(&paths));
         paths
     }

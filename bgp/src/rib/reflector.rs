@@ -36,7 +36,7 @@ impl Reflector {
         let changes = routes.into_iter().filter_map(|(prefix, route)| {
             let paths = match (self.loc_rib.paths(&prefix), route) {
                 ([], None) => return None,
-                ([], Some(route)) => shared.paths(route),
+                ([], Some(route)) => shared.paths(Path::originated(route)),
                 (before, route) => replaced(before, None, route.as_ref())?.into(),
             };
             Some((prefix, paths))
@@ -47,13 +47,23 @@ impl Reflector {
 
     /// The Adj-RIB-In of a peer has changed.
     pub fn learn(&mut self, peer: PeerId, learnt: &[Learnt]) -> Changes {
-        let mut changes = Changes::new();
-        for (nlri, route) in learnt {
-            let before = changes.get(&nlri.prefix).map_or_else(|| self.loc_rib.paths(&nlri.prefix), |paths| paths);
-            if let Some(after) = replaced(before, Some((peer, nlri.path_id)), route.as_ref()) {
-                changes.insert(nlri.prefix, after.into());
+        let mut learnt: Vec<&Learnt> = learnt.iter().collect();
+        learnt.sort_by_key(|(nlri, _)| nlri.prefix);
+        let mut shared = Shared::default();
+        let changes = learnt.chunk_by(|(one, _), (other, _)| one.prefix == other.prefix).filter_map(|of_one| {
+            let (Nlri { prefix, .. }, _) = of_one.first()?;
+            let mut after = None;
+            for (Nlri { path_id, .. }, route) in of_one {
+                let received = Some((peer, *path_id));
+                let before = after.as_deref().unwrap_or_else(|| self.loc_rib.paths(prefix));
+                after = match (before, route) {
+                    ([], Some(route)) => Some(shared.paths(Path { id: free_id(&[]), received, route: Arc::clone(route) })),
+                    _ => replaced(before, received, route.as_ref()).map(Arc::from).or(after),
+                };
             }
-        }
+            Some((*prefix, after?))
+        });
+        let changes = changes.collect();
         self.take_over(changes)
     }
 

@@ -88,15 +88,10 @@ impl Table {
     }
 
     /// What has changed from that version to this one, unless some of it is forgotten.
-    fn since(&self, version: u64) -> Option<Arc<Changes>> {
+    fn since(&self, version: u64) -> Option<Vec<Arc<Changes>>> {
         let steps = usize::try_from(self.version.saturating_sub(version)).ok()?;
         let first = self.recent.len().checked_sub(steps)?;
-        let mut steps = self.recent.range(first..);
-        let mut changes = Arc::clone(steps.next()?);
-        for step in steps {
-            Arc::make_mut(&mut changes).extend(step.iter().map(|(prefix, paths)| (*prefix, Arc::clone(paths))));
-        }
-        Some(changes)
+        Some(self.recent.range(first..).cloned().collect())
     }
 
     fn originate(&mut self, routes: &Routes) -> Changes {
@@ -184,7 +179,7 @@ mod tests {
                 true
             }
             Some(Event::Changes { changes, rib }) => {
-                table.apply(&changes);
+                changes.iter().for_each(|changes| table.apply(changes));
                 assert_eq!(*table, *rib);
                 false
             }
@@ -213,7 +208,7 @@ mod tests {
         let removed = Routes { changed: Some([prefix(2)].into()), ..routes(3, []) };
         b.originate(&removed);
         b.learn(&learnt([4]));
-        assert!(!heard(&mut table, a.catch_up()), "several steps come as one");
+        assert!(!heard(&mut table, a.catch_up()), "several steps come together");
         assert_eq!(table.len(), 3);
         a.originate(&routes(1, [7]));
         assert_eq!(a.catch_up(), None, "an old set changes nothing");

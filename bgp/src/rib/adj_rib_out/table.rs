@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The paths of one session: of each, what the peer holds, and what it is to hold.
 //!
-//! Input: changes of single paths, of some in order, or of all. Output: which of them are pending. How many the peer holds, and which of them are
-//! about to go, is kept with each change, so that asking costs nothing.
+//! Input: changes of single paths, of some in order, or of all. Output: which of them are pending. How many the peer holds, and which of ours are about
+//! to go, is kept with each change, so that asking costs nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -29,10 +29,14 @@ impl Entry {
         self.told.is_some() && self.wanted.is_none()
     }
 
+    /// Whether the peer holds a route that starts here.
+    pub(super) fn is_ours_told(&self) -> bool {
+        self.told.as_ref().is_some_and(|route| route.learned.is_none())
+    }
+
     /// Whether the peer holds a route that starts here, and is to hold it no longer.
     pub(super) fn is_leaving(&self) -> bool {
-        let starts_here = |route: &Option<Arc<Route>>| route.as_ref().is_some_and(|route| route.learned.is_none());
-        starts_here(&self.told) && !starts_here(&self.wanted)
+        self.is_ours_told() && self.wanted.as_ref().is_none_or(|route| route.learned.is_some())
     }
 
     pub(super) fn is_to_be_announced(&self) -> bool {
@@ -45,10 +49,9 @@ impl Entry {
 
     fn standing(&self) -> Standing {
         match (&self.told, &self.wanted) {
-            (Some(_), None) => Standing::Leaving,
-            (Some(_), Some(_)) if self.is_leaving() => Standing::Leaving,
+            (Some(_), _) if self.is_leaving() => Standing::Leaving,
             (Some(_), Some(_)) => Standing::Advertised,
-            (None, _) => Standing::Untold,
+            _ => Standing::Other,
         }
     }
 }
@@ -56,10 +59,10 @@ impl Entry {
 /// What the peer has of a path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Standing {
-    Untold,
+    Other,
     /// It holds it, and is to hold it.
     Advertised,
-    /// It holds it, and is to hold it no longer.
+    /// It holds a route that starts here, and is to hold it no longer.
     Leaving,
 }
 
@@ -82,12 +85,12 @@ impl Tally {
             return;
         }
         match before {
-            Standing::Untold => {}
+            Standing::Other => {}
             Standing::Advertised => self.advertised -= 1,
             Standing::Leaving => drop(self.leaving.remove(&key)),
         }
         match after {
-            Standing::Untold => {}
+            Standing::Other => {}
             Standing::Advertised => self.advertised += 1,
             Standing::Leaving => drop(self.leaving.insert(key)),
         }
@@ -114,47 +117,88 @@ impl Table {
         self.tally.advertised
     }
 
-    /// The paths that the peer holds and is to hold no longer.
+    /// The paths that start here, and that the peer holds and is to hold no longer.
     pub(super) fn leaving(&self) -> impl Iterator<Item = Nlri> {
         self.tally.leaving.iter().copied()
     }
 
     /// Changes one path, which need not have been there. Whether it is pending now.
     pub(super) fn change(&mut self, key: Nlri, change: impl FnOnce(&mut Entry)) -> bool {
-        let entry = self.entries.entry(key).or_default();
+        let mut occupied = match self.entries.entry(key) {
+            btree_map::Entry::Occupied(occupied) => occupied,
+            btree_map::Entry::Vacant(vacant) => vacant.insert_entry(Entry::default()),
+        };
+        let entry = occupied.get_mut();
         let before = entry.standing();
         change(entry);
         self.tally.moved(key, before, entry.standing());
         let pending = entry.is_pending();
         if entry.told.is_none() && entry.wanted.is_none() {
-            self.entries.remove(&key);
+            occupied.remove();
         }
         pending
     }
 
-    /// Changes those of these paths, which come in order, that are there: at the most what is told or wanted, never to nothing.
+    /// Changes those of these paths, which come in order, that are there; none of them to nothing.
     pub(super) fn change_each(&mut self, keys: &[Nlri], mut change: impl FnMut(Nlri, &mut Entry)) {
-        let mut keys = keys.iter().copied().peekable();
-        while let Some(first) = keys.peek().copied() {
-            let mut behind = self.entries.range_mut(first..);
-            let mut key = first;
-            loop {
-                let found = behind.by_ref().take(NEAR).find(|(other, _)| **other >= key);
-                let reached = found.is_some();
-                if let Some((_, entry)) = found.filter(|(other, _)| **other == key) {
-                    let before = entry.standing();
-                    change(key, entry);
-                    self.tally.moved(key, before, entry.standing());
-                    keys.next();
-                } else {
-                    // It is farther away; or it is not there, if that was the nearest one.
-                    if reached || key == first {
-                        keys.next();
-                    }
+        self.meet(keys.iter().map(|key| (*key, ())), |key, (), entry| {
+            if let Some(entry) = entry {
+                change(key, entry);
+            }
+        });
+    }
+
+    /// From now on these routes, which come in order, are wanted, or none where there is none. Appends what is pending by that.
+    pub(super) fn want_some<'a>(&mut self, routes: impl Iterator<Item = (Nlri, Option<&'a Arc<Route>>)>, pending: &mut Vec<Nlri>) {
+        let (mut new, mut gone) = (BTreeMap::new(), Vec::new());
+        self.meet(routes, |key, route, entry| match (entry, route) {
+            (Some(entry), route) => {
+                entry.wanted = route.map(Arc::clone);
+                if entry.is_pending() {
+                    pending.push(key);
+                } else if entry.told.is_none() {
+                    gone.push(key);
+                }
+            }
+            (None, Some(route)) => {
+                pending.push(key);
+                new.insert(key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() });
+            }
+            (None, None) => {}
+        });
+        for key in gone {
+            self.entries.remove(&key);
+        }
+        // To put them together in one pass costs as much as to put in some one by one.
+        if new.len() * 8 > self.entries.len() {
+            self.entries.append(&mut new);
+        } else {
+            self.entries.extend(new);
+        }
+    }
+
+    /// Brings values with keys, which come in order, together with the entries that have them: those that are near to one another are reached by
+    /// walking, the others are looked up.
+    fn meet<T>(&mut self, values: impl Iterator<Item = (Nlri, T)>, mut visit: impl FnMut(Nlri, T, Option<&mut Entry>)) {
+        let mut values = values.peekable();
+        while let Some((first, _)) = values.peek() {
+            let first = *first;
+            let mut behind = self.entries.range_mut(first..).peekable();
+            while let Some((key, _)) = values.peek() {
+                let key = *key;
+                let steps = std::iter::from_fn(|| behind.next_if(|(other, _)| **other < key)).take(NEAR).count();
+                if steps == NEAR && key != first {
                     break;
                 }
-                let Some(next) = keys.peek() else { break };
-                key = *next;
+                let Some((key, value)) = values.next() else { return };
+                match behind.next_if(|(other, _)| **other == key) {
+                    Some((_, entry)) => {
+                        let before = entry.standing();
+                        visit(key, value, Some(entry));
+                        self.tally.moved(key, before, entry.standing());
+                    }
+                    None => visit(key, value, None),
+                }
             }
         }
     }
