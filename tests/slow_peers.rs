@@ -101,7 +101,8 @@ fn peers_that_do_not_read_cost_no_other_session_and_memory_is_bounded() {
     }
     let (deadline, everything) = (Instant::now() + PATIENCE, usize::try_from(ROUTES).unwrap());
     while [&brisk, &reader].iter().any(|holder| holder.last().0 != everything) {
-        assert!(Instant::now() < deadline, "held: {:?}", [brisk.last().0, reader.last().0]);
+        let held = [brisk.last().0, reader.last().0];
+        assert!(Instant::now() < deadline, "held: {held:?}, {:?}", speaker.status().peers["brisk"].last_error);
         thread::sleep(Duration::from_millis(20));
     }
     let silence = brisk.longest_silence();

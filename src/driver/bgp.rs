@@ -61,7 +61,8 @@ impl Speaker {
     /// # Errors
     /// The thread or its runtime cannot be started.
     pub fn spawn(seed: u64) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A step of one session over a large table is long: clock and sockets are looked at after each.
+        let runtime = tokio::runtime::Builder::new_current_thread().event_interval(1).enable_all().build()?;
         let board = Board::new();
         let routes = watch::Sender::new(None);
         let target = watch::Sender::new(Target::Nothing);

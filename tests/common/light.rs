@@ -21,6 +21,8 @@ use socket2::{Domain, Socket, Type};
 
 /// How long a router may take to come up.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a router may say nothing while a session comes up.
+const SILENCE: Duration = Duration::from_secs(60);
 /// Longer than anything lasts.
 const HOLD_TIME: u16 = 600;
 
@@ -56,7 +58,7 @@ impl Light {
 
     fn establish_as(stream: TcpStream, ours: &Open) -> Option<Self> {
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.set_read_timeout(Some(SILENCE)).unwrap();
         let negotiated = Negotiated::before_open(ours.asn);
         let mut light = Self { stream, deframer: Deframer::default(), negotiated };
         light.send(&Message::Open(ours.clone()).encode(&light.negotiated).unwrap())?;
@@ -93,7 +95,7 @@ impl Light {
     pub(crate) fn drain(&mut self) {
         self.stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         while self.next().is_some() {}
-        self.stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        self.stream.set_read_timeout(Some(SILENCE)).unwrap();
     }
 
     /// Sends a KEEPALIVE at this interval, on a thread of its own, until the router closes.

@@ -302,14 +302,11 @@ impl AdjRibOut {
         let count = encode_withdrawal(family, run.rest(), self.exporter.negotiated(), out);
         let withdrawn = run.take(count);
         let mut ours = Vec::new();
-        for &key in withdrawn {
-            self.table.change(key, |entry| {
-                if entry.is_ours_told() {
-                    ours.push(key);
-                }
-                *entry = Entry::default();
-            });
-        }
+        self.table.remove_each(withdrawn, |key, entry| {
+            if entry.is_ours_told() {
+                ours.push(key);
+            }
+        });
         if !ours.is_empty() {
             self.withdrawals.written(position_after(position, out), ours);
         }

@@ -9,9 +9,10 @@ use std::time::Instant;
 
 use bgp::peer::{Action, Event, Peer, PeerId, Role, Stop};
 use bgp::rib::Export;
+use futures_util::FutureExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout_at;
 
 use super::addresses::local_among;
@@ -65,6 +66,8 @@ pub(super) struct Session {
     dynamic: bool,
     /// The core wants to dial, and the neighbour is one that dials.
     undialled: bool,
+    /// The peer was listened to since the core's time has come.
+    heard_out: bool,
     report: Report,
 }
 
@@ -97,6 +100,7 @@ impl Session {
             ending: false,
             dynamic: settings.dynamic,
             undialled: false,
+            heard_out: false,
             report: Report::new(name, settings, board),
         };
         session.report.update(&session.peer, 0);
@@ -127,13 +131,32 @@ impl Session {
     /// Sleeps until something happens or the core's time has come.
     async fn wait(&mut self) -> Input {
         let wake = self.peer.deadline().into_iter().chain(self.links.poll_at()).min();
-        let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs);
-        match wake {
-            // A peer that never pauses must not keep the clock out.
-            Some(wake) if wake <= Instant::now() => Input::Time,
-            Some(wake) => timeout_at(wake.into(), input).await.unwrap_or(Input::Time),
-            None => input.await,
+        let in_time = {
+            let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs);
+            match wake {
+                // A peer that never pauses must not keep the clock out.
+                Some(wake) if wake <= Instant::now() => None,
+                Some(wake) => timeout_at(wake.into(), input).await.ok(),
+                None => Some(input.await),
+            }
+        };
+        match in_time {
+            Some(input) => input,
+            None => self.overdue().await,
         }
+    }
+
+    /// The core's time has come. It may be this thread that is late and not the peer, so that what has arrived meanwhile counts first, once.
+    async fn overdue(&mut self) -> Input {
+        if !self.heard_out {
+            yield_now().await;
+            if let Some((role, news)) = self.links.next().now_or_never() {
+                self.heard_out = true;
+                return Input::Link(role, news);
+            }
+        }
+        self.heard_out = false;
+        Input::Time
     }
 
     /// Turns what happened into events of the core.

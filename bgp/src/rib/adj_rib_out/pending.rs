@@ -61,7 +61,8 @@ impl Pending {
         let mut keys = std::mem::take(&mut before.changed);
         keys.extend(before.keys());
         drop(before);
-        keys.sort_unstable();
+        // They are runs in order for the most part, which a stable sort merges.
+        keys.sort();
         keys.dedup();
         let mut groups = Groups::default();
         table.change_each(&keys, |key, entry| {

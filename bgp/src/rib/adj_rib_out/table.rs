@@ -150,7 +150,7 @@ impl Table {
 
     /// From now on these routes, which come in order, are wanted, or none where there is none. Appends what is pending by that.
     pub(super) fn want_some<'a>(&mut self, routes: impl Iterator<Item = (Nlri, Option<&'a Arc<Route>>)>, pending: &mut Vec<Nlri>) {
-        let (mut new, mut gone) = (BTreeMap::new(), Vec::new());
+        let (mut new, mut gone) = (Vec::new(), Vec::new());
         self.meet(routes, |key, route, entry| match (entry, route) {
             (Some(entry), route) => {
                 entry.wanted = route.map(Arc::clone);
@@ -162,18 +162,39 @@ impl Table {
             }
             (None, Some(route)) => {
                 pending.push(key);
-                new.insert(key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() });
+                new.push((key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() }));
             }
             (None, None) => {}
         });
-        for key in gone {
-            self.entries.remove(&key);
-        }
+        self.sweep(&gone);
         // To put them together in one pass costs as much as to put in some one by one.
         if new.len() * 8 > self.entries.len() {
-            self.entries.append(&mut new);
+            self.entries.append(&mut new.into_iter().collect());
         } else {
             self.entries.extend(new);
+        }
+    }
+
+    /// Takes away those of these paths, which come in order, that are there, and shows each once more before.
+    pub(super) fn remove_each(&mut self, keys: &[Nlri], mut last: impl FnMut(Nlri, &Entry)) {
+        self.meet(keys.iter().map(|key| (*key, ())), |key, (), entry| {
+            if let Some(entry) = entry {
+                last(key, entry);
+                *entry = Entry::default();
+            }
+        });
+        self.sweep(keys);
+    }
+
+    /// Removes those of these entries, which come in order, that have become nothing.
+    fn sweep(&mut self, keys: &[Nlri]) {
+        /// From so many on it costs less to pass over what is between them than to look each of them up.
+        const MANY: usize = 16;
+        match (keys, keys.last()) {
+            ([first, ..], Some(last)) if keys.len() >= MANY && first <= last => {
+                self.entries.extract_if(*first..=*last, |_, entry| entry.told.is_none() && entry.wanted.is_none()).for_each(drop);
+            }
+            _ => keys.iter().for_each(|key| drop(self.entries.remove(key))),
         }
     }
 
