@@ -16,6 +16,7 @@ demo: packages-demo build   ## two racks on this machine: routes, spread of 1,00
 test: packages        ## all tests; needs root
 	cargo build --release --locked
 	cargo test --workspace --locked --no-fail-fast
+	cargo run --release --locked --example bench -- check
 	python3 -m unittest discover -s labs -p 'test_*.py'
 	labs/run --check
 

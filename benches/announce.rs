@@ -3,8 +3,8 @@
 //!
 //! Every sender announces the same /32 to a BIRD, each in a namespace of its own. Time is from the last look at BIRD without the session to the first at
 //! which it has every route, so it is never too short, and at most one look (below a millisecond) too long. `Canned` replays octets made beforehand:
-//! as fast as the receiver can be. This speaker and BIRD have the routes of themselves, ExaBGP reads them from its file, and the others have learned
-//! them on another session before, since loading by configuration takes some of them minutes; that is not in the time.
+//! as fast as the receiver can be. This speaker and BIRD have the routes of themselves; the others have learned them on another
+//! session before, since loading by configuration takes some of them minutes; that is not in the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -37,15 +37,8 @@ const FEEDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
 /// Routes, and how often they are sent.
 const ROUNDS: [(u32, usize); 3] = [(1_000, 7), (10_000, 5), (100_000, 5)];
 /// `None` replays octets.
-const SENDERS: [Option<Software>; 7] = [
-    Some(Software::Vipherald),
-    Some(Software::Bird),
-    Some(Software::OpenBgpd),
-    Some(Software::Frr),
-    Some(Software::GoBgp),
-    Some(Software::ExaBgp),
-    None,
-];
+const SENDERS: [Option<Software>; 6] =
+    [Some(Software::Vipherald), Some(Software::Bird), Some(Software::OpenBgpd), Some(Software::Frr), Some(Software::GoBgp), None];
 
 pub(crate) fn compare() {
     println!("| routes | sender | median ms | min–max ms | CPU in the session, ms | peak RSS, MiB |");
@@ -111,10 +104,9 @@ fn announce(sender: Option<Software>, count: u32) -> Run {
             let receiver = receiver(&theirs, "passive");
             watch(&receiver, count, Some(&Router::ourselves(&ours, &[AS_SENDER, &count.to_string()])))
         }
-        Some(software @ (Software::Bird | Software::ExaBgp)) => {
+        Some(Software::Bird) => {
             let receiver = receiver(&theirs, "passive");
-            let text = if software == Software::Bird { announcing_bird(count) } else { announcing_exabgp(count) };
-            watch(&receiver, count, Some(&Router::start(software, &ours, &text)))
+            watch(&receiver, count, Some(&Router::start(Software::Bird, &ours, &announcing_bird(count))))
         }
         Some(software) => {
             let feeder = Namespace::new("bench-f");
@@ -186,17 +178,6 @@ fn announcing_bird(count: u32) -> String {
         writeln!(text, "route {prefix} blackhole;").unwrap();
     }
     text + "}\n"
-}
-
-fn announcing_exabgp(count: u32) -> String {
-    let mut text = format!(
-        "neighbor {RECEIVER} {{\n router-id {SENDER};\n local-address {SENDER};\n local-as {SENDER_AS};\n peer-as {RECEIVER_AS};\n \
-         family {{ ipv4 unicast; }}\n announce {{ ipv4 {{\n"
-    );
-    for prefix in routes(FIRST_ROUTE, count) {
-        writeln!(text, "unicast {prefix} next-hop self;").unwrap();
-    }
-    text + "} }\n}\n"
 }
 
 pub(crate) fn speaker_of(address: Ipv4Addr, port: u16, asn: u32) -> Arc<DesiredBgp> {

@@ -28,7 +28,6 @@ pub(crate) enum Software {
     Frr,
     GoBgp,
     OpenBgpd,
-    ExaBgp,
 }
 
 /// A neighbour, which dials the router. One in the AS of the router is a client of its reflection.
@@ -67,7 +66,7 @@ impl Router {
             Software::Frr => frr(address, asn, neighbours),
             Software::GoBgp => gobgp(address, asn, neighbours),
             Software::OpenBgpd => openbgpd(address, asn, neighbours),
-            Software::Vipherald | Software::ExaBgp => unreachable!("it is started in another way"),
+            Software::Vipherald => unreachable!("it is started in another way"),
         };
         let router = Self::start(software, namespace, &text);
         wait_until(&format!("{software:?} listens"), PATIENCE, || !namespace.output(&["ss", "-Hltn", "sport = :179"]).is_empty());
@@ -101,13 +100,6 @@ impl Router {
                 let mut command =
                     with_mounts(namespace, "mount -t tmpfs -o mode=755 none /run && mkdir -m 755 /run/openbgpd", "/usr/sbin/bgpd");
                 router.processes.push(Process::start(command.arg("-d").arg("-f").arg(file)));
-            }
-            Software::ExaBgp => {
-                let mut command = namespace.command("exabgp");
-                for (name, value) in [("api.cli", "false"), ("daemon.drop", "false"), ("daemon.user", "root"), ("log.enable", "false")] {
-                    command.env(format!("exabgp.{name}"), value);
-                }
-                router.processes.push(Process::start(command.arg(file)));
             }
             Software::Vipherald => unreachable!("it is started in another way"),
         }
