@@ -193,6 +193,7 @@ pub(crate) fn speaker_of(address: Ipv4Addr, port: u16, asn: u32) -> Arc<DesiredB
         export: DesiredExport { next_hop_ipv4: Some(SENDER), ..DesiredExport::default() },
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     };
     let peers = BTreeMap::from([("peer".to_owned(), peer)]);
     let (asn, router_id) = (Asn::new(SENDER_AS).unwrap(), BgpIdentifier::try_from(SENDER).ok());

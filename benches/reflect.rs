@@ -195,6 +195,7 @@ pub(crate) fn serve(mode: &str) -> ! {
         restart_time: None,
         export: DesiredExport::default(),
         reflector_client: true,
+        keep_received: 0,
         add_path: (mode == ADD_PATH && !clients().any(|client| client == host)).then_some(AddPathMode::Send),
     };
     let listen = DesiredListen { address: Ipv4Addr::UNSPECIFIED.into(), port: 179, prefixes: BTreeSet::new(), limit: 1, template: peer(0) };

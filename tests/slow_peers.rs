@@ -56,6 +56,7 @@ fn neighbour(port: &TcpListener) -> DesiredPeer {
         restart_time: None,
         export: DesiredExport { next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)), ..DesiredExport::default() },
         reflector_client: false,
+        keep_received: 0,
         add_path: None,
     }
 }

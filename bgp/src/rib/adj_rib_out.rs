@@ -8,6 +8,7 @@
 
 mod pending;
 mod table;
+mod told;
 mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,8 @@ use super::export::Exporter;
 use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withheld};
 use crate::prefix::{Family, Prefix};
 use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
+
+pub use told::{Advertisement, Outgoing, Progress};
 
 use pending::Pending;
 use table::{Entry, Table};
@@ -28,6 +31,8 @@ pub struct AdjRibOut {
     exporter: Exporter,
     /// Whether a whole set was given.
     complete: bool,
+    /// Whether End-of-RIB waits for what others have yet to tell.
+    deferred: bool,
     table: Table,
     pending: Pending,
     withdrawals: Withdrawals,
@@ -71,6 +76,7 @@ impl AdjRibOut {
             end_of_rib_owed: negotiated.families.clone(),
             exporter: Exporter::new(export, target, negotiated, local),
             complete: false,
+            deferred: false,
             table: Table::default(),
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
@@ -130,6 +136,11 @@ impl AdjRibOut {
                 self.replace(prefix, paths);
             }
         }
+    }
+
+    /// Whether End-of-RIB waits (RFC 4724 §4.1); else it follows the first whole set.
+    pub const fn defer_end_of_rib(&mut self, deferred: bool) {
+        self.deferred = deferred;
     }
 
     /// The policy is another one: what changes by it is told again, of these same routes.
@@ -251,7 +262,8 @@ impl AdjRibOut {
                 Err(reason) => drop(self.withheld.insert(prefix, reason)),
             }
         }
-        let gone: Vec<_> = self.table.keys_of(prefix).filter(|key| !selected.iter().any(|(other, _)| other == key)).collect();
+        let gone: Vec<_> =
+            self.table.of(prefix).map(|(key, _)| *key).filter(|key| !selected.iter().any(|(other, _)| other == key)).collect();
         let wanted = selected.into_iter().map(|(key, route)| (key, Some(route)));
         for (key, route) in wanted.chain(gone.into_iter().map(|key| (key, None))) {
             if self.table.change(key, |entry| entry.wanted = route) {
@@ -366,7 +378,7 @@ impl AdjRibOut {
 
     /// Appends the End-of-RIB of a family that has nothing pending, once a session (RFC 4724 §2).
     fn end_of_rib(&mut self, family: Family, out: &mut Vec<u8>) -> bool {
-        if !self.complete || !self.end_of_rib_owed.remove(&family) {
+        if !self.complete || self.deferred || !self.end_of_rib_owed.remove(&family) {
             return false;
         }
         let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };

@@ -2,7 +2,7 @@
 //! The routes of this speaker in one place: the one owner of the [`Reflector`].
 //!
 //! Input: the set that starts here, and, on a speaker that reflects (RFC 4456), what each neighbour's task has learned. Output: for each [`Member`] what
-//! it has not heard of yet, as an event of the core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole
+//! it has not heard of yet, as events of the core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole
 //! instead of the steps to it. The members share the routes; a change costs each of them in proportion to itself.
 //!
 //! Invariants: what a member has learned is gone with the member; before the first set that starts here a member is told nothing.
@@ -43,6 +43,22 @@ struct Table {
     recent: VecDeque<Arc<Changes>>,
     /// Destinations in all of those.
     remembered: usize,
+    /// Who is waited for after a restart.
+    awaited: Awaited,
+}
+
+/// Neighbours that knew an earlier process, and have yet to tell everything again (RFC 4724 §4.1).
+#[derive(Debug, Default)]
+struct Awaited {
+    peers: BTreeSet<PeerId>,
+    /// There may be others that nobody can name.
+    unnamed: bool,
+}
+
+impl Awaited {
+    fn is_over(&self) -> bool {
+        self.peers.is_empty() && !self.unnamed
+    }
 }
 
 /// One neighbour's share in it.
@@ -52,13 +68,20 @@ pub(super) struct Member {
     peer: PeerId,
     /// What the neighbour was told last; nothing so far where `None`.
     heard: Option<u64>,
+    /// Whether it was told that nobody is waited for.
+    selected: bool,
     version: watch::Receiver<u64>,
 }
 
 impl Rib {
     /// A neighbour; no two of them have the same number.
     pub(super) fn join(&self, peer: PeerId) -> Member {
-        Member { rib: self.clone(), peer, heard: None, version: self.0.version.subscribe() }
+        Member { rib: self.clone(), peer, heard: None, selected: false, version: self.0.version.subscribe() }
+    }
+
+    /// Besides those that join and are [awaited](Member::is_awaited), neighbours may come back that are not known yet.
+    pub(super) fn await_unnamed(&self) {
+        self.table().awaited.unnamed = true;
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -121,18 +144,40 @@ impl Member {
         self.rib.change(|table| table.reflector.learn(self.peer, learnt));
     }
 
-    /// What the neighbour is to be told: at first everything, then what has changed.
-    pub(super) fn catch_up(&mut self) -> Option<Event> {
+    /// The neighbour knew an earlier process: the others wait for what it tells again.
+    pub(super) fn is_awaited(&self) {
+        self.rib.table().awaited.peers.insert(self.peer);
+    }
+
+    /// The neighbour has told everything again, or never will.
+    pub(super) fn has_told_everything(&self) {
+        let mut table = self.rib.table();
+        if table.awaited.peers.remove(&self.peer) && table.awaited.is_over() {
+            self.rib.0.version.send_replace(table.version);
+        }
+    }
+
+    /// What the neighbour is to be told: at first everything, then what has changed, and once that nobody is waited for.
+    pub(super) fn catch_up(&mut self) -> Vec<Event> {
         self.version.mark_unchanged();
         let table = self.rib.table();
-        if table.generation == 0 || self.heard == Some(table.version) {
-            return None;
+        if table.generation == 0 {
+            return Vec::new();
         }
-        let steps = self.heard.replace(table.version).and_then(|heard| table.since(heard));
-        Some(match steps {
-            Some(changes) => Event::Changes { changes, rib: table.reflector.loc_rib() },
-            None => Event::Routes(table.reflector.loc_rib()),
-        })
+        let mut events = Vec::new();
+        if self.heard != Some(table.version) {
+            let (steps, rib) = (self.heard.and_then(|heard| table.since(heard)), table.reflector.loc_rib());
+            events.push(match steps {
+                Some(changes) => Event::Changes { changes, rib },
+                None => Event::Routes(rib),
+            });
+            self.heard = Some(table.version);
+        }
+        if !self.selected && table.awaited.is_over() {
+            self.selected = true;
+            events.push(Event::Selected);
+        }
+        events
     }
 
     /// Waits for a change. Cancelling the wait loses nothing.
@@ -144,6 +189,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.has_told_everything();
         self.rib.change(|table| table.reflector.forget(self.peer));
     }
 }
@@ -171,20 +217,24 @@ mod tests {
         numbers.into_iter().map(|number| (Nlri::from(prefix(number)), Some(Arc::clone(&route)))).collect()
     }
 
-    /// The table of a neighbour that is told this event, and whether it got all of it anew.
-    fn heard(table: &mut LocRib, event: Option<Event>) -> bool {
-        match event {
-            Some(Event::Routes(rib)) => {
-                *table = LocRib::clone(&rib);
-                true
+    /// The table of a neighbour that is told these events, and whether it got all of it anew.
+    fn heard(table: &mut LocRib, events: Vec<Event>) -> bool {
+        let mut whole = false;
+        for event in events {
+            match event {
+                Event::Routes(rib) => {
+                    whole = true;
+                    *table = LocRib::clone(&rib);
+                }
+                Event::Changes { changes, rib } => {
+                    changes.iter().for_each(|changes| table.apply(changes));
+                    assert_eq!(*table, *rib);
+                }
+                Event::Selected => {}
+                other => panic!("{other:?}"),
             }
-            Some(Event::Changes { changes, rib }) => {
-                changes.iter().for_each(|changes| table.apply(changes));
-                assert_eq!(*table, *rib);
-                false
-            }
-            other => panic!("{other:?}"),
         }
+        whole
     }
 
     #[test]
@@ -192,14 +242,14 @@ mod tests {
         let rib = Rib::default();
         let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         b.learn(&learnt([1]));
-        assert_eq!(a.catch_up(), None, "there is no set that starts here yet");
+        assert_eq!(a.catch_up(), [], "there is no set that starts here yet");
         let mut table = LocRib::default();
         a.originate(&routes(1, [1, 2]));
         assert!(heard(&mut table, a.catch_up()));
         assert_eq!(table.destinations().map(|(_, paths)| paths.len()).collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(a.catch_up(), None);
+        assert_eq!(a.catch_up(), []);
         b.originate(&routes(1, [1, 2]));
-        assert_eq!(a.catch_up(), None, "the set is known already");
+        assert_eq!(a.catch_up(), [], "the set is known already");
         b.originate(&routes(2, [2]));
         b.learn(&learnt([3]));
         assert!(!heard(&mut table, a.catch_up()));
@@ -211,7 +261,7 @@ mod tests {
         assert!(!heard(&mut table, a.catch_up()), "several steps come together");
         assert_eq!(table.len(), 3);
         a.originate(&routes(1, [7]));
-        assert_eq!(a.catch_up(), None, "an old set changes nothing");
+        assert_eq!(a.catch_up(), [], "an old set changes nothing");
     }
 
     #[test]
@@ -246,14 +296,38 @@ mod tests {
         assert_eq!(table.len(), 40_001);
     }
 
+    #[test]
+    fn rfc4724_4_1_all_wait_until_each_that_is_awaited_has_told_everything_or_is_gone() {
+        let selected = |member: &mut Member| member.catch_up().contains(&Event::Selected);
+        let rib = Rib::default();
+        let (mut a, b, mut c) = (rib.join(PeerId(1)), rib.join(PeerId(2)), rib.join(PeerId(3)));
+        a.originate(&routes(1, []));
+        a.is_awaited();
+        b.is_awaited();
+        assert!(!selected(&mut a) && !selected(&mut c));
+        a.has_told_everything();
+        assert!(!selected(&mut a) && !c.version.has_changed().unwrap());
+        drop(b);
+        assert!(c.version.has_changed().unwrap());
+        assert!(selected(&mut a) && selected(&mut c) && !selected(&mut a));
+
+        let rib = Rib::default();
+        rib.await_unnamed();
+        let mut a = rib.join(PeerId(1));
+        a.originate(&routes(1, []));
+        a.is_awaited();
+        a.has_told_everything();
+        assert!(!selected(&mut a), "the time decides");
+    }
+
     #[tokio::test]
     async fn a_change_wakes_the_other_members() {
         let rib = Rib::default();
         let (mut a, mut b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         a.originate(&routes(1, [1]));
-        assert!(a.catch_up().is_some());
+        assert_eq!(a.catch_up(), [Event::Routes(rib.table().reflector.loc_rib()), Event::Selected]);
         b.changed().await;
-        assert!(b.catch_up().is_some());
+        assert_eq!(b.catch_up().len(), 2);
         assert!(!a.version.has_changed().unwrap() && !b.version.has_changed().unwrap());
     }
 }

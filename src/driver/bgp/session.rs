@@ -4,8 +4,10 @@
 //! Inputs: the connections, the set to advertise, what other neighbours tell where we reflect, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
+mod orders;
+
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bgp::peer::{Action, Event, Peer, PeerId, Role, Stop};
 use bgp::rib::Export;
@@ -22,11 +24,12 @@ use super::keyring::{Key, Keys};
 use super::link::{Link, Links, News};
 use super::location::Location;
 use super::neighbours::{Beginning, Settings};
+use super::orders::Order;
 use super::report::Report;
 use super::rib::Member;
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, Routes, fatal_panics};
+use super::{Routes, fatal_panics};
 use crate::telemetry::chain;
 
 /// What a session listens to, besides its connections.
@@ -49,7 +52,7 @@ pub(super) enum Command {
     /// Take this connection of the peer.
     Accept(TcpStream),
     /// Do what the operator says.
-    Operate(Operation),
+    Obey(Order),
 }
 
 /// One neighbour and its connections.
@@ -71,6 +74,10 @@ pub(super) struct Session {
     report: Report,
 }
 
+/// For so long after our restart a neighbour's End-of-RIB waits for what the others have yet to tell (RFC 4724 §4.1, Selection_Deferral_Timer). Only
+/// what an earlier process told of them, and nobody tells again, stays longer by it.
+const SELECTION_DEFERRAL: Duration = Duration::from_secs(10);
+
 /// What a session waits for.
 enum Input {
     Time,
@@ -90,7 +97,13 @@ impl Session {
         let mut peer = Peer::new(settings.peer_config(id, beginning), seed);
         if let Beginning::Inherited(inheritance) = beginning {
             peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
+            let until = inheritance.at + SELECTION_DEFERRAL;
+            if settings.cluster.is_some() && settings.peer.restart_time.is_some() && until > Instant::now() {
+                inputs.rib.is_awaited();
+                peer.defer_end_of_rib(until);
+            }
         }
+        let report = Report::new(name, settings, &peer, board);
         let mut session = Self {
             way: settings.way(),
             peer,
@@ -101,7 +114,7 @@ impl Session {
             dynamic: settings.dynamic,
             undialled: false,
             heard_out: false,
-            report: Report::new(name, settings, board),
+            report,
         };
         session.report.update(&session.peer, 0);
         session.report.post();
@@ -151,7 +164,8 @@ impl Session {
         if !self.heard_out {
             yield_now().await;
             if let Some((role, news)) = self.links.next().now_or_never() {
-                self.heard_out = true;
+                // Room for more octets says nothing of what the peer has sent.
+                self.heard_out = !matches!(news, News::Happened(Happening::Drained));
                 return Input::Link(role, news);
             }
         }
@@ -161,6 +175,10 @@ impl Session {
 
     /// Turns what happened into events of the core.
     fn take(&mut self, input: Input) {
+        // All sessions are told to end at once. What one takes with it is no news for another that ends too.
+        if self.inputs.end.has_changed().unwrap_or(false) {
+            self.take_end();
+        }
         match input {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
@@ -170,7 +188,7 @@ impl Session {
             Input::Location => self.relocate(),
             Input::Rib => self.catch_up(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
-            Input::Command(Command::Operate(operation)) => self.operate(operation),
+            Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
             Input::Link(role, News::Happened(Happening::Drained)) => self.handle(Event::Writable { role }),
@@ -190,7 +208,7 @@ impl Session {
         self.links.set(role, Link::Down);
         match opened {
             Ok(Dialled { connection, local }) if role == Role::Active || self.peer.accepts() => {
-                self.report.connected(connection.local_address());
+                self.report.connected(connection.endpoints());
                 self.links.set(role, Link::Up(connection));
                 self.handle(Event::Connected { role, local });
                 self.take_key();
@@ -221,20 +239,6 @@ impl Session {
         }
     }
 
-    fn operate(&mut self, operation: Operation) {
-        match operation {
-            Operation::Shutdown { message } => {
-                self.report.shut(true);
-                self.handle(Event::Stop(Stop::AdministrativeShutdown { communication: message }));
-            }
-            Operation::Start => {
-                self.report.shut(false);
-                self.handle(Event::Start);
-            }
-            Operation::Reset => self.handle(Event::Stop(Stop::AdministrativeReset)),
-        }
-    }
-
     fn take_routes(&mut self) {
         let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
@@ -243,9 +247,8 @@ impl Session {
     }
 
     fn catch_up(&mut self) {
-        if let Some(event) = self.inputs.rib.catch_up() {
-            self.handle(event);
-        }
+        let events = self.inputs.rib.catch_up();
+        events.into_iter().for_each(|event| self.handle(event));
     }
 
     /// Whether nothing is left of a dynamic neighbour.
@@ -255,6 +258,7 @@ impl Session {
 
     /// The node has other addresses: next hops may be others too.
     fn relocate(&mut self) {
+        self.report.policy_changed();
         let location = Location::clone(&self.inputs.location.borrow_and_update());
         let advertised = self.inputs.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
         let own: Vec<_> = self.links.up().filter_map(|(role, connection)| Some((role, connection.local_address()?))).collect();
@@ -350,6 +354,9 @@ impl Session {
     }
 
     fn publish(&mut self) {
+        if self.peer.has_told_everything() {
+            self.inputs.rib.has_told_everything();
+        }
         let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
         let (withdrawing, now) = (self.report.is_withdrawing(), Instant::now());

@@ -103,8 +103,13 @@ impl Table {
     }
 
     /// The paths to a destination.
-    pub(super) fn keys_of(&self, prefix: Prefix) -> impl Iterator<Item = Nlri> {
-        self.entries.range(all_of(prefix)).map(|(key, _)| *key)
+    pub(super) fn of(&self, prefix: Prefix) -> impl Iterator<Item = (&Nlri, &Entry)> {
+        self.entries.range(all_of(prefix))
+    }
+
+    /// All paths, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Nlri, &Entry)> {
+        self.entries.iter()
     }
 
     /// The paths that the peer holds and is to hold.
