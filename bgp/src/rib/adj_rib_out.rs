@@ -103,6 +103,7 @@ impl AdjRibOut {
         let pending = self.table.want(selected);
         self.withheld = withheld;
         self.pending.extend(pending);
+        self.bound_pending();
     }
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
@@ -135,6 +136,14 @@ impl AdjRibOut {
             if self.exporter.sends_several(prefix.family()) {
                 self.replace(prefix, paths);
             }
+        }
+        self.bound_pending();
+    }
+
+    /// What a peer that does not read has still to be told grows with the routes, not with the changes.
+    fn bound_pending(&mut self) {
+        if self.pending.is_overfull(self.table.len()) {
+            self.pending.group(&mut self.table);
         }
     }
 

@@ -40,6 +40,13 @@ impl Pending {
         self.stale = true;
     }
 
+    /// Whether it would be much smaller after grouping, whatever is pending of so many entries.
+    pub(super) const fn is_overfull(&self, entries: usize) -> bool {
+        /// Below so many it is not worth the while.
+        const FEW: usize = 1024;
+        self.changed.len() > 2 * entries + FEW
+    }
+
     /// Some entry has changed, and may be pending no longer.
     pub(super) const fn invalidate(&mut self) {
         self.stale = true;

@@ -107,6 +107,11 @@ impl Table {
         self.entries.range(all_of(prefix))
     }
 
+    /// How many paths there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// All paths, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Nlri, &Entry)> {
         self.entries.iter()
