@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 CARGO_DENY_VERSION := 0.20.2
 
-.PHONY: bench build demo test test-fast golden ci fmt clippy doc deny packages packages-demo
+.PHONY: bench build demo test test-fast golden interop ci fmt clippy doc deny packages packages-demo
 
 build:                ## the binary, optimised
 	cargo build --release --locked
@@ -30,6 +30,10 @@ bench: packages       ## routes to a router and through a reflector, and one cha
 golden:               ## writes the goldens again and shows what changed
 	UPDATE_GOLDENS=1 cargo test --locked --test plan
 	git diff --stat -- tests
+
+interop: packages     ## the speaker with every router, and the table in docs/interoperability.md written again; needs root
+	UPDATE_GOLDENS=1 cargo test --locked --test interop
+	git diff --stat -- docs
 
 ci: packages fmt clippy doc deny test
 

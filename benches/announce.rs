@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bgp::{Asn, BgpIdentifier, Family, HoldTime};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, RouteSet, Transport};
 use vipherald::driver::bgp::Speaker;
 
 use crate::PATIENCE;
@@ -182,7 +182,7 @@ fn announcing_bird(count: u32) -> String {
 
 pub(crate) fn speaker_of(address: Ipv4Addr, port: u16, asn: u32) -> Arc<DesiredBgp> {
     let peer = DesiredPeer {
-        address: address.into(),
+        address: PeerAddress::Known(address.into()),
         port,
         transport: Transport::default(),
         asn: Asn::new(asn).unwrap(),
@@ -203,7 +203,7 @@ pub(crate) fn speaker_of(address: Ipv4Addr, port: u16, asn: u32) -> Arc<DesiredB
 /// Announces so many routes until it is killed.
 pub(crate) fn send(count: u32) -> ! {
     let speaker = Speaker::spawn(1).unwrap();
-    speaker.advertise(Arc::new(routes(FIRST_ROUTE, count).collect()));
+    speaker.advertise(Arc::new(routes(FIRST_ROUTE, count).collect::<RouteSet>()));
     speaker.configure(speaker_of(RECEIVER, 179, RECEIVER_AS));
     loop {
         thread::park();

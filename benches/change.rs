@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bgp::Prefix;
+use vipherald::desired::RouteSet;
 use vipherald::driver::bgp::Speaker;
 
 use crate::announce::{FIRST_ROUTE, RECEIVER_AS, speaker_of};
@@ -40,9 +41,10 @@ pub(crate) fn check() {
 /// One route more, one route less, and so on: of each kind how long it took to the wire, and the call alone, sorted.
 fn one_change(count: u32, changes: usize) -> [[Vec<Duration>; 2]; 2] {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let fewer: Arc<std::collections::BTreeSet<Prefix>> = Arc::new(routes(FIRST_ROUTE, count).collect());
-    let mut more = (*fewer).clone();
-    more.insert(Prefix::host(Ipv4Addr::new(192, 0, 2, 7).into()));
+    let fewer: Arc<RouteSet> = Arc::new(routes(FIRST_ROUTE, count).collect());
+    let mut more = RouteSet::clone(&fewer);
+    let route = fewer.routes.values().next().cloned().unwrap();
+    more.routes.insert(Prefix::host(Ipv4Addr::new(192, 0, 2, 7).into()), route);
     let more = Arc::new(more);
     let speaker = Speaker::spawn(1).unwrap();
     speaker.advertise(Arc::clone(&fewer));

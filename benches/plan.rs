@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::{Asn, Prefix};
-use vipherald::desired::{Desired, DesiredBgp, DesiredVip, DrainTimes, Lifecycle, VipIntent};
+use vipherald::desired::{Desired, DesiredBgp, DesiredVip, DrainTimes, Lifecycle, RouteSet, Routing, VipIntent};
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::plan;
 
@@ -29,7 +29,7 @@ pub(crate) fn compare() {
 fn one_more(count: u32) -> [Duration; 2] {
     let addresses: Vec<IpAddr> = routes(FIRST_ROUTE, count).map(|prefix| prefix.address()).collect();
     let bgp = DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers: BTreeMap::new() };
-    let vip = DesiredVip { owners: BTreeSet::new(), intent: VipIntent::Serve { without_endpoints: false } };
+    let vip = DesiredVip { owners: BTreeSet::new(), intent: VipIntent::Serve { without_endpoints: false }, policy: None };
     let new = IpAddr::from(Ipv4Addr::new(192, 0, 2, 7));
     let desired = Desired {
         complete: true,
@@ -37,7 +37,8 @@ fn one_more(count: u32) -> [Duration; 2] {
         vips: addresses.iter().copied().chain([new]).map(|address| (address, vip.clone())).collect(),
         found: Vec::new(),
         bgp: bgp.clone(),
-        drain: DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
+        routing: Routing::default(),
+        drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
     };
     let ours = ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) };
     let kernel = KernelState {
@@ -49,7 +50,7 @@ fn one_more(count: u32) -> [Duration; 2] {
         ..KernelState::default()
     };
     let speaker = ObservedSpeaker {
-        advertised: Some(Arc::new(addresses.iter().copied().map(Prefix::host).collect())),
+        advertised: Some(Arc::new(addresses.iter().copied().map(Prefix::host).collect::<RouteSet>())),
         configured: Some(Arc::new(bgp)),
         ..ObservedSpeaker::default()
     };

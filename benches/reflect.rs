@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bgp::wire::AddPathMode;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport};
 use vipherald::driver::bgp::Speaker;
 
 use crate::PATIENCE;
@@ -185,7 +185,7 @@ fn until(router: &Router, holders: &[Holder], count: usize) -> Instant {
 /// Is the reflector until it is killed.
 pub(crate) fn serve(mode: &str) -> ! {
     let peer = |host: u8| DesiredPeer {
-        address: address(host).into(),
+        address: PeerAddress::Known(address(host).into()),
         port: 179,
         transport: Transport { passive: true, ..Transport::default() },
         asn: Asn::new(AS).unwrap(),

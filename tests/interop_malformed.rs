@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test says where")]
 
 mod common;
+#[path = "interop/peers/mod.rs"]
+mod peers;
 #[path = "../bgp/tests/malformed_attributes/table.rs"]
 mod table;
 
@@ -21,9 +23,10 @@ use std::time::Duration;
 use bgp::peer::State;
 use bgp::{Asn, Family, HoldTime};
 use common::{Namespace, Process, wait_until};
+use peers::exabgp_with_settings;
 use table::{Case, cases};
 use tempfile::TempDir;
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, Transport};
 use vipherald::driver::bgp::{PeerStatus, Speaker};
 
 /// How long anything may take, on a busy machine.
@@ -70,12 +73,7 @@ impl ExaBgp {
         }
         let file = self.directory.path().join("exabgp.conf");
         std::fs::write(&file, self.configuration()).unwrap();
-        let mut command = theirs.command("exabgp");
-        command.arg(file);
-        for (name, value) in [("api.cli", "false"), ("daemon.drop", "false"), ("daemon.user", "root"), ("log.destination", "stdout")] {
-            command.env(format!("exabgp.{name}"), value);
-        }
-        theirs.spawn(&mut command)
+        theirs.spawn(&mut exabgp_with_settings(theirs.command("exabgp"), &file))
     }
 
     /// Where it writes what it hears, as lines of JSON.
@@ -130,7 +128,7 @@ fn route(number: usize, case: &Case<'_>, external: bool) -> Option<String> {
 
 fn neighbour(ends: Ends, asn: u32) -> DesiredPeer {
     DesiredPeer {
-        address: ends.theirs.into(),
+        address: PeerAddress::Known(ends.theirs.into()),
         port: 179,
         transport: Transport { source: Some(ends.ours.into()), ..Transport::default() },
         asn: Asn::new(asn).unwrap(),

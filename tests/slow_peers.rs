@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bgp::peer::State;
-use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use bgp::{Asn, BgpIdentifier, Family, HoldTime};
 use light::{Light, routes};
 use socket2::{Domain, Socket, Type};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, RouteSet, Transport};
 use vipherald::driver::bgp::Speaker;
 
 const OUR_AS: u32 = 65001;
@@ -46,7 +46,7 @@ fn port() -> TcpListener {
 fn neighbour(port: &TcpListener) -> DesiredPeer {
     let address = port.local_addr().unwrap();
     DesiredPeer {
-        address: address.ip(),
+        address: PeerAddress::Known(address.ip()),
         port: address.port(),
         transport: Transport::default(),
         asn: Asn::new(THEIR_AS).unwrap(),
@@ -61,7 +61,7 @@ fn neighbour(port: &TcpListener) -> DesiredPeer {
     }
 }
 
-fn set(number: u32) -> Arc<BTreeSet<Prefix>> {
+fn set(number: u32) -> Arc<RouteSet> {
     Arc::new(routes(Ipv4Addr::from_bits(0x0B00_0000 + number * ROUTES / 10), ROUTES).collect())
 }
 

@@ -8,7 +8,7 @@ use bgp::wire::AddPathMode;
 
 use super::keys::effect;
 use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::{DesiredListen, DesiredPeer, Transport, Ttl};
+use crate::desired::{AoKey, DesiredListen, DesiredPeer, PeerAddress, Routing, Transport, Ttl};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -22,17 +22,22 @@ pub struct Change {
 /// All keys in which two configurations differ, in order.
 #[must_use]
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
-    let came_or_went: Vec<String> = {
-        let names = |config: &Config| config.bgp.peers.keys().cloned().collect::<BTreeSet<_>>();
-        names(old).symmetric_difference(&names(new)).map(|name| format!("bgp.peers[{name}]")).collect()
-    };
+    let came_or_went: Vec<String> = elements(old).symmetric_difference(&elements(new)).cloned().collect();
     let (old, new) = (values(old), values(new));
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differing = keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned();
-    let differing = differing.filter(|key| !came_or_went.iter().any(|peer| key.starts_with(peer)));
+    let differing = differing.filter(|key| !came_or_went.iter().any(|element| key.starts_with(element)));
     let mut changes: Vec<Change> = differing.chain(came_or_went.iter().cloned()).map(|key| Change { effect: effect(&key), key }).collect();
     changes.sort();
     changes
+}
+
+/// Each element of a list that has a name.
+fn elements(config: &Config) -> BTreeSet<String> {
+    let peers = config.bgp.peers.keys().map(|name| format!("bgp.peers[{name}]"));
+    let policies = config.routing.policies.keys().map(|name| format!("bgp.policies[{name}]"));
+    let aggregates = config.routing.aggregates.keys().map(|prefix| format!("bgp.aggregates[{prefix}]"));
+    peers.chain(policies).chain(aggregates).collect()
 }
 
 /// What is in force once `new` replaces `old`: `new`, but for the keys that need a restart, which are returned too.
@@ -75,6 +80,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("bgp.routerId", config.bgp.router_id.map_or_else(|| "auto".to_owned(), |id| id.to_string()));
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
     put("drain.onTermination", format!("{:?}", config.on_termination));
+    put("drain.gracefulShutdown", format!("{:?}", config.drain.graceful_shutdown));
     put("drain.fabricDelay", format!("{:?}", config.drain.fabric_delay));
     put("drain.timeout", format!("{:?}", config.drain.timeout));
     put("startup.patience", format!("{:?}", config.startup_patience));
@@ -92,6 +98,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     for (name, peer) in &config.bgp.peers {
         peer_values(name, peer, &mut put);
     }
+    routing_values(&config.routing, &mut put);
     values
 }
 
@@ -102,13 +109,16 @@ fn listen_values<R>(listen: Option<&DesiredListen>, put: &mut impl FnMut(&str, S
     put("bgp.listen.limit", format!("{:?}", listen.map(|listen| listen.limit)));
     put("bgp.listen.asn", format!("{:?}", listen.map(|listen| listen.template.asn)));
     put("bgp.listen.passwordFile", format!("{:?}", listen.and_then(|listen| listen.template.transport.password_file.as_ref())));
+    ao_values("bgp.listen.tcpAo.keys[]", listen.map_or(&[], |listen| &listen.template.transport.ao_keys), put);
     put("bgp.listen.reflectorClient", listen.is_some_and(|listen| listen.template.reflector_client).to_string());
 }
 
 fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
     let mut put = |key: &str, value: String| put(&format!("bgp.peers[{name}].{key}"), value);
     put("name", name.to_owned());
-    put("address", peer.address.to_string());
+    put("address", format!("{:?}", peer.address.known()));
+    put("gateway", (peer.address == PeerAddress::Gateway).to_string());
+    put("interface", format!("{:?}", peer.interface()));
     put("port", peer.port.to_string());
     put("asn", peer.asn.to_string());
     transport_values(&peer.transport, &mut put);
@@ -126,12 +136,40 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("export.prepend", export.prepend.to_string());
     put("export.communities", format!("{:?}", export.communities));
     put("export.largeCommunities", format!("{:?}", export.large_communities));
+    put("export.extendedCommunities", format!("{:?}", export.extended_communities));
+    put("export.linkBandwidth", format!("{:?}", export.link_bandwidth));
     put("export.nextHop.ipv4", own_or(export.next_hop_ipv4));
     put("export.nextHop.ipv6", own_or(export.next_hop_ipv6));
 }
 
+fn routing_values<R>(routing: &Routing, put: &mut impl FnMut(&str, String) -> R) {
+    for (name, policy) in &routing.policies {
+        let mut put = |key: &str, value: String| put(&format!("bgp.policies[{name}].{key}"), value);
+        let route = &policy.route;
+        put("name", name.clone());
+        put("prefixes", words(&policy.prefixes));
+        put("peers", format!("{:?}", route.peers));
+        put("localPreference", format!("{:?}", route.local_preference));
+        put("med", format!("{:?}", route.med));
+        put("prepend", route.prepend.to_string());
+        put("communities", format!("{:?}", route.communities));
+        put("largeCommunities", format!("{:?}", route.large_communities));
+        put("extendedCommunities", format!("{:?}", route.extended_communities));
+        put("linkBandwidth", format!("{:?}", route.link_bandwidth));
+        put("nextHop.ipv4", format!("{:?}", route.next_hop.ipv4));
+        put("nextHop.ipv6", format!("{:?}", route.next_hop.ipv6));
+    }
+    for (prefix, aggregate) in &routing.aggregates {
+        let mut put = |key: &str, value: String| put(&format!("bgp.aggregates[{prefix}].{key}"), value);
+        put("prefix", prefix.to_string());
+        put("policy", format!("{:?}", aggregate.policy));
+        put("vips", if aggregate.suppress { "suppress" } else { "announce" }.to_owned());
+    }
+}
+
 fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String) -> R) {
     put("passwordFile", format!("{:?}", transport.password_file));
+    ao_values("tcpAo.keys[]", &transport.ao_keys, put);
     let (hops, multihop) = match transport.ttl {
         Ttl::Customary => (None, None),
         Ttl::Multihop(ttl) => (None, Some(ttl)),
@@ -140,8 +178,14 @@ fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String)
     put("ttlSecurity.hops", format!("{hops:?}"));
     put("multihop", format!("{multihop:?}"));
     put("source", format!("{:?}", transport.source));
-    put("interface", format!("{:?}", transport.interface));
     put("passive", transport.passive.to_string());
+}
+
+fn ao_values<R>(path: &str, keys: &[AoKey], put: &mut impl FnMut(&str, String) -> R) {
+    put(&format!("{path}.sendId"), format!("{:?}", keys.iter().map(|key| key.send_id).collect::<Vec<_>>()));
+    put(&format!("{path}.recvId"), format!("{:?}", keys.iter().map(|key| key.recv_id).collect::<Vec<_>>()));
+    put(&format!("{path}.algorithm"), format!("{:?}", keys.iter().map(|key| key.algorithm).collect::<Vec<_>>()));
+    put(&format!("{path}.passwordFile"), format!("{:?}", keys.iter().map(|key| &key.password_file).collect::<Vec<_>>()));
 }
 
 fn words<T: Display>(set: &BTreeSet<T>) -> String {
@@ -157,6 +201,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
+    use super::super::keys::pattern;
     use super::super::{Environment, KEYS, load, parse};
     use super::*;
 
@@ -170,6 +215,17 @@ mod tests {
         parse::parse(text, &environment).unwrap()
     }
 
+    #[test]
+    fn policies_and_aggregates_come_and_go_as_a_whole() {
+        let old = BASE.to_owned() + "  policies: [{name: gold, med: 5}, {name: silver}]\n  aggregates: [{prefix: 10.0.0.0/24}]\n";
+        let new = BASE.to_owned()
+            + "  policies: [{name: gold, med: 6}]\n  aggregates: [{prefix: 10.0.0.0/24, vips: suppress}, {prefix: 10.0.1.0/24}]\n";
+        let change = |key: &str| Change { key: key.to_owned(), effect: Effect::Soft };
+        let expected =
+            ["bgp.aggregates[10.0.0.0/24].vips", "bgp.aggregates[10.0.1.0/24]", "bgp.policies[gold].med", "bgp.policies[silver]"];
+        assert_eq!(changes(&parsed(&old), &parsed(&new)), expected.map(change));
+    }
+
     const BASE: &str = "
 bgp:
   asn: 65001
@@ -180,8 +236,7 @@ bgp:
 
     #[test]
     fn each_key_of_the_table_is_compared() {
-        let compared: BTreeSet<String> =
-            values(&example()).into_keys().map(|key| key.replace("[rr1]", "[]").replace("[tor-v6]", "[]")).collect();
+        let compared: BTreeSet<String> = values(&example()).into_keys().map(|key| pattern(&key)).collect();
         assert_eq!(compared, KEYS.iter().map(|key| key.path.to_owned()).collect());
     }
 

@@ -13,9 +13,13 @@
 
 mod addresses;
 mod connection;
+mod destination;
 mod dial;
+mod discovery;
+mod gateway;
 mod keyring;
 mod link;
+mod links;
 mod listener;
 mod location;
 mod neighbours;
@@ -23,8 +27,10 @@ mod orders;
 mod report;
 mod rib;
 mod session;
+mod signature;
 mod socket;
 mod status;
+mod whereabouts;
 mod words;
 
 use std::collections::BTreeSet;
@@ -40,7 +46,7 @@ use tokio::sync::{mpsc, watch};
 pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
 pub use status::{Failures, LastError, Moment, Notified, Opens, PeerStatus, SpeakerStatus};
 
-use crate::desired::DesiredBgp;
+use crate::desired::{DesiredBgp, RouteSet};
 use neighbours::Neighbours;
 use status::Board;
 
@@ -77,7 +83,7 @@ impl Speaker {
     }
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
-    pub fn advertise(&self, set: Arc<BTreeSet<Prefix>>) {
+    pub fn advertise(&self, set: Arc<RouteSet>) {
         self.board.advertise(&set, |generation, changed| {
             self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), changed }));
         });
@@ -184,7 +190,7 @@ struct Inheritance {
 struct Routes {
     /// Counts the sets.
     generation: u64,
-    set: Arc<BTreeSet<Prefix>>,
+    set: Arc<RouteSet>,
     /// What differs from the set before; `None` for the first one.
     changed: Option<Arc<[Prefix]>>,
 }

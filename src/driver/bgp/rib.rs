@@ -10,12 +10,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bgp::Prefix;
 use bgp::peer::{Event, PeerId};
-use bgp::rib::{Changes, Learnt, Reflector, Route};
+use bgp::rib::{Changes, Learnt, Reflector};
 use tokio::sync::watch;
 
 use super::Routes;
+use crate::desired::RouteSet;
 
 /// So many changed destinations are remembered for members that are behind.
 const REMEMBERED: usize = 16_384;
@@ -35,7 +35,7 @@ struct Shared {
 struct Table {
     reflector: Reflector,
     /// The set that starts here, and its number; 0 before the first.
-    set: Arc<BTreeSet<Prefix>>,
+    set: Arc<RouteSet>,
     generation: u64,
     /// Counts the changes.
     version: u64,
@@ -124,12 +124,11 @@ impl Table {
         let follows = self.generation + 1 == routes.generation;
         let changed = match routes.changed.as_ref().filter(|_| follows) {
             Some(changed) => Arc::clone(changed),
-            None => self.set.union(&routes.set).copied().collect(),
+            None => self.set.prefixes().chain(routes.set.prefixes()).collect::<BTreeSet<_>>().into_iter().collect(),
         };
         self.generation = routes.generation;
         self.set = Arc::clone(&routes.set);
-        let route = Arc::new(Route::originated());
-        self.reflector.originate(changed.iter().map(|prefix| (*prefix, routes.set.contains(prefix).then(|| Arc::clone(&route)))))
+        self.reflector.originate(changed.iter().map(|prefix| (*prefix, routes.set.routes.get(prefix).cloned())))
     }
 }
 
@@ -198,17 +197,19 @@ impl Drop for Member {
 mod tests {
     use std::net::IpAddr;
 
-    use bgp::rib::LocRib;
+    use bgp::Prefix;
+    use bgp::rib::{LocRib, Route};
     use bgp::wire::Nlri;
 
     use super::*;
+    use crate::desired::RouteSet;
 
     fn prefix(number: u32) -> Prefix {
         Prefix::host(IpAddr::from((0x0A00_0000 + number).to_be_bytes()))
     }
 
     fn routes(generation: u64, numbers: impl IntoIterator<Item = u32>) -> Routes {
-        let set: BTreeSet<Prefix> = numbers.into_iter().map(prefix).collect();
+        let set: RouteSet = numbers.into_iter().map(prefix).collect();
         Routes { generation, set: Arc::new(set), changed: None }
     }
 

@@ -17,13 +17,13 @@ use bgp::wire::{Negotiated, NextHop, Notification, Open};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use tokio::sync::watch;
 
-use crate::desired::{DesiredBgp, DesiredPeer};
+use crate::desired::{DesiredBgp, DesiredPeer, RouteSet};
 
 /// The speaker at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct SpeakerStatus {
     /// The set that is advertised; `None` before the first.
-    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    pub advertised: Option<Arc<RouteSet>>,
     /// The configuration in force; `None` before the first, and after the speaker was stopped.
     pub configured: Option<Arc<DesiredBgp>>,
     /// Our BGP Identifier; `None` before the first configuration, and while none can be taken from the node's addresses.
@@ -72,8 +72,8 @@ impl SpeakerStatus {
 /// One neighbour at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerStatus {
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; `None` while it is not known.
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: Asn,
     /// Our AS towards it.
@@ -119,7 +119,7 @@ pub struct PeerStatus {
     /// Prefixes that this peer is not told, and why.
     pub withheld: Arc<BTreeMap<Prefix, Withheld>>,
     /// The set that this peer is told, except for what is withheld.
-    pub(super) routes: Arc<BTreeSet<Prefix>>,
+    pub(super) routes: Arc<RouteSet>,
     /// Messages in both directions.
     pub counters: Counters,
     /// Why the last session or attempt ended.
@@ -139,7 +139,7 @@ pub struct PeerStatus {
 impl PeerStatus {
     /// The prefixes that this peer is told: all of the set, less what is withheld from it.
     pub fn told(&self) -> impl Iterator<Item = Prefix> {
-        self.routes.iter().filter(|prefix| !self.withheld.contains_key(prefix)).copied()
+        self.routes.prefixes().filter(|prefix| !self.withheld.contains_key(prefix))
     }
 
     /// Whether more than a counter or a timer differs.
@@ -226,10 +226,12 @@ impl Board {
 
     /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number and what differs from the one before, to the
     /// neighbours' tasks before any reader sees the new status.
-    pub(super) fn advertise(&self, set: &Arc<BTreeSet<Prefix>>, pass_on: impl FnOnce(u64, Option<Arc<[Prefix]>>)) {
+    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(u64, Option<Arc<[Prefix]>>)) {
         self.0.send_if_modified(|status| {
-            let changed = status.advertised.as_ref().map(|old| changed(old, set));
-            if changed.as_ref().is_some_and(|changed| changed.is_empty()) {
+            let changed: Option<Arc<[Prefix]>> = status.advertised.as_ref().map(|old| old.differences(set).into());
+            if changed.as_ref().is_some_and(|changed| changed.is_empty())
+                && status.advertised.as_ref().is_some_and(|old| old.covered == set.covered)
+            {
                 return false;
             }
             let status = Arc::make_mut(status);
@@ -306,17 +308,12 @@ impl Board {
     }
 }
 
-/// The prefixes that are in one of the sets and not in the other, in one pass over both.
-fn changed(old: &Arc<BTreeSet<Prefix>>, new: &Arc<BTreeSet<Prefix>>) -> Arc<[Prefix]> {
-    if Arc::ptr_eq(old, new) { Arc::default() } else { old.symmetric_difference(new).copied().collect() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::desired::{DesiredExport, Transport};
 
-    fn set(numbers: impl IntoIterator<Item = u8>) -> Arc<BTreeSet<Prefix>> {
+    fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S> {
         Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
     }
 
@@ -327,7 +324,7 @@ mod tests {
 
     fn settings() -> DesiredPeer {
         DesiredPeer {
-            address: IpAddr::from([192, 0, 2, 1]),
+            address: crate::desired::PeerAddress::Known(IpAddr::from([192, 0, 2, 1])),
             port: 179,
             asn: Asn::new(65001).unwrap(),
             transport: Transport::default(),
@@ -344,7 +341,7 @@ mod tests {
 
     fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {
         PeerStatus {
-            address: IpAddr::from([192, 0, 2, 1]),
+            address: Some(IpAddr::from([192, 0, 2, 1])),
             asn: Asn::new(65001).unwrap(),
             local_asn: Asn::new(65001).unwrap(),
             local_identifier: BgpIdentifier::new(1).unwrap(),

@@ -282,7 +282,7 @@ impl Mesh {
             }
             5 => {
                 let export = &mut self.links[link][side].export;
-                export.graceful_shutdown = !export.graceful_shutdown;
+                export.med = export.med.xor(Some(7));
                 let export = export.clone();
                 self.event(link, side, Event::Export(export));
             }
