@@ -150,7 +150,12 @@ pub enum Event {
     /// The whole set of routes that the peer is to hold from now on; it outlives sessions.
     Routes(Arc<LocRib>),
     /// Some destinations have other paths than in that set. Ignored before the first one.
-    Changes(Arc<Changes>),
+    Changes {
+        /// Their paths, in steps that follow one another.
+        changes: Vec<Arc<Changes>>,
+        /// The whole set with them.
+        rib: Arc<LocRib>,
+    },
     /// The policy of the peer from now on; the session stays, and only what changes is told again.
     Export(Export),
     /// Our addresses on a connection are others now: the next hops that change by it are told again, in the same session.
@@ -326,7 +331,7 @@ impl Peer {
             Event::Refresh(family) => self.request_refresh(family, &mut turn),
             Event::Readvertise(family) => self.readvertise(family, &mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
-            Event::Changes(changes) => self.change_routes(&changes, &mut turn),
+            Event::Changes { changes, rib } => self.change_routes(&changes, rib, &mut turn),
             Event::Export(export) => self.set_export(export, &mut turn),
             Event::Local { role, local } => self.set_local(role, local, &mut turn),
         }

@@ -56,6 +56,20 @@ impl RouteSet {
         self.routes.keys().copied()
     }
 
+    /// The prefixes that are announced by one set and not by the other, or with other attributes: one pass over both.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<Prefix> {
+        let (mut here, mut there) = (self.routes.iter().peekable(), other.routes.iter().peekable());
+        let mut differences = Vec::new();
+        while let Some(prefix) = here.peek().map(|(prefix, _)| **prefix).into_iter().chain(there.peek().map(|(prefix, _)| **prefix)).min() {
+            let of_prefix = |(other, _): &(&Prefix, &Arc<Route>)| **other == prefix;
+            if here.next_if(of_prefix) != there.next_if(of_prefix) {
+                differences.push(prefix);
+            }
+        }
+        differences
+    }
+
     /// Whether whatever is announced here is announced there as well, perhaps with other attributes.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {

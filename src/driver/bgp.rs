@@ -41,7 +41,6 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use bgp::Prefix;
-use bgp::rib::LocRib;
 use tokio::sync::{mpsc, watch};
 
 pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
@@ -69,7 +68,8 @@ impl Speaker {
     /// # Errors
     /// The thread or its runtime cannot be started.
     pub fn spawn(seed: u64) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A step of one session over a large table is long: clock and sockets are looked at after each.
+        let runtime = tokio::runtime::Builder::new_current_thread().event_interval(1).enable_all().build()?;
         let board = Board::new();
         let routes = watch::Sender::new(None);
         let target = watch::Sender::new(Target::Nothing);
@@ -84,9 +84,8 @@ impl Speaker {
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
     pub fn advertise(&self, set: Arc<RouteSet>) {
-        let rib = Arc::new(set.routes.iter().map(|(prefix, route)| (*prefix, Arc::clone(route))).collect());
-        self.board.advertise(&set, |generation| {
-            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), rib }));
+        self.board.advertise(&set, |generation, changed| {
+            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), changed }));
         });
     }
 
@@ -192,7 +191,8 @@ struct Routes {
     /// Counts the sets.
     generation: u64,
     set: Arc<RouteSet>,
-    rib: Arc<LocRib>,
+    /// What differs from the set before; `None` for the first one.
+    changed: Option<Arc<[Prefix]>>,
 }
 
 /// Runs a task of the speaker; a panic in it ends the process.

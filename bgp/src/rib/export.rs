@@ -131,6 +131,11 @@ impl Exporter {
         &self.negotiated
     }
 
+    /// Whether the peer is told all paths to a destination (RFC 7911 §2), not the best one only.
+    pub(super) fn sends_several(&self, family: Family) -> bool {
+        self.negotiated.add_path_send.contains(&family)
+    }
+
     /// Changes our addresses; returns what it was.
     pub(super) fn relocate(&mut self, local: LocalAddresses) -> Self {
         let new = Self { local, ..self.clone() };
@@ -151,20 +156,24 @@ impl Exporter {
         paths: &'a [Path],
     ) -> impl Iterator<Item = (Nlri, Result<&'a Arc<Route>, Withheld>)> + use<'a> {
         let family = prefix.family();
-        let all = self.negotiated.add_path_send.contains(&family);
+        let all = self.sends_several(family);
         paths.iter().take(if all { usize::MAX } else { 1 }).filter_map(move |path| {
             let key = Nlri { prefix, path_id: if all { path.id } else { 0 } };
-            let next_hop = self.next_hop(&path.route, family);
-            match (&path.route.learned, next_hop) {
-                (Some(learned), Ok(_)) if self.permits(&path.route, learned) => Some((key, Ok(&path.route))),
-                (Some(_), _) => None,
-                (None, Ok(_)) if path.route.peers.as_ref().is_some_and(|peers| !peers.contains(&self.export.name)) => {
-                    Some((key, Err(Withheld::OtherPeers)))
-                }
-                (None, Ok(_)) => Some((key, Ok(&path.route))),
-                (None, Err(reason)) => Some((key, Err(reason))),
-            }
+            Some((key, self.judge(&path.route, family)?.map(|()| &path.route)))
         })
+    }
+
+    /// Whether the peer is to hold a route that is selected for it: `None` where it is not meant for this peer, and why not where one that starts here
+    /// cannot be told.
+    pub(super) fn judge(&self, route: &Route, family: Family) -> Option<Result<(), Withheld>> {
+        match (&route.learned, self.next_hop(route, family)) {
+            (Some(learned), Ok(_)) if self.permits(route, learned) => Some(Ok(())),
+            (Some(_), _) => None,
+            (None, Ok(_)) if route.peers.as_ref().is_some_and(|peers| !peers.contains(&self.export.name)) => {
+                Some(Err(Withheld::OtherPeers))
+            }
+            (None, next_hop) => Some(next_hop.map(drop)),
+        }
     }
 
     /// What a route is announced with in a family: the attributes (RFC 4271 §5.1) without those that carry next hop and destinations, and the next

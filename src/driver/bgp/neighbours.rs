@@ -246,6 +246,8 @@ pub(super) struct Neighbours {
     /// Counts the tasks, so that each has a number of its own.
     started: u32,
     rib: Rib,
+    /// Whether neighbours are told what others have told.
+    reflects: bool,
     target: watch::Receiver<Target>,
     requests: mpsc::Receiver<Request>,
     routes: watch::Receiver<Option<Routes>>,
@@ -299,6 +301,7 @@ impl Neighbours {
             seed,
             started: 0,
             rib: Rib::default(),
+            reflects: false,
             target,
             requests,
             routes,
@@ -373,9 +376,10 @@ impl Neighbours {
         let Some(identifier) = self.identifier(desired).await else {
             return false;
         };
-        if !desired.reflects() {
+        if self.reflects != desired.reflects() {
             // What it has gathered ends with the last session that reflects.
             self.rib = Rib::default();
+            self.reflects = desired.reflects();
         }
         if desired.listen.as_ref().is_some_and(|listen| !listen.prefixes.is_empty()) && self.inheritance.get().is_some() {
             self.rib.await_unnamed();
@@ -437,7 +441,7 @@ impl Neighbours {
         let (adjustable, adjusted) = watch::channel(settings.adjustable(name));
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
-        let reflection = settings.cluster.map(|_| self.rib.join(id));
+        let rib = self.rib.join(id);
         let routes = self.routes.clone();
         let inputs = Inputs {
             end: ended,
@@ -447,7 +451,7 @@ impl Neighbours {
             keys: keyring.subscribe(),
             location,
             whereabouts: locator.subscribe(),
-            reflection,
+            rib,
         };
         let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
             (false, _) => Beginning::Another,

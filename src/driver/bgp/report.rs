@@ -311,7 +311,7 @@ fn capabilities(negotiated: &Negotiated) -> Vec<&'static str> {
     agreed.into_iter().filter(|(agreed, _)| *agreed).map(|(_, name)| name).collect()
 }
 
-/// What the peer holds, in whole: in proportion to the table, so only after a change.
+/// What the peer holds: in proportion to what it is about to lose or is not told, so only after a change.
 fn update_routes(status: &mut PeerStatus, peer: &Peer) {
     let withdrawing = peer.withdrawing();
     if withdrawing != *status.withdrawing {
@@ -324,7 +324,7 @@ fn update_routes(status: &mut PeerStatus, peer: &Peer) {
         status.withheld = Arc::default();
         return;
     };
-    status.advertised = adj_rib_out.advertised().count();
+    status.advertised = adj_rib_out.advertised_count();
     let withheld = adj_rib_out.withheld();
     if *withheld != *status.withheld {
         status.withheld = Arc::new(withheld.clone());

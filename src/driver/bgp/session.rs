@@ -6,14 +6,14 @@
 
 mod orders;
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop};
+use futures_util::FutureExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout_at;
 
 use super::addresses::local_among;
@@ -44,8 +44,8 @@ pub(super) struct Inputs {
     pub(super) keys: watch::Receiver<Arc<Keys>>,
     pub(super) location: watch::Receiver<Location>,
     pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
-    /// The routes of all neighbours, on a speaker that reflects.
-    pub(super) reflection: Option<Member>,
+    /// The routes of this speaker.
+    pub(super) rib: Member,
 }
 
 /// What a session is to do next.
@@ -75,6 +75,8 @@ pub(super) struct Session {
     dynamic: bool,
     /// The core wants to dial, and the neighbour is one that dials, or is nowhere.
     undialled: bool,
+    /// The peer was listened to since the core's time has come.
+    heard_out: bool,
     report: Report,
 }
 
@@ -91,7 +93,7 @@ enum Input {
     Keys,
     Location,
     Whereabouts,
-    Reflection,
+    Rib,
     Command(Command),
     Link(Role, News),
     Closed,
@@ -103,10 +105,8 @@ impl Session {
         if let Beginning::Inherited(inheritance) = beginning {
             peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
             let until = inheritance.at + SELECTION_DEFERRAL;
-            if let Some(reflection) =
-                inputs.reflection.as_ref().filter(|_| settings.peer.graceful_restart.is_some() && until > Instant::now())
-            {
-                reflection.is_awaited();
+            if settings.cluster.is_some() && settings.peer.graceful_restart.is_some() && until > Instant::now() {
+                inputs.rib.is_awaited();
                 peer.defer_end_of_rib(until);
             }
         }
@@ -123,6 +123,7 @@ impl Session {
             ending: false,
             dynamic: settings.dynamic,
             undialled: false,
+            heard_out: false,
             report,
         };
         session.report.update(&session.peer, 0);
@@ -154,13 +155,33 @@ impl Session {
     /// Sleeps until something happens or the core's time has come.
     async fn wait(&mut self) -> Input {
         let wake = self.peer.deadline().into_iter().chain(self.links.poll_at()).min();
-        let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs);
-        match wake {
-            // A peer that never pauses must not keep the clock out.
-            Some(wake) if wake <= Instant::now() => Input::Time,
-            Some(wake) => timeout_at(wake.into(), input).await.unwrap_or(Input::Time),
-            None => input.await,
+        let in_time = {
+            let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs);
+            match wake {
+                // A peer that never pauses must not keep the clock out.
+                Some(wake) if wake <= Instant::now() => None,
+                Some(wake) => timeout_at(wake.into(), input).await.ok(),
+                None => Some(input.await),
+            }
+        };
+        match in_time {
+            Some(input) => input,
+            None => self.overdue().await,
         }
+    }
+
+    /// The core's time has come. It may be this thread that is late and not the peer, so that what has arrived meanwhile counts first, once.
+    async fn overdue(&mut self) -> Input {
+        if !self.heard_out {
+            yield_now().await;
+            if let Some((role, news)) = self.links.next().now_or_never() {
+                // Room for more octets says nothing of what the peer has sent.
+                self.heard_out = !matches!(news, News::Happened(Happening::Drained));
+                return Input::Link(role, news);
+            }
+        }
+        self.heard_out = false;
+        Input::Time
     }
 
     /// Turns what happened into events of the core.
@@ -177,7 +198,7 @@ impl Session {
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
             Input::Whereabouts => self.take_whereabouts(),
-            Input::Reflection => self.catch_up(),
+            Input::Rib => self.catch_up(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
             Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
@@ -241,20 +262,12 @@ impl Session {
     fn take_routes(&mut self) {
         let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
-        match &mut self.inputs.reflection {
-            None => self.handle(Event::Routes(routes.rib)),
-            Some(reflection) => {
-                reflection.originate(&routes);
-                let events = reflection.catch_up();
-                events.into_iter().for_each(|event| self.handle(event));
-            }
-        }
+        self.inputs.rib.originate(&routes);
+        self.catch_up();
     }
 
-    /// Other neighbours have told something. Before the first set that starts here nothing is passed on.
     fn catch_up(&mut self) {
-        let reflection = self.inputs.reflection.as_mut().filter(|reflection| reflection.has_begun());
-        let events = reflection.map(Member::catch_up).unwrap_or_default();
+        let events = self.inputs.rib.catch_up();
         events.into_iter().for_each(|event| self.handle(event));
     }
 
@@ -392,9 +405,7 @@ impl Session {
             }
             Action::Down(reason) => self.report.down(&reason),
             Action::Learned(learnt) => {
-                if let Some(reflection) = &self.inputs.reflection {
-                    reflection.learn(&learnt);
-                }
+                self.inputs.rib.learn(&learnt);
             }
         }
     }
@@ -413,8 +424,8 @@ impl Session {
     }
 
     fn publish(&mut self) {
-        if let Some(reflection) = self.inputs.reflection.as_ref().filter(|_| self.peer.has_told_everything()) {
-            reflection.has_told_everything();
+        if self.peer.has_told_everything() {
+            self.inputs.rib.has_told_everything();
         }
         let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
@@ -435,15 +446,8 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.keys.changed() => Input::Keys,
         Ok(()) = inputs.location.changed() => Input::Location,
         Ok(()) = inputs.whereabouts.changed() => Input::Whereabouts,
-        () = changed(&mut inputs.reflection) => Input::Reflection,
+        () = inputs.rib.changed() => Input::Rib,
         Some(_) = closing.join_next() => Input::Closed,
         (role, news) = links.next() => Input::Link(role, news),
-    }
-}
-
-async fn changed(reflection: &mut Option<Member>) {
-    match reflection {
-        Some(reflection) => reflection.changed().await,
-        None => pending().await,
     }
 }

@@ -224,19 +224,23 @@ impl Board {
         self.0.subscribe()
     }
 
-    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number, to the neighbours' tasks before any reader sees
-    /// the new status.
-    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(u64)) {
+    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number and what differs from the one before, to the
+    /// neighbours' tasks before any reader sees the new status.
+    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(u64, Option<Arc<[Prefix]>>)) {
         self.0.send_if_modified(|status| {
-            if status.advertised.as_ref() == Some(set) {
+            let changed: Option<Arc<[Prefix]>> = status.advertised.as_ref().map(|old| old.differences(set).into());
+            if changed.as_ref().is_some_and(|changed| changed.is_empty())
+                && status.advertised.as_ref().is_some_and(|old| old.covered == set.covered)
+            {
                 return false;
             }
             let status = Arc::make_mut(status);
-            let old = status.advertised.replace(Arc::clone(set)).unwrap_or_default();
-            let left = old.prefixes().chain(status.leaving.iter().copied()).filter(|prefix| !set.contains(prefix));
-            status.leaving = Arc::new(left.collect());
+            status.advertised = Some(Arc::clone(set));
+            let left =
+                changed.iter().flat_map(|changed| changed.iter()).chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
+            status.leaving = Arc::new(left.copied().collect());
             status.generation += 1;
-            pass_on(status.generation);
+            pass_on(status.generation, changed);
             status.settle();
             true
         });
@@ -370,8 +374,8 @@ mod tests {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
         board.post("b", peer(0, Arc::default()));
-        board.advertise(&set([1, 2]), |_| {});
-        board.advertise(&set([2]), |_| {});
+        board.advertise(&set([1, 2]), |_, _| {});
+        board.advertise(&set([2]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.post("a", peer(2, set([1])));
         board.post("b", peer(1, Arc::default()));
@@ -386,9 +390,9 @@ mod tests {
     fn a_set_that_no_task_saw_still_counts() {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([2]), |_| {});
-        board.advertise(&set([1]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([2]), |_, _| {});
+        board.advertise(&set([1]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([2]), "the task may have passed 2 on");
         board.post("a", peer(3, Arc::default()));
         assert_eq!(withdrawing(&board), *set([]));
@@ -397,12 +401,12 @@ mod tests {
     #[test]
     fn without_neighbours_nothing_is_ever_withdrawing() {
         let board = Board::new();
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([]));
         board.post("a", peer(0, Arc::default()));
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.remove("a");
         assert_eq!(withdrawing(&board), *set([]));

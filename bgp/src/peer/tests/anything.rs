@@ -84,7 +84,7 @@ impl Sockets {
             | Event::Tick
             | Event::Reachable
             | Event::Routes(_)
-            | Event::Changes(_)
+            | Event::Changes { .. }
             | Event::Export(_)
             | Event::Import(_)
             | Event::Selected
@@ -110,7 +110,7 @@ impl Sockets {
             | Event::Closed { .. }
             | Event::Acknowledged { .. }
             | Event::Routes(_)
-            | Event::Changes(_)
+            | Event::Changes { .. }
             | Event::Export(_)
             | Event::Local { .. }
             | Event::Import(_)

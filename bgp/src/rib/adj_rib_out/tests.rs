@@ -463,6 +463,7 @@ impl Possible {
         let advertised = all(self.pair.sender.advertised());
         let withdrawing = all(self.pair.sender.withdrawing());
         assert_eq!(withdrawing.len(), self.pair.sender.withdrawing().count());
+        assert_eq!(advertised.len(), self.pair.sender.advertised_count());
         assert!(advertised.is_disjoint(&withdrawing));
         let held: BTreeSet<_> = self.states.iter().flat_map(|(_, held)| held).copied().collect();
         assert_eq!(&advertised | &withdrawing, held);
@@ -490,7 +491,7 @@ proptest! {
                     last_med = med.then_some(7);
                 }
                 Step::Change(at, route) => {
-                    let paths: Vec<_> = route.iter().map(|&route| Path { id: Path::LOCAL, route: Arc::clone(&routes[usize::from(route)]) }).collect();
+                    let paths: Vec<_> = route.iter().map(|&route| Path::originated(Arc::clone(&routes[usize::from(route)]))).collect();
                     let changes = Changes::from([(universe().nth(at).unwrap(), paths.into())]);
                     Arc::make_mut(&mut last).apply(&changes);
                     possible.pair.sender.apply(&changes);

@@ -183,7 +183,7 @@ fn one_change_costs_one_update_however_many_routes_there_are() {
     let prefixes = (0..10_000).map(|n| Prefix::host(IpAddr::V4(Ipv4Addr::from_bits(0x0b00_0000 + n))));
     pair.sender.set(&LocRib::originated(prefixes));
     pair.flush();
-    let path = Path { id: Path::LOCAL, route: route(|_| ()) };
+    let path = Path::originated(route(|_| ()));
     pair.sender.apply(&Changes::from([(prefix("10.0.0.1"), [path].into()), (prefix("11.0.0.7"), [].into())]));
     let updates = pair.flush();
     assert_eq!(updates.len(), 2);
