@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use ipvs::{
     AddressFamily, Command, Encapsulation, EncapsulationFlags, ForwardingMethod, Netmask, Persistence, Protocol, RealServer, Scheduler,
-    ServiceAddress, ServiceFlags, Thresholds, VirtualService, Weight,
+    ServiceAddress, ServiceFlags, VirtualService, Weight,
 };
 
 /// One service.
@@ -104,10 +104,6 @@ fn forwarding() -> impl Iterator<Item = Case> {
             server("10.1.0.6:80", gue(EncapsulationFlags::REMOTE_CHECKSUM)),
         ),
         ("-r 10.1.0.7:80 -i -w 1 --tun-type gre --tun-csum", server("10.1.0.7:80", gre(EncapsulationFlags::CHECKSUM))),
-        (
-            "-r 10.1.0.8:80 -m -w 1 -x 1000 -y 500",
-            RealServer { thresholds: Thresholds { upper: 1000, lower: 500 }, ..masquerade("10.1.0.8:80", 1) },
-        ),
         ("-r [2001:db8:1::1]:80 -i -w 1 --tun-type ipip", server("[2001:db8:1::1]:80", ipip)),
     ];
     let v6 = [

@@ -53,7 +53,10 @@ fn daemons_start_show_themselves_and_stop() {
         execute(&mut client, &[Command::StopDaemon(SyncRole::Master)]).await;
         assert_eq!(client.daemons().await.unwrap().len(), 1);
         execute(&mut client, &[Command::StopDaemon(SyncRole::Backup)]).await;
-        let v6 = SyncDaemon { group: Some("ff05::100".parse().unwrap()), ..exact };
+        // On lo the kernel has no route for it.
+        run("ip", &["link", "add", "eth9", "type", "dummy"]);
+        run("ip", &["link", "set", "eth9", "up"]);
+        let v6 = SyncDaemon { interface: "eth9".to_owned(), group: Some("ff05::100".parse().unwrap()), ..exact };
         execute(&mut client, &[Command::StartDaemon(v6.clone())]).await;
         assert_eq!(client.daemons().await.unwrap(), [v6]);
         execute(&mut client, &[Command::StopDaemon(SyncRole::Master)]).await;
