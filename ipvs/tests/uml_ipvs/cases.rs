@@ -11,7 +11,7 @@ use ipvs::{
 /// One service.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// As `ipvsadm -Sn` prints it, servers sorted.
+    /// As `ipvsadm -Sn` prints it, servers in the order in which it sorts them.
     pub(crate) rules: String,
     pub(crate) service: VirtualService,
     /// In the order in which they are added.
@@ -108,8 +108,8 @@ fn forwarding() -> impl Iterator<Item = Case> {
     ];
     let v6 = [
         ("-r 10.1.0.1:80 -i -w 1 --tun-type ipip", server("10.1.0.1:80", ipip)),
-        ("-r [2001:db8:1::1]:80 -m -w 1", masquerade("[2001:db8:1::1]:80", 1)),
         ("-r [2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535 -m -w 1", masquerade("[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535", 1)),
+        ("-r [2001:db8:1::1]:80 -m -w 1", masquerade("[2001:db8:1::1]:80", 1)),
     ];
     [("10.0.0.4:80", v4.to_vec()), ("[2001:db8::4]:80", v6.to_vec())].into_iter().map(|(vip, servers)| Case {
         rules: [format!("-A -t {vip} -s wlc\n")]

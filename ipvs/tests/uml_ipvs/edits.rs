@@ -2,8 +2,8 @@
 //! Changes in place, and the order of servers.
 
 use ipvs::{
-    Client, Command, ForwardingMethod, Netmask, Persistence, Protocol, RealServer, Scheduler, ServerAddress, ServiceFlags, VirtualService,
-    Weight,
+    Client, Command, ForwardingMethod, Netmask, Persistence, Protocol, RealServer, Scheduler, ServerAddress, ServiceFlags, Thresholds,
+    VirtualService, Weight,
 };
 
 use crate::cases::{address, masquerade};
