@@ -64,7 +64,7 @@ pub enum Refusal {
     OutOfRange,
     /// A combination that the kernel does not take.
     #[error(
-        "the kernel takes no such combination (a server of another family needs a tunnel and no synchronisation daemon, GUE a port, port 0 persistence)"
+        "the kernel takes no such combination (a server's address is unicast; one of another family needs a tunnel and no synchronisation daemon; GUE needs a port, port 0 persistence)"
     )]
     Invalid,
     /// The right is missing.
