@@ -243,6 +243,7 @@ fn speaker_of(peer: SocketAddr, asn: u32) -> Arc<DesiredBgp> {
         export: DesiredExport { next_hop_ipv4: Some(SENDER), ..DesiredExport::default() },
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     };
     let peers = BTreeMap::from([("peer".to_owned(), peer)]);
     Arc::new(DesiredBgp {

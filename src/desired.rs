@@ -162,6 +162,8 @@ pub struct DesiredPeer {
     pub reflector_client: bool,
     /// Several paths to one destination (RFC 7911), in every family; only one where absent.
     pub add_path: Option<AddPathMode>,
+    /// So many of its routes at most are kept, only to be looked at.
+    pub keep_received: u32,
 }
 
 /// With what routes are announced to a neighbour. A change of it needs no new session.

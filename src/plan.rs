@@ -31,7 +31,7 @@ use crate::desired::{Desired, DesiredBgp, Lifecycle, VipIntent};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 
 use blocked::OwnAddresses;
-pub use blocked::{BlockReason, blocked};
+pub use blocked::{BlockReason, blocked, blocked_vips};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 

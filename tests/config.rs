@@ -193,14 +193,14 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
     (
         "bgp: {asn: 1, peers: [a]}\n",
-        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, gracefulRestart, export, found 'a'",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
     ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
-        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, gracefulRestart, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, timers, gracefulRestart, export",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export",
     ),
     ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
     ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
@@ -331,8 +331,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:70: bgp.peers[0].passive: the peer cannot dial us: there is no bgp.listen",
     ),
     (
-        "bgp: {asn: 1, clusterId: auto, listen: {address: '::', asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}}]}\n",
-        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'",
+        "bgp: {asn: 1, clusterId: auto, listen: {address: '::', asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}, keepReceived: 100001}]}\n",
+        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'\nc.yaml:1:194: bgp.peers[0].keepReceived: expected a number from 0 to 100000, found '100001'",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true}]}\n",

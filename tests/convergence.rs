@@ -779,6 +779,7 @@ fn neighbours(count: usize) -> DesiredBgp {
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     };
     let peers = PEERS.iter().take(count).map(|address| ((*address).to_owned(), peer(address))).collect();
     DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }

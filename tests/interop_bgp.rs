@@ -19,7 +19,7 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
 use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, Transport, Ttl};
-use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
+use vipherald::driver::bgp::{Direction, Operation, PeerRoutes, PeerStatus, Question, RoutesOf, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -85,6 +85,7 @@ fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
         export: DesiredExport { local_preference: 200, med: Some(50), ..DesiredExport::default() },
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     }
 }
 
@@ -219,6 +220,62 @@ fn refresh(router: &Router, speaker: &Speaker) {
     for neighbour in [OURS_V4.into(), OURS_V6.into()] {
         wait_until("the routes are still there", PATIENCE, || router.count(neighbour) == 2);
     }
+}
+
+/// RFC 2918, RFC 7313: everything is exchanged anew on the session that there is; what the peer tells is kept to be looked at.
+fn soft_reset(software: Software) {
+    let rig = Rig::dual_stack(&format!("soft-{software:?}"));
+    let announced = vec![prefix("192.0.2.77"), prefix("2001:db8:77::1")];
+    let router = Router::start(software, &rig.theirs, Setup { announced: announced.clone(), ..router_of(65001, 65001) });
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
+    // FRR 8.4 answers a refresh only after its End-of-RIB, and sends that only to who has graceful restart.
+    let keeping = |peer: DesiredPeer| DesiredPeer { keep_received: 10, restart_time: Some(120), ..peer };
+    speaker.configure(speaker_of(65001, [("v4", keeping(neighbour(THEIRS_V4.into(), 65001)))]));
+    wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
+    let ours = IpAddr::from(OURS_V4);
+    wait_until("the routes are learned", PATIENCE, || router.count(ours) == 2);
+    let held = || peer(&speaker.status(), "v4").held.values().sum::<u32>();
+    wait_until("the peer's routes are kept", PATIENCE, || held() as usize == announced.len());
+    let since = peer(&speaker.status(), "v4").established_since;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let soft = |direction| {
+        let order = speaker.operator();
+        runtime.block_on(order.operate("v4", Operation::SoftReset { direction })).unwrap()
+    };
+
+    let before = router.updates_received(ours);
+    assert_eq!(soft(Direction::Out), "is told all of ipv4-unicast and ipv6-unicast again, between BoRR and EoRR (RFC 7313)");
+    wait_until("the peer was told again", PATIENCE, || router.updates_received(ours) >= before + 2);
+    assert_eq!(router.count(ours), 2);
+
+    let before = peer(&speaker.status(), "v4").counters.clone();
+    assert_eq!(soft(Direction::In), "is asked for all of ipv4-unicast and ipv6-unicast (ROUTE-REFRESH, RFC 2918)");
+    wait_for("the peer tells again, between marks", &speaker, |status| {
+        let received = &peer(status, "v4").counters.received;
+        let updates = u64::try_from(announced.len()).unwrap();
+        received.route_refresh >= before.received.route_refresh + 2 && received.update >= before.received.update + updates
+    });
+    let question = Question { of: RoutesOf::Received, only: None };
+    let PeerRoutes::Received { routes: Some(routes), omitted: 0, .. } =
+        runtime.block_on(speaker.operator().routes("v4", question)).unwrap()
+    else {
+        panic!("nothing is kept")
+    };
+    assert_eq!(routes.iter().map(|(nlri, _)| nlri.prefix).collect::<Vec<_>>(), announced);
+    assert!(routes.iter().all(|(_, held)| !held.stale), "{routes:?}");
+    let status = speaker.status();
+    assert_eq!((peer(&status, "v4").established_since, peer(&status, "v4").counters.established), (since, 1));
+}
+
+#[test]
+fn bird_soft_reset() {
+    soft_reset(Software::Bird);
+}
+
+#[test]
+fn frr_soft_reset() {
+    soft_reset(Software::Frr);
 }
 
 #[test]

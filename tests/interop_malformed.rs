@@ -141,6 +141,7 @@ fn neighbour(ends: Ends, asn: u32) -> DesiredPeer {
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     }
 }
 

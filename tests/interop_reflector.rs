@@ -107,6 +107,7 @@ fn neighbour(host: u8) -> DesiredPeer {
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     }
 }
 

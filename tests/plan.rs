@@ -122,6 +122,7 @@ fn neighbours(names: &[String]) -> DesiredBgp {
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
     DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }

@@ -14,6 +14,8 @@ mod common;
 mod crash;
 #[path = "system/drain.rs"]
 mod drain;
+#[path = "system/inspect.rs"]
+mod inspect;
 #[path = "system/keep.rs"]
 mod keep;
 #[path = "system/loss.rs"]

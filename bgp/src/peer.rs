@@ -19,6 +19,7 @@ mod dial;
 mod restart;
 mod session;
 mod status;
+mod timers;
 mod timing;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::wire::{Cease, Negotiated, Notification, Open};
 pub use crate::rib::{Export, Import, LocalAddresses, NextHopPolicy, PeerId};
 pub use config::{PeerConfig, RestartConfig, RoleConfig};
 pub use status::{Counters, DownReason, MessageCounts, PrefixCounts, State};
+pub use timers::Timers;
 
 use connection::{Connection, Connections};
 use dial::Dial;
@@ -158,8 +160,13 @@ pub enum Event {
     /// The limits for what the peer may tell from now on; the session stays, and the peer is asked for all its routes. Ignored where nothing is
     /// imported.
     Import(Import),
+    /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).
+    Selected,
     /// Ask the peer for all its routes of a family (RFC 2918). Ignored where it does not understand that.
     Refresh(Family),
+    /// Tell the peer all routes of a family again, between marks where the peer takes those (RFC 7313 §4, a route refresh initiated locally).
+    /// Ignored where the session does not carry the family.
+    Readvertise(Family),
 }
 
 /// What the driver is to do.
@@ -240,9 +247,13 @@ pub struct Peer {
     retained: Option<Retained>,
     /// Until then our OPEN says that we have restarted.
     restart_until: Option<Instant>,
+    /// Until then End-of-RIB waits for what other peers have yet to tell.
+    deferred_until: Option<Instant>,
     counters: Counters,
     last_error: Option<DownReason>,
     established_since: Option<Instant>,
+    last_received: Option<Instant>,
+    last_sent: Option<Instant>,
     state: State,
 }
 
@@ -274,9 +285,12 @@ impl Peer {
             adj_rib_in: config.import.clone().map(|import| AdjRibIn::new(import, config.identifier, config.cluster_id())),
             retained: None,
             restart_until: None,
+            deferred_until: None,
             counters: Counters::default(),
             last_error: None,
             established_since: None,
+            last_received: None,
+            last_sent: None,
             state: State::Idle,
             config,
         }
@@ -296,7 +310,9 @@ impl Peer {
             Event::Writable { role } => self.writable(role, &mut turn),
             Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
             Event::Import(import) => self.set_import(import, &mut turn),
+            Event::Selected => self.selected(&mut turn),
             Event::Refresh(family) => self.request_refresh(family, &mut turn),
+            Event::Readvertise(family) => self.readvertise(family, &mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
             Event::Changes(changes) => self.change_routes(&changes, &mut turn),
             Event::Export(export) => self.set_export(export, &mut turn),
@@ -318,9 +334,11 @@ impl Peer {
 
     /// Whether a connection that the peer dials now is taken. While there is one of [`Role::Passive`] already, the driver asks before it accepts: where
     /// the answer is yes, the new one takes its place, because a peer that dials again has given up the first; where it is no, the new one is refused.
+    /// A peer with graceful restart may have restarted without a word, and so replaces a session too (RFC 4724 §5).
     #[must_use]
     pub fn accepts(&self) -> bool {
         match self.connections.get(Role::Passive).map(Connection::state) {
+            Some(State::Established) => self.may_have_restarted(Role::Passive),
             Some(state) => state == State::OpenSent,
             None => !self.dial.is_idle(),
         }

@@ -116,6 +116,7 @@ fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, Str
     put("reflectorClient", peer.reflector_client.to_string());
     put("addPath.send", peer.add_path.is_some_and(AddPathMode::sends).to_string());
     put("addPath.receive", peer.add_path.is_some_and(AddPathMode::receives).to_string());
+    put("keepReceived", peer.keep_received.to_string());
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
     let export = &peer.export;

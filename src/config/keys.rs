@@ -71,6 +71,7 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].reflectorClient"),
     session("bgp.peers[].addPath.send"),
     session("bgp.peers[].addPath.receive"),
+    session("bgp.peers[].keepReceived"),
     session("bgp.peers[].timers.hold"),
     session("bgp.peers[].timers.connectRetry"),
     session("bgp.peers[].gracefulRestart.restartTime"),
@@ -164,6 +165,7 @@ mod tests {
                 "families",
                 "reflectorClient",
                 "addPath",
+                "keepReceived",
                 "timers",
                 "gracefulRestart",
                 "export"

@@ -165,6 +165,12 @@ pub(super) const LIMIT: Kind<u32> = Kind {
     parse: |text| decimal(text).filter(|limit| (1..=10_000).contains(limit)).ok_or(Refusal::Unexpected),
 };
 
+pub(super) const KEEP_RECEIVED: Kind<u32> = Kind {
+    expected: "a number from 0 to 100000",
+    numeric: true,
+    parse: |text| decimal(text).filter(|most| *most <= 100_000).ok_or(Refusal::Unexpected),
+};
+
 pub(super) const HOPS: Kind<u8> = Kind {
     expected: "a number of hops from 1 to 254",
     numeric: true,

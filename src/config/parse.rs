@@ -163,6 +163,7 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
         export: DesiredExport::default(),
         reflector_client: reflector_client?,
         add_path: None,
+        keep_received: 0,
     };
     check_client(reader, &section, Some(&template), local_asn);
     Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template })
@@ -228,6 +229,7 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
     let families = families(reader, section);
     let reflector_client = reader.flag(section, "reflectorClient", false);
     let add_path = add_path(reader, section);
+    let keep_received = reader.or(section, "keepReceived", &kinds::KEEP_RECEIVED, 0);
     let timers = reader.section(section, "timers");
     let hold_time = reader.optional(&timers, "hold", &kinds::HOLD).or_else(|| HoldTime::from_secs(HOLD_SECONDS));
     let connect_retry = reader.or(&timers, "connectRetry", &kinds::CONNECT_RETRY, CONNECT_RETRY);
@@ -246,6 +248,7 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         export: export?,
         reflector_client: reflector_client?,
         add_path: add_path?,
+        keep_received: keep_received?,
     })
 }
 

@@ -21,6 +21,7 @@ fn config() -> Config {
         export: DesiredExport::default(),
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     };
     Config {
         instance: "vipherald".into(),

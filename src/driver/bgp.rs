@@ -19,6 +19,7 @@ mod link;
 mod listener;
 mod location;
 mod neighbours;
+mod orders;
 mod report;
 mod rib;
 mod session;
@@ -35,10 +36,10 @@ use std::time::Instant;
 
 use bgp::Prefix;
 use bgp::rib::LocRib;
-use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-pub use status::{LastError, Moment, PeerStatus, SpeakerStatus};
+pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
+pub use status::{Failures, LastError, Moment, Notified, Opens, PeerStatus, SpeakerStatus};
 
 use crate::desired::DesiredBgp;
 use neighbours::Neighbours;
@@ -152,63 +153,6 @@ impl Drop for Speaker {
             tracing::error!("the BGP thread ended in a panic");
         }
     }
-}
-
-/// What an operator may do with one neighbour. It holds until the process ends, or the next order.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Operation {
-    /// No session any more: Cease, Administrative Shutdown, with a text for the operator of the peer (RFC 9003).
-    Shutdown {
-        /// The text.
-        message: Option<String>,
-    },
-    /// The end of a shutdown.
-    Start,
-    /// A new session: Cease, Administrative Reset.
-    Reset,
-}
-
-/// Passes an operator's orders to the speaker.
-#[derive(Clone, Debug)]
-pub struct Operator(mpsc::Sender<Request>);
-
-/// Why an order is not carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum OperatorError {
-    /// No such neighbour.
-    #[error("there is no peer '{name}'; there is {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
-    Unknown {
-        /// The name asked for.
-        name: String,
-        /// Those that there are.
-        known: Vec<String>,
-    },
-    /// The thread has ended, or is about to.
-    #[error("the BGP speaker takes no orders any more")]
-    Gone,
-}
-
-impl Operator {
-    /// Gives an order; it is under way when this returns.
-    ///
-    /// # Errors
-    /// There is no such neighbour.
-    pub async fn operate(&self, name: &str, operation: Operation) -> Result<(), OperatorError> {
-        let (answer, answered) = oneshot::channel();
-        let request = Request { name: name.to_owned(), operation, answer };
-        let given = self.0.send(request).await;
-        given.ok().ok_or(OperatorError::Gone)?;
-        answered.await.ok().ok_or(OperatorError::Gone)?
-    }
-}
-
-/// One order on its way.
-#[derive(Debug)]
-struct Request {
-    name: String,
-    operation: Operation,
-    answer: oneshot::Sender<Result<(), OperatorError>>,
 }
 
 /// What the slow loop wants of the neighbours.

@@ -44,6 +44,13 @@ pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<Bl
     reason(vip, observed, OwnAddresses::of(desired, observed))
 }
 
+/// What keeps each desired VIP off the node, where something does.
+#[must_use]
+pub fn blocked_vips(desired: &Desired, observed: &Observed) -> Vec<(IpAddr, BlockReason)> {
+    let own = OwnAddresses::of(desired, observed);
+    desired.vips.keys().filter_map(|vip| Some((*vip, reason(*vip, observed, own)?))).collect()
+}
+
 /// As [`blocked`], for many VIPs of one observation.
 pub(super) fn reason(vip: IpAddr, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
     match observed.kernel.interface {

@@ -3,6 +3,9 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use bgp::peer::Timers;
+use bgp::wire::{Capability, GracefulRestart, Negotiated, Open};
+
 use super::*;
 use crate::api::Kind;
 use crate::desired::{
@@ -44,25 +47,12 @@ fn service(name: &str) -> ObjectRef {
 impl Node {
     /// One neighbour with a session, one VIP that is served.
     pub(crate) fn serving() -> Self {
-        let peer = DesiredPeer {
-            address: ip("10.211.1.1"),
-            port: 179,
-            transport: Transport::default(),
-            asn: Asn::new(65_001).unwrap(),
-            families: BTreeSet::from(Family::ALL),
-            hold_time: HoldTime::from_secs(9).unwrap(),
-            connect_retry: Duration::from_secs(5),
-            restart_time: None,
-            export: DesiredExport::default(),
-            reflector_client: false,
-            add_path: None,
-        };
         let bgp = DesiredBgp {
             asn: Asn::new(65_001).unwrap(),
             router_id: None,
             cluster_id: None,
             listen: None,
-            peers: BTreeMap::from([("rr1".to_owned(), peer)]),
+            peers: BTreeMap::from([("rr1".to_owned(), neighbour())]),
         };
         let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let mut node = Self {
@@ -103,6 +93,20 @@ impl Node {
         node.fail("10.0.0.9", "the kernel says no");
         let rr1 = node.speaker.peers.get_mut("rr1").unwrap();
         rr1.withdrawing = Arc::new(BTreeSet::from([prefix("10.0.0.40")]));
+        rr1.last_error = Some(LastError {
+            reason: "received NOTIFICATION Cease/Administrative Shutdown: new line card".to_owned(),
+            at: seconds(5).into(),
+            count: 1,
+            notification: Some(NotificationStatus {
+                direction: MessageDirection::Received,
+                code: 6,
+                subcode: 2,
+                name: "Cease/Administrative Shutdown".to_owned(),
+                communication: Some("new line card".to_owned()),
+            }),
+        });
+        rr1.established_count = 2;
+        rr1.held = BTreeMap::from([(Family::Ipv4Unicast, 2)]);
         let tor = PeerView {
             state: "Connect".to_owned(),
             established_since: None,
@@ -113,7 +117,13 @@ impl Node {
             told: BTreeSet::new(),
             received: MessageCounts::default(),
             sent: MessageCounts::default(),
-            last_error: Some(LastError { reason: "connection refused".to_owned(), at: seconds(55).into(), count: 7 }),
+            last_error: Some(LastError { reason: "connection refused".to_owned(), at: seconds(55).into(), count: 7, notification: None }),
+            next_hops: BTreeMap::new(),
+            details: PeerDetails {
+                port: 179,
+                failures: FailureCounts { transport: 7, ..FailureCounts::default() },
+                ..PeerDetails::default()
+            },
             ..established("2001:db8:211:1::254")
         };
         node.speaker.peers.insert("tor".to_owned(), tor);
@@ -194,6 +204,63 @@ impl Node {
     }
 }
 
+/// Of a session that was once lost.
+fn details() -> PeerDetails {
+    let open = |identifier, hold_time, mut capabilities: Vec<Capability>| {
+        capabilities.extend([Capability::Multiprotocol(Family::Ipv4Unicast), Capability::RouteRefresh, Capability::FourOctetAs]);
+        let (asn, identifier) = (Asn::new(65_001).unwrap(), BgpIdentifier::new(identifier).unwrap());
+        Open { asn, hold_time: HoldTime::from_secs(hold_time).unwrap(), identifier, capabilities }
+    };
+    let restart = |restart_time, forwarding| {
+        let families = BTreeMap::from([(Family::Ipv4Unicast, forwarding)]);
+        Capability::GracefulRestart(GracefulRestart { restarting: false, notification: true, restart_time, families })
+    };
+    let local = open(0x0ad3_0102, 9, vec![restart(120, false), Capability::EnhancedRouteRefresh]);
+    let said = vec![restart(180, true), Capability::Fqdn { host: "rr1".to_owned(), domain: String::new() }];
+    let remote = open(0x0ad3_0101, 180, [said, vec![Capability::SoftwareVersion("ExampleOS 7.1".to_owned())]].concat());
+    let remote = (remote.clone(), Negotiated::new(&local, &remote));
+    let clock = Clock { instant: Instant::now(), wall: seconds(60) };
+    let after = |milliseconds| Some(clock.instant + Duration::from_millis(milliseconds));
+    let timers = Timers { hold: after(7500), keepalive: after(1200), last_received: after(0), last_sent: after(0), ..Timers::default() };
+    let transport =
+        Transport { password_file: Some("/key".into()), ttl: crate::desired::Ttl::Security { hops: 1 }, ..Transport::default() };
+    let settings = DesiredPeer { transport, ..neighbour() };
+    let (host_name, software_version) = self_description(&remote.0);
+    PeerDetails {
+        port: 179,
+        internal: true,
+        connection: Some(ConnectionStatus { local: "10.211.1.2:40001".to_owned(), remote: "10.211.1.1:179".to_owned() }),
+        transport: TransportStatus::new(&settings, true),
+        router_id: Some(remote.0.identifier.to_string()),
+        host_name,
+        software_version,
+        timers: TimerStatus::new(&settings, Some(&remote), Duration::from_secs(480), timers, clock),
+        capability_exchange: exchange(&local, Some(&remote)),
+        graceful_restart: RestartStatus::new(&local, Some(&remote), None),
+        resets: 1,
+        failures: FailureCounts { sent: 0, received: 1, transport: 2 },
+        keep_received: 100,
+        omitted: BTreeMap::from([("ipv4-unicast".to_owned(), 5)]),
+    }
+}
+
+fn neighbour() -> DesiredPeer {
+    DesiredPeer {
+        address: ip("10.211.1.1"),
+        port: 179,
+        transport: Transport::default(),
+        asn: Asn::new(65_001).unwrap(),
+        families: BTreeSet::from(Family::ALL),
+        hold_time: HoldTime::from_secs(9).unwrap(),
+        connect_retry: Duration::from_secs(5),
+        restart_time: None,
+        export: DesiredExport::default(),
+        reflector_client: false,
+        add_path: None,
+        keep_received: 0,
+    }
+}
+
 fn established(address: &str) -> PeerView {
     PeerView {
         address: ip(address),
@@ -209,6 +276,7 @@ fn established(address: &str) -> PeerView {
         prefixes: BTreeMap::from([(Family::Ipv4Unicast, PrefixCounts { announced: 3, withdrawn: 1 })]),
         held: BTreeMap::new(),
         malformed: MalformedCounts { treated_as_withdraw: 0, attributes_discarded: 1 },
+        next_hops: BTreeMap::from([(Family::Ipv4Unicast, ip("10.211.1.2")), (Family::Ipv6Unicast, ip("2001:db8:211:1::2"))]),
         told: BTreeSet::new(),
         withdrawing: Arc::default(),
         withheld: BTreeMap::new(),
@@ -217,6 +285,7 @@ fn established(address: &str) -> PeerView {
         shut: false,
         warning: None,
         last_error: None,
+        details: details(),
     }
 }
 

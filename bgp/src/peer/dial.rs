@@ -121,6 +121,7 @@ impl Peer {
         if role == Role::Active {
             self.dial = Dial::Done;
         }
+        self.replaced(role, turn);
         self.connections.insert(role, Connection::new(local, self.config.local_asn, turn.now));
         self.counters.sent.open += 1;
         self.send(role, self.open.encode(), turn);

@@ -7,6 +7,7 @@
 //! reads; a change costs in proportion to itself.
 
 mod pending;
+mod told;
 mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,8 @@ use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withhe
 use crate::prefix::{Family, Prefix};
 use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
 
+pub use told::{Advertisement, Outgoing, Progress};
+
 use pending::Pending;
 use withdrawals::Withdrawals;
 
@@ -27,6 +30,8 @@ pub struct AdjRibOut {
     exporter: Exporter,
     /// Whether a whole set was given.
     complete: bool,
+    /// Whether End-of-RIB waits for what others have yet to tell.
+    deferred: bool,
     entries: BTreeMap<Nlri, Entry>,
     pending: Pending,
     withdrawals: Withdrawals,
@@ -104,6 +109,7 @@ impl AdjRibOut {
             end_of_rib_owed: negotiated.families.clone(),
             exporter: Exporter::new(export, target, negotiated, local),
             complete: false,
+            deferred: false,
             entries: BTreeMap::new(),
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
@@ -153,6 +159,11 @@ impl AdjRibOut {
         for (&prefix, paths) in changes {
             self.replace(prefix, paths);
         }
+    }
+
+    /// Whether End-of-RIB waits (RFC 4724 §4.1); else it follows the first whole set.
+    pub const fn defer_end_of_rib(&mut self, deferred: bool) {
+        self.deferred = deferred;
     }
 
     /// The policy is another one: what changes by it is told again, of these same routes.
@@ -388,7 +399,7 @@ impl AdjRibOut {
 
     /// Appends the End-of-RIB of a family that has nothing pending, once a session (RFC 4724 §2).
     fn end_of_rib(&mut self, family: Family, out: &mut Vec<u8>) -> bool {
-        if !self.complete || !self.end_of_rib_owed.remove(&family) {
+        if !self.complete || self.deferred || !self.end_of_rib_owed.remove(&family) {
             return false;
         }
         let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };

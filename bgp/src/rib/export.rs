@@ -86,6 +86,9 @@ pub enum Withheld {
     /// Neither the connection nor the configuration gives a usable next hop.
     #[error("there is no local address to be the next hop of {0}")]
     NoNextHop(Family),
+    /// Its next hop would be the peer itself (RFC 4271 §5.1.3).
+    #[error("its next hop would be {0}, the peer itself")]
+    NextHopOfPeer(IpAddr),
     /// Its attributes leave no room for a destination in one UPDATE (RFC 4271 §9.2).
     #[error("its path attributes do not fit into an UPDATE")]
     TooLong,
@@ -96,6 +99,8 @@ pub enum Withheld {
 pub struct Target {
     /// Which one: it is not told what it told.
     pub peer: PeerId,
+    /// Its address, which is no next hop for it.
+    pub address: IpAddr,
     /// We are its route reflector (RFC 4456 §4).
     pub client: bool,
     /// Our cluster (RFC 4456 §7).
@@ -197,7 +202,14 @@ impl Exporter {
             Some(learned) if self.negotiated.internal || policy == NextHopPolicy::Unchanged => self.third_party(learned.next_hop, family),
             _ => self.own(route, policy, family),
         };
-        next_hop.ok_or(Withheld::NoNextHop(family))
+        match next_hop {
+            // RFC 4271 §5.1.3: never the peer's own address.
+            Some(next_hop) if route.learned.is_none() && next_hop.is(self.target.address) => {
+                Err(Withheld::NextHopOfPeer(self.target.address))
+            }
+            Some(next_hop) => Ok(next_hop),
+            None => Err(Withheld::NoNextHop(family)),
+        }
     }
 
     /// The next hop of a route for which packets come to us, or where policy sends them.

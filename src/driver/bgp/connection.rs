@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,11 @@ impl Connection {
     /// Our address on it.
     pub(super) fn local_address(&self) -> Option<IpAddr> {
         self.stream.local_addr().ok().map(|address| address.ip())
+    }
+
+    /// Our end of it, and the peer's.
+    pub(super) fn endpoints(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some((self.stream.local_addr().ok()?, self.stream.peer_addr().ok()?))
     }
 
     /// The socket, for its options.

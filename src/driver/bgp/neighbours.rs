@@ -24,11 +24,12 @@ use tokio::time::timeout;
 use super::keyring::{Keyring, Keys};
 use super::listener::{Listener, RangeKeys};
 use super::location::{self, Location};
+use super::orders::{Operation, OperatorError, Order, Request};
 use super::rib::Rib;
 use super::session::{Command, Inputs, Session};
 use super::socket::Way;
 use super::status::Board;
-use super::{Inheritance, Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics};
+use super::{Inheritance, Routes, Target, addresses, fatal_panics};
 use crate::desired::{DesiredBgp, DesiredPeer};
 use crate::telemetry::chain;
 
@@ -95,7 +96,7 @@ impl Settings {
         *other == Self { peer, ..*self }
     }
 
-    /// The same for the core. Only internal peers of a speaker that reflects may tell anything.
+    /// The same for the core.
     pub(super) fn peer_config(&self, id: PeerId, beginning: &Beginning) -> PeerConfig {
         let peer = &self.peer;
         let internal = peer.asn == self.asn;
@@ -105,11 +106,20 @@ impl Settings {
             families: peer.families.clone(),
             export: self.export(),
             graceful_restart: peer.restart_time.map(|restart_time| self.restart_config(restart_time, beginning)),
-            import: self.cluster.filter(|_| internal).map(|_| Import::default()),
+            import: self.import(internal),
             client: peer.reflector_client,
             cluster_id: self.cluster,
             add_path: peer.add_path.into_iter().flat_map(|mode| peer.families.iter().map(move |family| (*family, mode))).collect(),
             ..PeerConfig::new(id, peer.address, self.asn, peer.asn, self.identifier)
+        }
+    }
+
+    /// What is kept of the peer's routes: all that can be reflected; else as many as are to be looked at.
+    fn import(&self, internal: bool) -> Option<Import> {
+        match (self.cluster, self.peer.keep_received) {
+            (Some(_), _) if internal => Some(Import::default()),
+            (_, 0) => None,
+            (_, most) => Some(Import { held_at_most: usize::try_from(most).ok(), ..Import::default() }),
         }
     }
 
@@ -284,6 +294,9 @@ impl Neighbours {
             // What it has gathered ends with the last session that reflects.
             self.rib = Rib::default();
         }
+        if desired.listen.as_ref().is_some_and(|listen| !listen.prefixes.is_empty()) && self.inheritance.get().is_some() {
+            self.rib.await_unnamed();
+        }
         keyring.follow(key_files(desired)).await;
         self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
         self.listener.demand(range_keys(desired, &keyring.keys()));
@@ -370,30 +383,35 @@ impl Neighbours {
     }
 
     /// Does what an operator wants.
-    async fn operate(&mut self, request: Request, target: &Target) {
-        let Request { name, operation, answer } = request;
+    async fn operate(&mut self, Request { name, order }: Request, target: &Target) {
         let configured = match target {
             Target::Run(desired) => desired.peers.keys().cloned().collect(),
             Target::Nothing | Target::Stop | Target::Release | Target::Quit => BTreeSet::new(),
         };
         let known: BTreeSet<String> = configured.into_iter().chain(self.running.keys().cloned()).chain(self.shut.iter().cloned()).collect();
-        let result = if known.contains(&name) {
+        if !known.contains(&name) {
+            order.refuse(OperatorError::Unknown { name, known: known.into_iter().collect() });
+            return;
+        }
+        if let Order::Operate(operation, _) = &order {
             tracing::info!(peer = %name, ?operation, "an operator's order");
-            match &operation {
+            match operation {
                 Operation::Shutdown { .. } => drop(self.shut.insert(name.clone())),
                 Operation::Start => drop(self.shut.remove(&name)),
-                Operation::Reset => {}
+                Operation::Reset | Operation::SoftReset { .. } => {}
             }
-            if let Some(running) = self.running.get(&name) {
+        }
+        match self.running.get(&name) {
+            Some(running) => {
                 // A task that has just ended has nothing left to do.
-                running.commands.send(Command::Operate(operation)).await.ok();
+                if let Err(unsent) = running.commands.send(Command::Obey(order)).await
+                    && let Command::Obey(order) = unsent.0
+                {
+                    order.idle();
+                }
             }
-            Ok(())
-        } else {
-            Err(OperatorError::Unknown { name, known: known.into_iter().collect() })
-        };
-        // Who asked may have gone.
-        answer.send(result).ok();
+            None => order.idle(),
+        }
     }
 
     /// Our BGP Identifier: the configured one, or one of the node's addresses.

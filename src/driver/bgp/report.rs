@@ -5,17 +5,17 @@
 //! session comes up and one when it goes; a failed attempt is a warning once, and `debug` with a count while it repeats for the same reason.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bgp::Family;
-use bgp::peer::{Counters, DownReason, Peer, State};
+use bgp::peer::{Counters, DownReason, Peer, State, Timers};
 use bgp::rib::AdjRibIn;
-use bgp::wire::Negotiated;
+use bgp::wire::{MAX_MESSAGE_LENGTH, Negotiated};
 
 use super::Routes;
 use super::neighbours::Settings;
-use super::status::{Board, LastError, Moment, PeerStatus};
+use super::status::{Board, Failures, LastError, Moment, Notified, Opens, PeerStatus};
 
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
@@ -38,7 +38,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(name: &str, settings: &Settings, board: Board) -> Self {
+    pub(super) fn new(name: &str, settings: &Settings, peer: &Peer, board: Board) -> Self {
         let status = PeerStatus {
             address: settings.peer.address,
             asn: settings.peer.asn,
@@ -49,15 +49,24 @@ impl Report {
             established_since: None,
             local_address: None,
             hold_time: None,
+            endpoints: None,
+            opens: Arc::new(Opens { local: peer.local_open().clone(), remote: None }),
+            settings: Arc::new(settings.peer.clone()),
+            timers: Timers::default(),
+            send_hold_time: peer.send_hold_time(),
+            stale_until: None,
+            next_hops: BTreeMap::new(),
             families: BTreeSet::new(),
             capabilities: Vec::new(),
             advertised: 0,
             held: BTreeMap::new(),
+            omitted: BTreeMap::new(),
             withdrawing: Arc::default(),
             withheld: Arc::default(),
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            failures: Failures::default(),
             warning: None,
             shut: false,
             open_sockets: 0,
@@ -94,8 +103,14 @@ impl Report {
     }
 
     /// TCP is up.
-    pub(super) fn connected(&mut self, local: Option<IpAddr>) {
-        self.status.local_address = local;
+    pub(super) fn connected(&mut self, endpoints: Option<(SocketAddr, SocketAddr)>) {
+        self.status.endpoints = endpoints;
+        self.status.local_address = endpoints.map(|(local, _)| local.ip());
+    }
+
+    /// Why the last session or attempt ended.
+    pub(super) fn last_error(&self) -> Option<&str> {
+        self.status.last_error.as_ref().map(|error| error.reason.as_str())
     }
 
     /// TCP failed for this reason; the core, which is told next, knows only that it did.
@@ -153,7 +168,14 @@ impl Report {
                 tracing::debug!(%peer, %address, %reason, count, "BGP session still does not come up");
             }
         }
-        self.status.last_error = Some(LastError { reason, at: Moment::now(), count });
+        let notification = notified(down);
+        let failures = &mut self.status.failures;
+        match &notification {
+            Some(Notified::Sent(_)) => failures.sent += 1,
+            Some(Notified::Received(_)) => failures.received += 1,
+            None => failures.transport += 1,
+        }
+        self.status.last_error = Some(LastError { reason, at: Moment::now(), count, notification });
     }
 
     /// Takes over what the core knows.
@@ -163,12 +185,19 @@ impl Report {
         status.open_sockets = open_sockets;
         if peer.state() < State::OpenSent {
             status.local_address = None;
+            status.endpoints = None;
         }
+        update_opens(status, peer);
+        status.timers = peer.timers();
+        status.send_hold_time = peer.send_hold_time();
+        status.stale_until = peer.stale_until();
         status.hold_time = peer.negotiated().map(|negotiated| negotiated.hold_time);
         status.families = peer.negotiated().map(|negotiated| negotiated.families.clone()).unwrap_or_default();
         status.capabilities = peer.negotiated().map(capabilities).unwrap_or_default();
         let held = |rib: &AdjRibIn| Family::ALL.into_iter().map(|family| (family, rib.count(family))).collect();
         status.held = peer.adj_rib_in().map(held).unwrap_or_default();
+        let omitted = |rib: &AdjRibIn| Family::ALL.into_iter().map(|family| (family, rib.omitted(family))).collect();
+        status.omitted = peer.adj_rib_in().map(omitted).unwrap_or_default();
         self.stale |= status.counters.sent.update != peer.counters().sent.update;
         status.counters = peer.counters().clone();
         let retained = peer.stale_until().is_some();
@@ -200,9 +229,46 @@ impl Report {
     }
 }
 
+/// Our OPEN as it is for the next session, or as it was sent in this one, and the peer's.
+fn update_opens(status: &mut PeerStatus, peer: &Peer) {
+    let known = status.opens.remote.as_ref().map(|(open, _)| open);
+    let current = match peer.remote_open() {
+        Some(remote) => known == Some(remote),
+        None => known.is_none() && status.opens.local == *peer.local_open(),
+    };
+    if !current {
+        let remote = peer.remote_open().cloned().zip(peer.negotiated().cloned());
+        status.opens = Arc::new(Opens { local: peer.local_open().clone(), remote });
+    }
+}
+
+fn notified(down: &DownReason) -> Option<Notified> {
+    match down {
+        DownReason::Sent { notification, .. } => Some(Notified::Sent(notification.clone())),
+        DownReason::Received(notification) => Some(Notified::Received(notification.clone())),
+        DownReason::ConnectFailed
+        | DownReason::ConnectTimedOut
+        | DownReason::ConnectionClosed
+        | DownReason::SendHoldTimerExpired
+        | DownReason::Kept => None,
+    }
+}
+
 /// What both sides can do besides their families.
 fn capabilities(negotiated: &Negotiated) -> Vec<&'static str> {
-    let agreed = [(negotiated.four_octet_as, "four-octet-as"), (negotiated.route_refresh, "route-refresh")];
+    let agreed = [
+        (negotiated.four_octet_as, "four-octet-as"),
+        (negotiated.route_refresh, "route-refresh"),
+        (negotiated.enhanced_route_refresh, "enhanced-route-refresh"),
+        (negotiated.max_send_length > MAX_MESSAGE_LENGTH, "extended-message"),
+        (!negotiated.extended_next_hop.is_empty(), "extended-next-hop"),
+        (negotiated.link_local_next_hop, "link-local-next-hop"),
+        (!negotiated.add_path_send.is_empty(), "add-path-send"),
+        (!negotiated.add_path_receive.is_empty(), "add-path-receive"),
+        (negotiated.graceful_restart.is_some(), "graceful-restart"),
+        (!negotiated.long_lived.is_empty(), "long-lived-graceful-restart"),
+        (negotiated.local_role.is_some() && negotiated.remote_role.is_some(), "role"),
+    ];
     agreed.into_iter().filter(|(agreed, _)| *agreed).map(|(_, name)| name).collect()
 }
 
@@ -212,6 +278,8 @@ fn update_routes(status: &mut PeerStatus, peer: &Peer) {
     if withdrawing != *status.withdrawing {
         status.withdrawing = Arc::new(withdrawing);
     }
+    let own_next_hop = |family: Family| Some((family, peer.adj_rib_out()?.own_next_hop(family)?));
+    status.next_hops = Family::ALL.into_iter().filter_map(own_next_hop).collect();
     let Some(adj_rib_out) = peer.adj_rib_out() else {
         status.advertised = 0;
         status.withheld = Arc::default();

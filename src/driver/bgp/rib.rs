@@ -6,7 +6,7 @@
 //!
 //! Invariant: what a member has learned is gone with the member.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bgp::peer::{Event, PeerId};
@@ -40,6 +40,22 @@ struct Table {
     recent: VecDeque<Arc<Changes>>,
     /// Destinations in all of those.
     remembered: usize,
+    /// Who is waited for after a restart.
+    awaited: Awaited,
+}
+
+/// Neighbours that knew an earlier process, and have yet to tell everything again (RFC 4724 §4.1).
+#[derive(Debug, Default)]
+struct Awaited {
+    peers: BTreeSet<PeerId>,
+    /// There may be others that nobody can name.
+    unnamed: bool,
+}
+
+impl Awaited {
+    fn is_over(&self) -> bool {
+        self.peers.is_empty() && !self.unnamed
+    }
 }
 
 /// One neighbour's share in it.
@@ -49,13 +65,20 @@ pub(super) struct Member {
     peer: PeerId,
     /// What the neighbour was told last; nothing so far where `None`.
     heard: Option<u64>,
+    /// Whether it was told that nobody is waited for.
+    selected: bool,
     version: watch::Receiver<u64>,
 }
 
 impl Rib {
     /// A neighbour; no two of them have the same number.
     pub(super) fn join(&self, peer: PeerId) -> Member {
-        Member { rib: self.clone(), peer, heard: None, version: self.0.version.subscribe() }
+        Member { rib: self.clone(), peer, heard: None, selected: false, version: self.0.version.subscribe() }
+    }
+
+    /// Besides those that join and are [awaited](Member::is_awaited), neighbours may come back that are not known yet.
+    pub(super) fn await_unnamed(&self) {
+        self.table().awaited.unnamed = true;
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -109,15 +132,33 @@ impl Member {
         self.rib.change(|table| table.reflector.learn(self.peer, learnt));
     }
 
-    /// What the neighbour is to be told: at first everything, then what has changed.
+    /// The neighbour knew an earlier process: the others wait for what it tells again.
+    pub(super) fn is_awaited(&self) {
+        self.rib.table().awaited.peers.insert(self.peer);
+    }
+
+    /// The neighbour has told everything again, or never will.
+    pub(super) fn has_told_everything(&self) {
+        let mut table = self.rib.table();
+        if table.awaited.peers.remove(&self.peer) && table.awaited.is_over() {
+            self.rib.0.version.send_replace(table.version);
+        }
+    }
+
+    /// What the neighbour is to be told: at first everything, then what has changed, and once that nobody is waited for.
     pub(super) fn catch_up(&mut self) -> Vec<Event> {
         self.version.mark_unchanged();
         let table = self.rib.table();
         let steps = self.heard.replace(table.version).and_then(|heard| table.since(heard));
-        match steps {
+        let mut events: Vec<_> = match steps {
             Some(steps) => steps.cloned().map(Event::Changes).collect(),
             None => vec![Event::Routes(table.reflector.loc_rib())],
+        };
+        if !self.selected && table.awaited.is_over() {
+            self.selected = true;
+            events.push(Event::Selected);
         }
+        events
     }
 
     /// Whether the neighbour has been told anything yet.
@@ -134,13 +175,13 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.has_told_everything();
         self.rib.change(|table| table.reflector.forget(self.peer));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::net::IpAddr;
 
     use bgp::Prefix;
@@ -173,6 +214,7 @@ mod tests {
                     *table = LocRib::clone(&rib);
                 }
                 Event::Changes(changes) => table.apply(&changes),
+                Event::Selected => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -232,14 +274,36 @@ mod tests {
         assert_eq!(table.len(), 40_001);
     }
 
+    #[test]
+    fn rfc4724_4_1_all_wait_until_each_that_is_awaited_has_told_everything_or_is_gone() {
+        let selected = |member: &mut Member| member.catch_up().contains(&Event::Selected);
+        let rib = Rib::default();
+        let (mut a, b, mut c) = (rib.join(PeerId(1)), rib.join(PeerId(2)), rib.join(PeerId(3)));
+        a.is_awaited();
+        b.is_awaited();
+        assert!(!selected(&mut a) && !selected(&mut c));
+        a.has_told_everything();
+        assert!(!selected(&mut a) && !c.version.has_changed().unwrap());
+        drop(b);
+        assert!(c.version.has_changed().unwrap());
+        assert!(selected(&mut a) && selected(&mut c) && !selected(&mut a));
+
+        let rib = Rib::default();
+        rib.await_unnamed();
+        let mut a = rib.join(PeerId(1));
+        a.is_awaited();
+        a.has_told_everything();
+        assert!(!selected(&mut a), "the time decides");
+    }
+
     #[tokio::test]
     async fn a_change_wakes_the_other_members() {
         let rib = Rib::default();
         let (mut a, mut b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         a.learn(&learnt([1]));
-        assert_eq!(a.catch_up().len(), 1);
+        assert_eq!(a.catch_up(), [Event::Routes(rib.table().reflector.loc_rib()), Event::Selected]);
         b.changed().await;
-        assert_eq!(b.catch_up().len(), 1);
+        assert_eq!(b.catch_up().len(), 2);
         assert!(!a.version.has_changed().unwrap() && !b.version.has_changed().unwrap());
     }
 }

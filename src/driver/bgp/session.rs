@@ -4,9 +4,11 @@
 //! Inputs: the connections, the set to advertise, what other neighbours tell where we reflect, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
+mod orders;
+
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bgp::peer::{Action, Event, Peer, PeerId, Role, Stop};
 use bgp::rib::Export;
@@ -22,11 +24,12 @@ use super::keyring::{Key, Keys};
 use super::link::{Link, Links, News};
 use super::location::Location;
 use super::neighbours::{Beginning, Settings};
+use super::orders::Order;
 use super::report::Report;
 use super::rib::Member;
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, Routes, fatal_panics};
+use super::{Routes, fatal_panics};
 use crate::telemetry::chain;
 
 /// What a session listens to, besides its connections.
@@ -49,7 +52,7 @@ pub(super) enum Command {
     /// Take this connection of the peer.
     Accept(TcpStream),
     /// Do what the operator says.
-    Operate(Operation),
+    Obey(Order),
 }
 
 /// One neighbour and its connections.
@@ -68,6 +71,10 @@ pub(super) struct Session {
     undialled: bool,
     report: Report,
 }
+
+/// For so long after our restart a neighbour's End-of-RIB waits for what the others have yet to tell (RFC 4724 §4.1, Selection_Deferral_Timer). Only
+/// what an earlier process told of them, and nobody tells again, stays longer by it.
+const SELECTION_DEFERRAL: Duration = Duration::from_secs(10);
 
 /// What a session waits for.
 enum Input {
@@ -88,7 +95,14 @@ impl Session {
         let mut peer = Peer::new(settings.peer_config(id, beginning), seed);
         if let Beginning::Inherited(inheritance) = beginning {
             peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
+            let until = inheritance.at + SELECTION_DEFERRAL;
+            if let Some(reflection) = inputs.reflection.as_ref().filter(|_| settings.peer.restart_time.is_some() && until > Instant::now())
+            {
+                reflection.is_awaited();
+                peer.defer_end_of_rib(until);
+            }
         }
+        let report = Report::new(name, settings, &peer, board);
         let mut session = Self {
             way: settings.way(),
             peer,
@@ -98,7 +112,7 @@ impl Session {
             ending: false,
             dynamic: settings.dynamic,
             undialled: false,
-            report: Report::new(name, settings, board),
+            report,
         };
         session.report.update(&session.peer, 0);
         session.report.post();
@@ -139,6 +153,10 @@ impl Session {
 
     /// Turns what happened into events of the core.
     fn take(&mut self, input: Input) {
+        // All sessions are told to end at once. What one takes with it is no news for another that ends too.
+        if self.inputs.end.has_changed().unwrap_or(false) {
+            self.take_end();
+        }
         match input {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
@@ -148,7 +166,7 @@ impl Session {
             Input::Location => self.relocate(),
             Input::Reflection => self.catch_up(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
-            Input::Command(Command::Operate(operation)) => self.operate(operation),
+            Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
             Input::Link(role, News::Happened(Happening::Drained)) => self.handle(Event::Writable { role }),
@@ -168,7 +186,7 @@ impl Session {
         self.links.set(role, Link::Down);
         match opened {
             Ok(Dialled { connection, local }) if role == Role::Active || self.peer.accepts() => {
-                self.report.connected(connection.local_address());
+                self.report.connected(connection.endpoints());
                 self.links.set(role, Link::Up(connection));
                 self.handle(Event::Connected { role, local });
                 self.take_key();
@@ -199,20 +217,6 @@ impl Session {
         }
     }
 
-    fn operate(&mut self, operation: Operation) {
-        match operation {
-            Operation::Shutdown { message } => {
-                self.report.shut(true);
-                self.handle(Event::Stop(Stop::AdministrativeShutdown { communication: message }));
-            }
-            Operation::Start => {
-                self.report.shut(false);
-                self.handle(Event::Start);
-            }
-            Operation::Reset => self.handle(Event::Stop(Stop::AdministrativeReset)),
-        }
-    }
-
     fn take_routes(&mut self) {
         let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
@@ -240,6 +244,7 @@ impl Session {
 
     /// The node has other addresses: next hops may be others too.
     fn relocate(&mut self) {
+        self.report.policy_changed();
         let location = Location::clone(&self.inputs.location.borrow_and_update());
         let advertised = self.inputs.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
         let own: Vec<_> = self.links.up().filter_map(|(role, connection)| Some((role, connection.local_address()?))).collect();
@@ -337,6 +342,9 @@ impl Session {
     }
 
     fn publish(&mut self) {
+        if let Some(reflection) = self.inputs.reflection.as_ref().filter(|_| self.peer.has_told_everything()) {
+            reflection.has_told_everything();
+        }
         let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
         let (withdrawing, now) = (self.report.is_withdrawing(), Instant::now());

@@ -7,16 +7,17 @@
 //! any more; a reader never sees it in neither.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use bgp::peer::{Counters, State};
+use bgp::peer::{Counters, State, Timers};
 use bgp::rib::Withheld;
+use bgp::wire::{Negotiated, NextHop, Notification, Open};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use tokio::sync::watch;
 
-use crate::desired::DesiredBgp;
+use crate::desired::{DesiredBgp, DesiredPeer};
 
 /// The speaker at one moment.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +90,20 @@ pub struct PeerStatus {
     pub local_address: Option<IpAddr>,
     /// The session's hold time, once both OPENs are there.
     pub hold_time: Option<HoldTime>,
+    /// Both ends of the connection, ours first, while there is one.
+    pub endpoints: Option<(SocketAddr, SocketAddr)>,
+    /// What both sides say of themselves.
+    pub opens: Arc<Opens>,
+    /// What the neighbour is configured to be, but for the policy, which may be another one by now.
+    pub settings: Arc<DesiredPeer>,
+    /// When its timers expire.
+    pub timers: Timers,
+    /// How long it may leave unread what we send (RFC 9687).
+    pub send_hold_time: Duration,
+    /// Until when it may hold routes of a session that is over (RFC 4724).
+    pub stale_until: Option<Instant>,
+    /// The next hops with which it is told routes that start here and name none, while there is a session.
+    pub next_hops: BTreeMap<Family, NextHop>,
     /// The families that both sides have, once both OPENs are there.
     pub families: BTreeSet<Family>,
     /// The other capabilities that both sides have, once both OPENs are there, in words.
@@ -97,6 +112,8 @@ pub struct PeerStatus {
     pub advertised: usize,
     /// How many routes of the peer are kept, in each family; none where nothing is imported.
     pub held: BTreeMap<Family, u32>,
+    /// How many announcements of the peer were not kept because so many were already.
+    pub omitted: BTreeMap<Family, u64>,
     /// Prefixes that are withdrawn, but whose UPDATE the peer's host has not acknowledged.
     pub withdrawing: Arc<BTreeSet<Prefix>>,
     /// Prefixes that this peer is not told, and why.
@@ -107,6 +124,8 @@ pub struct PeerStatus {
     pub counters: Counters,
     /// Why the last session or attempt ended.
     pub last_error: Option<LastError>,
+    /// How often a session or an attempt ended.
+    pub failures: Failures,
     /// What an operator should mend though the session may be up.
     pub warning: Option<String>,
     /// Whether an operator has shut the session down.
@@ -123,9 +142,9 @@ impl PeerStatus {
         self.routes.iter().filter(|prefix| !self.withheld.contains_key(prefix)).copied()
     }
 
-    /// Whether more than a counter differs.
+    /// Whether more than a counter or a timer differs.
     fn is_news(&self, old: &Self) -> bool {
-        *old != Self { counters: old.counters.clone(), ..self.clone() }
+        *old != Self { counters: old.counters.clone(), omitted: old.omitted.clone(), timers: old.timers, ..self.clone() }
     }
 }
 
@@ -138,6 +157,37 @@ pub struct LastError {
     pub at: Moment,
     /// How often in a row for this very reason.
     pub count: u64,
+    /// The NOTIFICATION that ended it, if one did.
+    pub notification: Option<Notified>,
+}
+
+/// A NOTIFICATION and its direction.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Notified {
+    /// We sent it.
+    Sent(Notification),
+    /// The peer did.
+    Received(Notification),
+}
+
+/// How often sessions and attempts ended, by who ended them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Failures {
+    /// We did, with a NOTIFICATION.
+    pub sent: u64,
+    /// The peer did, with a NOTIFICATION.
+    pub received: u64,
+    /// Nobody said a word: no connection, or it broke, or was left without one.
+    pub transport: u64,
+}
+
+/// What both sides say of themselves.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Opens {
+    /// Our OPEN.
+    pub local: Open,
+    /// The peer's, once it is accepted, and what both agree on.
+    pub remote: Option<(Open, Negotiated)>,
 }
 
 /// A moment on both clocks: one to show, one to measure with.
@@ -256,12 +306,33 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
-    use bgp::{Asn, BgpIdentifier};
-
     use super::*;
+    use crate::desired::{DesiredExport, Transport};
 
     fn set(numbers: impl IntoIterator<Item = u8>) -> Arc<BTreeSet<Prefix>> {
         Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
+    }
+
+    fn opens() -> Arc<Opens> {
+        let (asn, identifier) = (Asn::new(65001).unwrap(), BgpIdentifier::new(1).unwrap());
+        Arc::new(Opens { local: Open { asn, hold_time: HoldTime::ZERO, identifier, capabilities: Vec::new() }, remote: None })
+    }
+
+    fn settings() -> DesiredPeer {
+        DesiredPeer {
+            address: IpAddr::from([192, 0, 2, 1]),
+            port: 179,
+            asn: Asn::new(65001).unwrap(),
+            transport: Transport::default(),
+            families: BTreeSet::new(),
+            hold_time: HoldTime::ZERO,
+            connect_retry: Duration::from_secs(5),
+            restart_time: None,
+            export: DesiredExport::default(),
+            reflector_client: false,
+            add_path: None,
+            keep_received: 0,
+        }
     }
 
     fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {
@@ -275,15 +346,24 @@ mod tests {
             established_since: None,
             local_address: None,
             hold_time: None,
+            endpoints: None,
+            opens: opens(),
+            settings: Arc::new(settings()),
+            timers: Timers::default(),
+            send_hold_time: Duration::from_secs(480),
+            stale_until: None,
+            next_hops: BTreeMap::new(),
             families: BTreeSet::new(),
             capabilities: Vec::new(),
             advertised: 0,
             held: BTreeMap::new(),
+            omitted: BTreeMap::new(),
             withdrawing,
             withheld: Arc::default(),
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            failures: Failures::default(),
             warning: None,
             shut: false,
             open_sockets: 0,
@@ -347,6 +427,7 @@ mod tests {
         waiter.mark_unchanged();
         let mut counted = first;
         counted.counters.established = 7;
+        counted.timers.last_received = Some(Instant::now());
         board.post("a", counted.clone());
         assert!(!waiter.has_changed().unwrap());
         assert_eq!(board.read().peers.get("a").unwrap().counters.established, 7);

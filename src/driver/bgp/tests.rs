@@ -2,8 +2,10 @@
 //! The speaker against a scripted neighbour, over loopback TCP.
 
 mod fake_peer;
+mod inspecting;
 mod listening;
 mod reflecting;
+mod reflecting_restart;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -37,6 +39,7 @@ fn neighbour(address: SocketAddr) -> DesiredPeer {
         export: DesiredExport { next_hop_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)), ..DesiredExport::default() },
         reflector_client: false,
         add_path: None,
+        keep_received: 0,
     }
 }
 
@@ -525,7 +528,7 @@ fn a_restarted_neighbour_is_told_everything_again() {
 }
 
 /// Gives an order, as the admin socket does.
-fn operate(speaker: &Speaker, name: &str, operation: Operation) -> Result<(), String> {
+fn operate(speaker: &Speaker, name: &str, operation: Operation) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(speaker.operator().operate(name, operation)).map_err(|error| error.to_string())
 }

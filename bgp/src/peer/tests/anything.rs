@@ -36,6 +36,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Stop(Stop::Deconfigured)),
         1 => Just(Event::Stop(Stop::Keep)),
         1 => Just(Event::Refresh(Family::Ipv4Unicast)),
+        1 => Just(Event::Readvertise(Family::Ipv6Unicast)),
+        1 => Just(Event::Selected),
         1 => (0..2_u32).prop_map(|limit| Event::Import(Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() })),
         6 => Just(Event::Tick),
         6 => role().prop_map(|role| Event::Connected { role, local: LOCAL }),
@@ -76,7 +78,9 @@ impl Sockets {
             | Event::Changes(_)
             | Event::Export(_)
             | Event::Import(_)
-            | Event::Refresh(_) => true,
+            | Event::Selected
+            | Event::Refresh(_)
+            | Event::Readvertise(_) => true,
         }
     }
 
@@ -99,7 +103,9 @@ impl Sockets {
             | Event::Export(_)
             | Event::Local { .. }
             | Event::Import(_)
-            | Event::Refresh(_) => {}
+            | Event::Selected
+            | Event::Refresh(_)
+            | Event::Readvertise(_) => {}
         }
     }
 

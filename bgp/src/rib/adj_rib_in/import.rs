@@ -16,6 +16,8 @@ use crate::wire::{AsPath, AsPathSegment, BgpRole, Flags, Negotiated, NextHop, Nl
 pub struct Import {
     /// How many routes of a family it may have, those that are not used among them; no limit where there is none.
     pub max_prefixes: BTreeMap<Family, u32>,
+    /// How many routes are held at most; those to further destinations are only counted. No bound where absent: a speaker that uses routes needs all.
+    pub held_at_most: Option<usize>,
     /// An external peer's routes must have its AS in front (RFC 4271 §6.3).
     pub enforce_first_as: bool,
     /// How long stale routes wait for the End-of-RIB of a session that has come back, from the loss of the old one on.
@@ -25,7 +27,7 @@ pub struct Import {
 impl Default for Import {
     /// No limit, first AS enforced, six minutes.
     fn default() -> Self {
-        Self { max_prefixes: BTreeMap::new(), enforce_first_as: true, stale_time: Duration::from_secs(360) }
+        Self { max_prefixes: BTreeMap::new(), held_at_most: None, enforce_first_as: true, stale_time: Duration::from_secs(360) }
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a peer holds after the octets it was sent, against what it was meant to hold.
 
+mod next_hop;
 mod policy;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +21,12 @@ const LOCAL: LocalAddresses = LocalAddresses {
     link_local: Some(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2)),
 };
 
-const TARGET: Target = Target { peer: PeerId(9), client: false, cluster_id: BgpIdentifier::new(5).unwrap() };
+const TARGET: Target = Target {
+    peer: PeerId(9),
+    address: IpAddr::V4(Ipv4Addr::new(10, 211, 1, 9)),
+    client: false,
+    cluster_id: BgpIdentifier::new(5).unwrap(),
+};
 
 fn asn(number: u32) -> Asn {
     Asn::new(number).unwrap()
@@ -506,4 +512,28 @@ proptest! {
         }
         prop_assert_eq!(possible.pair.receiver.ends_of_rib().len(), 2);
     }
+}
+
+#[test]
+fn a_reader_sees_what_was_told_what_waits_and_what_goes() {
+    let mut pair = Pair::internal();
+    pair.sender.set(&rib(&["10.0.0.1", "10.0.0.2"]));
+    let progress = |sender: &AdjRibOut| sender.advertisements(None).iter().map(|one| one.progress).collect::<Vec<_>>();
+    assert_eq!(progress(&pair.sender), [Progress::ToBeTold; 2]);
+    pair.flush();
+    assert_eq!(progress(&pair.sender), [Progress::Told; 2]);
+    let advertisements = pair.sender.advertisements(Some(prefix("10.0.0.2")));
+    let outgoing = advertisements[0].outgoing.as_deref().unwrap();
+    let (attributes, next_hop) = &pair.receiver.routes[&prefix("10.0.0.2")];
+    assert_eq!((advertisements.len(), &outgoing.attributes, outgoing.next_hop), (1, attributes, *next_hop));
+    assert_eq!(pair.sender.own_next_hop(Family::Ipv4Unicast), Some(*next_hop));
+
+    pair.sender.set(&rib(&["10.0.0.2"]));
+    pair.sender.set_export(Export { med: Some(7), ..export() }, &rib(&["10.0.0.2"]));
+    let advertisements = pair.sender.advertisements(None);
+    assert_eq!((advertisements[0].progress, &advertisements[0].outgoing), (Progress::ToBeWithdrawn, &None));
+    assert_eq!(advertisements[1].progress, Progress::ToBeTold);
+    assert!(advertisements[1].outgoing.as_deref().unwrap().attributes.contains(&PathAttribute::MultiExitDisc(7)));
+    let elsewhere = Pair::new(export(), internal(), LocalAddresses::default());
+    assert_eq!(elsewhere.sender.own_next_hop(Family::Ipv4Unicast), None);
 }

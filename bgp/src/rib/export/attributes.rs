@@ -95,9 +95,10 @@ impl Exporter {
         Some(PathAttribute::OnlyToCustomer(Transitive { value, partial }))
     }
 
-    /// The path with our AS so many times in front (RFC 4271 §5.1.2).
+    /// The path with our AS so many times in front (RFC 4271 §5.1.2); what is of a confederation does not leave it (RFC 5065 §5).
     fn prepended(&self, path: &AsPath, times: u16) -> AsPath {
-        (0..times).fold(path.clone(), |path, _| prepended(path, self.negotiated.local_asn))
+        let path = if self.negotiated.internal { path.clone() } else { path.without_confederation() };
+        (0..times).fold(path, |path, _| prepended(path, self.negotiated.local_asn))
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a reflector makes of what its peers tell; and what those peers are told of it.
 
+mod egress;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::*;
@@ -63,7 +65,8 @@ struct Told {
 
 impl Told {
     fn new(peer: u32, client: bool, negotiated: Negotiated) -> Self {
-        let target = Target { peer: PeerId(peer), client, cluster_id: identifier(0xC1) };
+        let target =
+            Target { peer: PeerId(peer), address: Ipv4Addr::from_bits(0x0a00_0000 + peer).into(), client, cluster_id: identifier(0xC1) };
         let local = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 9, 9, 9)), ipv6: Some(Ipv6Addr::LOCALHOST), link_local: None };
         let receiver = Receiver::new(&negotiated);
         let mut adj_rib_out = AdjRibOut::new(Export::default(), target, negotiated, local);
