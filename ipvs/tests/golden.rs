@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ipvs::wire::{Acknowledgement, encode_command};
+use ipvs::wire::encode_command;
 use ipvs::{
     AddressFamily, Command, Encapsulation, EncapsulationFlags, ForwardingMethod, Netmask, Persistence, Protocol, RealServer, Scheduler,
     ServerAddress, ServiceAddress, ServiceFlags, SyncDaemon, SyncRole, Thresholds, Timeouts, VirtualService, Weight,
@@ -24,7 +24,7 @@ fn commands_are_those_of_ipvsadm_octet_by_octet() {
         .collect();
     for (arguments, command) in commands() {
         let mut message = Vec::new();
-        encode_command(&mut message, 0x1B, 1, &command, Acknowledgement::Always);
+        encode_command(&mut message, 0x1B, 1, &command);
         // Behind the IPv4 address of a server of an IPv6 service, `ipvsadm` leaves octets of the service's address.
         let captured =
             captured.remove(arguments).unwrap_or_default().replace("c6336401000000000000000000000001", "c6336401000000000000000000000000");
