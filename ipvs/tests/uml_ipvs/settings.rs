@@ -62,3 +62,15 @@ fn daemons_start_show_themselves_and_stop() {
         execute(&mut client, &[Command::StopDaemon(SyncRole::Master)]).await;
     });
 }
+
+#[test]
+fn a_daemon_that_is_stopped_at_once_holds_nothing_up() {
+    with_client(async |mut client| {
+        let interface = "lo".to_owned();
+        let daemon = SyncDaemon { role: SyncRole::Master, interface, sync_id: 0, max_length: None, group: None, port: None, ttl: None };
+        for _ in 0..10 {
+            execute(&mut client, &[Command::StartDaemon(daemon.clone()), Command::StopDaemon(SyncRole::Master)]).await;
+            assert_eq!(client.daemons().await.unwrap(), []);
+        }
+    });
+}
