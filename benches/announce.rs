@@ -25,7 +25,7 @@ use bgp::wire::{AsPath, AsPathSegment, Capability, KEEPALIVE, Message, Negotiate
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, Process, wait_until};
 use tempfile::TempDir;
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, Transport};
 use vipherald::driver::bgp::Speaker;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -232,7 +232,7 @@ fn routes(count: u32) -> BTreeSet<Prefix> {
 
 fn speaker_of(peer: SocketAddr, asn: u32) -> Arc<DesiredBgp> {
     let peer = DesiredPeer {
-        address: peer.ip(),
+        address: PeerAddress::Known(peer.ip()),
         port: peer.port(),
         transport: Transport::default(),
         asn: Asn::new(asn).unwrap(),

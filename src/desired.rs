@@ -133,15 +133,47 @@ impl DesiredListen {
     #[must_use]
     pub fn dynamic_peer(&self, address: IpAddr) -> Option<DesiredPeer> {
         let contained = self.prefixes.iter().any(|prefix| prefix.contains(address));
-        contained.then(|| DesiredPeer { address, ..self.template.clone() })
+        contained.then(|| DesiredPeer { address: PeerAddress::Known(address), ..self.template.clone() })
+    }
+}
+
+/// Where a neighbour is. Prints as a person would name it.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum PeerAddress {
+    /// At this address.
+    Known(IpAddr),
+    /// It is the default gateway of the node, whichever that is.
+    Gateway,
+    /// It is the router on the link of this interface; its link-local address is learned from its Router Advertisements (RFC 4861).
+    Unnumbered(String),
+}
+
+impl PeerAddress {
+    /// The address, where it is configured.
+    #[must_use]
+    pub const fn known(&self) -> Option<IpAddr> {
+        match self {
+            Self::Known(address) => Some(*address),
+            Self::Gateway | Self::Unnumbered(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(address) => address.fmt(f),
+            Self::Gateway => f.write_str("the default gateway"),
+            Self::Unnumbered(interface) => f.write_str(interface),
+        }
     }
 }
 
 /// One neighbour.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DesiredPeer {
-    /// Its address.
-    pub address: IpAddr,
+    /// Where it is.
+    pub address: PeerAddress,
     /// Its TCP port, 179 by default.
     pub port: u16,
     /// Its AS.
@@ -164,6 +196,17 @@ pub struct DesiredPeer {
     pub add_path: Option<AddPathMode>,
     /// So many of its routes at most are kept, only to be looked at.
     pub keep_received: u32,
+}
+
+impl DesiredPeer {
+    /// The only interface, or VRF, that the session uses.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        match &self.address {
+            PeerAddress::Unnumbered(interface) => Some(interface),
+            PeerAddress::Known(_) | PeerAddress::Gateway => self.transport.interface.as_deref(),
+        }
+    }
 }
 
 /// With what routes are announced to a neighbour. A change of it needs no new session.
@@ -205,7 +248,7 @@ impl Default for DesiredExport {
 pub struct Transport {
     /// Our address on it; the kernel chooses where absent.
     pub source: Option<IpAddr>,
-    /// The only interface, or VRF, that it uses; routing decides where absent.
+    /// The only interface, or VRF, that it uses; routing decides where absent. That of an unnumbered peer is part of its address.
     pub interface: Option<String>,
     /// How far away the peer may be.
     pub ttl: Ttl,
@@ -213,6 +256,38 @@ pub struct Transport {
     pub passive: bool,
     /// The file with the TCP-MD5 key (RFC 2385); segments are not signed where absent.
     pub password_file: Option<PathBuf>,
+    /// The keys of TCP-AO (RFC 5925), the preferred one first; not together with TCP-MD5. Segments are not signed where there is none.
+    pub ao_keys: Vec<AoKey>,
+}
+
+impl Transport {
+    /// The files with the keys of the connection.
+    pub fn key_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.password_file.iter().chain(self.ao_keys.iter().map(|key| &key.password_file))
+    }
+}
+
+/// A master key tuple (RFC 5925 §3.1).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AoKey {
+    /// SendID: the KeyID of our segments.
+    pub send_id: u8,
+    /// RecvID: the KeyID of the peer's.
+    pub recv_id: u8,
+    /// How segments are signed.
+    pub algorithm: AoAlgorithm,
+    /// The file with the master key.
+    pub password_file: PathBuf,
+}
+
+/// How segments are signed with TCP-AO (RFC 5926 §2.2).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AoAlgorithm {
+    /// HMAC-SHA-1-96.
+    #[default]
+    HmacSha1,
+    /// AES-128-CMAC-96.
+    Aes128Cmac,
 }
 
 /// How far away a peer may be.

@@ -37,7 +37,7 @@ fn the_least_file_gives_the_documented_defaults() {
     assert_eq!((config.vips.without_endpoints, config.dataplane), (WithoutEndpoints::Withdraw, Dataplane::KubeProxy));
     assert_eq!((config.bgp.asn.number(), config.bgp.router_id), (65_001, None));
     let peer = &config.bgp.peers["tor"];
-    assert_eq!((peer.address, peer.port, peer.asn.number()), ("10.211.1.254".parse().unwrap(), 179, 65_001));
+    assert_eq!((peer.address.known(), peer.port, peer.asn.number()), ("10.211.1.254".parse().ok(), 179, 65_001));
     assert_eq!((peer.families.clone(), peer.transport.clone()), (BTreeSet::from(Family::ALL), Transport::default()));
     assert_eq!((peer.hold_time.secs(), peer.connect_retry, peer.restart_time), (9, Duration::from_secs(5), None));
     assert_eq!(config.on_termination, OnTermination::Auto);
@@ -123,13 +123,14 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!((config.vips.interface.as_str(), config.vips.without_endpoints), ("eth0.7", WithoutEndpoints::Announce));
     assert_eq!((config.bgp.asn.number(), config.bgp.router_id.unwrap().to_string().as_str()), (65_001, "192.0.2.9"));
     let peer = &config.bgp.peers["p_1.a"];
-    assert_eq!((peer.address, peer.port, peer.asn.number()), ("::1".parse().unwrap(), 1179, 4_294_967_294));
+    assert_eq!((peer.address.known(), peer.port, peer.asn.number()), ("::1".parse().ok(), 1179, 4_294_967_294));
     let transport = Transport {
         source: Some("::1".parse().unwrap()),
         interface: Some("lo".to_owned()),
         ttl: Ttl::Security { hops: 2 },
         passive: true,
         password_file: Some("/keys/p".into()),
+        ao_keys: Vec::new(),
     };
     assert_eq!(peer.transport, transport);
     let listen = config.bgp.listen.as_ref().unwrap();
@@ -193,21 +194,21 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
     (
         "bgp: {asn: 1, peers: [a]}\n",
-        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export, found 'a'",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
     ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
-        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, timers, gracefulRestart, export",
     ),
     ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
     ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
     ("log: {}\n", "c.yaml:1:1: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
     (
         "bgp: {asn: 1, peers: [{}]}\n",
-        "c.yaml:1:23: bgp.peers[0].name: this key is missing, expected 1 to 63 of letters, digits, '-', '_' and '.'\nc.yaml:1:23: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:1:23: bgp.peers[0].asn: this key is missing, expected an AS number from 1 to 4294967294",
+        "c.yaml:1:23: bgp.peers[0].name: this key is missing, expected 1 to 63 of letters, digits, '-', '_' and '.'\nc.yaml:1:23: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:1:23: bgp.peers[0].asn: this key is missing, expected an AS number from 1 to 4294967294",
     ),
     (
         "@vips: {allow: [{namespaces: [a]}]}\n",
@@ -305,6 +306,18 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1}\n  - {name: a, address: 192.0.2.2, asn: 1}\n  - {name: b, address: 192.0.2.1, asn: 2, port: 179}\n",
         "c.yaml:5:12: bgp.peers[1].name: another peer is named 'a'\nc.yaml:6:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
+    ),
+    (
+        "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, gateway: true, asn: 1}\n  - {name: b, gateway: true, interface: eth1, asn: 1}\n  - {name: c, interface: a/b, asn: 1}\n  - {name: d, gateway: no, asn: 1}\n",
+        "c.yaml:4:44: bgp.peers[0].gateway: expected either address or gateway: the peer is at an address, or is the node's default gateway\nc.yaml:5:41: bgp.peers[1].interface: expected either gateway or interface: routing says by which interface the default gateway is reached\nc.yaml:6:26: bgp.peers[2].interface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found 'a/b'\nc.yaml:7:24: bgp.peers[3].gateway: expected true or false, found 'no'",
+    ),
+    (
+        "bgp:\n  asn: 1\n  listen: {address: 0.0.0.0}\n  peers:\n  - {name: a, interface: eth1, asn: 1, passive: true, source: 'fe80::1'}\n  - {name: b, interface: eth1, asn: 1}\n  - {name: c, gateway: true, asn: 1, passive: true}\n  - {name: d, gateway: true, asn: 1}\n",
+        "c.yaml:5:49: bgp.peers[0].passive: the peer cannot dial us: bgp.listen.address 0.0.0.0 is of the other family, unnumbered sessions are over IPv6\nc.yaml:5:63: bgp.peers[0].source: an unnumbered session is between the link-local addresses of its link; leave source out\nc.yaml:6:26: bgp.peers[1].interface: bgp.peers[0] has eth1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)\nc.yaml:8:24: bgp.peers[3].gateway: bgp.peers[2] has the default gateway and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
+    ),
+    (
+        "bgp:\n  asn: 1\n  peers:\n  - name: a\n    address: 192.0.2.1\n    asn: 1\n    passwordFile: /k\n    tcpAo: {keys: [{sendId: 256, passwordFile: k}, {algorithm: md5}]}\n  - {name: b, address: 192.0.2.2, asn: 1, tcpAo: {keys: [{sendId: 1, passwordFile: /k}, {sendId: 2, recvId: 1, passwordFile: /l}, {sendId: 2, recvId: 3, passwordFile: /m}]}}\n  - {name: c, address: 192.0.2.3, asn: 1, tcpAo: {}}\n",
+        "c.yaml:8:12: bgp.peers[0].tcpAo: expected either tcpAo or passwordFile: TCP-MD5 and TCP-AO do not go together (RFC 5925 §2.2)\nc.yaml:8:29: bgp.peers[0].tcpAo.keys[0].sendId: expected a KeyID from 0 to 255, found '256'\nc.yaml:8:48: bgp.peers[0].tcpAo.keys[0].passwordFile: expected an absolute path of a file, found 'k'\nc.yaml:8:52: bgp.peers[0].tcpAo.keys[1].sendId: this key is missing, expected a KeyID from 0 to 255\nc.yaml:8:52: bgp.peers[0].tcpAo.keys[1].passwordFile: this key is missing, expected an absolute path of a file\nc.yaml:8:64: bgp.peers[0].tcpAo.keys[1].algorithm: expected hmac-sha-1-96 or aes-128-cmac-96, found 'md5'\nc.yaml:9:109: bgp.peers[1].tcpAo.keys[1].recvId: another key has 1 (RFC 5925 §3.1)\nc.yaml:9:140: bgp.peers[1].tcpAo.keys[2].sendId: another key has 2 (RFC 5925 §3.1)\nc.yaml:10:50: bgp.peers[2].tcpAo.keys: expected at least one key",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, port: 0}]}\n",
@@ -487,11 +500,13 @@ fn example_reference_and_code_know_the_same_keys() {
     let code: BTreeSet<String> = KEYS.iter().map(|key| key.path.to_owned()).collect();
     assert_eq!(code.len(), KEYS.len(), "no key twice");
 
-    let example = root("examples/config/all-keys.yaml");
-    load(&example, &environment()).unwrap();
     let mut keys = BTreeSet::new();
-    keys_of(&serde_saphyr::from_str(&std::fs::read_to_string(example).unwrap()).unwrap(), "", &mut keys);
-    assert_eq!(keys, code, "examples/config/all-keys.yaml");
+    for name in ["all-keys.yaml", "tcp-ao.yaml"] {
+        let example = root(&format!("examples/config/{name}"));
+        load(&example, &environment()).unwrap();
+        keys_of(&serde_saphyr::from_str(&std::fs::read_to_string(example).unwrap()).unwrap(), "", &mut keys);
+    }
+    assert_eq!(keys, code, "examples/config");
 
     let reference = std::fs::read_to_string(root("docs/configuration.md")).unwrap();
     let rows: Vec<Vec<&str>> = reference

@@ -20,7 +20,7 @@ use bgp::{Asn, Family, HoldTime, Prefix};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use vipherald::desired::{
-    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason,
+    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, PeerAddress, Transport, VipIntent, WithholdReason,
 };
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{Ownership, Plan, Step, StepKey, has_left, ownership, plan};
@@ -768,7 +768,7 @@ fn back_off(count: u32) -> Duration {
 
 fn neighbours(count: usize) -> DesiredBgp {
     let peer = |address: &&str| DesiredPeer {
-        address: ip(address),
+        address: PeerAddress::Known(ip(address)),
         port: 179,
         transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),

@@ -18,7 +18,7 @@ use bgp::wire::community;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Learned, Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, Transport, Ttl};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport, Ttl};
 use vipherald::driver::bgp::{Direction, Operation, PeerRoutes, PeerStatus, Question, RoutesOf, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -74,7 +74,7 @@ fn router_of(asn: u32, neighbour_asn: u32) -> Setup {
 
 fn neighbour(address: IpAddr, asn: u32) -> DesiredPeer {
     DesiredPeer {
-        address,
+        address: PeerAddress::Known(address),
         port: 179,
         transport: Transport::default(),
         asn: Asn::new(asn).unwrap(),

@@ -23,7 +23,7 @@ use bgp::{Asn, Family, HoldTime};
 use common::{Namespace, Process, wait_until};
 use table::{Case, cases};
 use tempfile::TempDir;
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, Transport};
 use vipherald::driver::bgp::{PeerStatus, Speaker};
 
 /// How long anything may take, on a busy machine.
@@ -130,7 +130,7 @@ fn route(number: usize, case: &Case<'_>, external: bool) -> Option<String> {
 
 fn neighbour(ends: Ends, asn: u32) -> DesiredPeer {
     DesiredPeer {
-        address: ends.theirs.into(),
+        address: PeerAddress::Known(ends.theirs.into()),
         port: 179,
         transport: Transport { source: Some(ends.ours.into()), ..Transport::default() },
         asn: Asn::new(asn).unwrap(),

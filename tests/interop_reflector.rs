@@ -18,7 +18,7 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Router, Setup, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport};
 use vipherald::driver::bgp::{Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -96,7 +96,7 @@ impl Rack {
 
 fn neighbour(host: u8) -> DesiredPeer {
     DesiredPeer {
-        address: v4(host).into(),
+        address: PeerAddress::Known(v4(host).into()),
         port: 179,
         transport: Transport::default(),
         asn: Asn::new(AS).unwrap(),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bgp::{Asn, Family, HoldTime, Prefix};
 use serde::Deserialize;
 use vipherald::desired::{
-    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason,
+    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, PeerAddress, Transport, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
@@ -111,7 +111,7 @@ impl DesiredInput {
 
 fn neighbours(names: &[String]) -> DesiredBgp {
     let peer = DesiredPeer {
-        address: "192.0.2.254".parse().unwrap(),
+        address: PeerAddress::Known("192.0.2.254".parse().unwrap()),
         port: 179,
         transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),

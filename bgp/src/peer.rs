@@ -108,6 +108,8 @@ pub enum Event {
     Stop(Stop),
     /// The deadline may have come.
     Tick,
+    /// The peer may be reached now, or elsewhere than before: a dial that waits for its time is made at once, one that is under way is made again.
+    Reachable,
     /// A TCP connection is up (Events 16 and 17). There must be none of this role, but for what [`Peer::accepts`] says.
     Connected {
         /// Who dialled.
@@ -303,6 +305,7 @@ impl Peer {
             Event::Start => self.start(&mut turn),
             Event::Stop(stop) => self.stop(&stop, &mut turn),
             Event::Tick => self.tick(&mut turn),
+            Event::Reachable => self.reachable(&mut turn),
             Event::Connected { role, local } => self.connected(role, local, &mut turn),
             Event::ConnectFailed { role } => self.connect_failed(role, &mut turn),
             Event::Received { role, bytes } => self.received(role, &bytes, &mut turn),

@@ -56,12 +56,21 @@ pub const KEYS: &[Key] = &[
     hot("bgp.listen.limit"),
     session("bgp.listen.asn"),
     session("bgp.listen.passwordFile"),
+    session("bgp.listen.tcpAo.keys[].sendId"),
+    session("bgp.listen.tcpAo.keys[].recvId"),
+    session("bgp.listen.tcpAo.keys[].algorithm"),
+    session("bgp.listen.tcpAo.keys[].passwordFile"),
     session("bgp.listen.reflectorClient"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
+    session("bgp.peers[].gateway"),
     session("bgp.peers[].port"),
     session("bgp.peers[].asn"),
     session("bgp.peers[].passwordFile"),
+    session("bgp.peers[].tcpAo.keys[].sendId"),
+    session("bgp.peers[].tcpAo.keys[].recvId"),
+    session("bgp.peers[].tcpAo.keys[].algorithm"),
+    session("bgp.peers[].tcpAo.keys[].passwordFile"),
     session("bgp.peers[].ttlSecurity.hops"),
     session("bgp.peers[].multihop"),
     session("bgp.peers[].source"),
@@ -129,7 +138,7 @@ pub(super) fn effect(path: &str) -> Effect {
 }
 
 /// `bgp.peers[3].asn` and `bgp.peers[rr1].asn` are `bgp.peers[].asn`.
-fn pattern(path: &str) -> String {
+pub(super) fn pattern(path: &str) -> String {
     let mut pattern = String::with_capacity(path.len());
     let mut inside = false;
     for character in path.chars() {
@@ -154,9 +163,11 @@ mod tests {
             [
                 "name",
                 "address",
+                "gateway",
                 "port",
                 "asn",
                 "passwordFile",
+                "tcpAo",
                 "ttlSecurity",
                 "multihop",
                 "source",

@@ -11,6 +11,7 @@ use ipnetwork::IpNetwork;
 
 use super::read::{Kind, Refusal};
 use super::{Dataplane, LogFormat, OnTermination, WithoutEndpoints};
+use crate::desired::AoAlgorithm;
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -141,6 +142,12 @@ pub(super) const PEER_ADDRESS: Kind<IpAddr> = Kind {
     },
 };
 
+pub(super) const PEER_ANYWHERE: Kind<IpAddr> = Kind {
+    expected: "the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)",
+    numeric: false,
+    parse: PEER_ADDRESS.parse,
+};
+
 pub(super) const SOURCE: Kind<IpAddr> =
     Kind { expected: "an IPv4 or IPv6 address of this node", numeric: false, parse: PEER_ADDRESS.parse };
 
@@ -181,6 +188,19 @@ pub(super) const FILE: Kind<PathBuf> = Kind {
     expected: "an absolute path of a file",
     numeric: false,
     parse: |text| if text.starts_with('/') && !text.contains('\0') { Ok(PathBuf::from(text)) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const KEY_ID: Kind<u8> =
+    Kind { expected: "a KeyID from 0 to 255", numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
+
+pub(super) const AO_ALGORITHM: Kind<AoAlgorithm> = Kind {
+    expected: "hmac-sha-1-96 or aes-128-cmac-96",
+    numeric: false,
+    parse: |text| match text {
+        "hmac-sha-1-96" => Ok(AoAlgorithm::HmacSha1),
+        "aes-128-cmac-96" => Ok(AoAlgorithm::Aes128Cmac),
+        _ => Err(Refusal::Unexpected),
+    },
 };
 
 pub(super) const PORT: Kind<u16> = Kind {

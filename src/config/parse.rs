@@ -11,7 +11,7 @@ use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
 use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
+use crate::desired::{AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, PeerAddress, Transport, Ttl};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
@@ -150,12 +150,13 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     let limit = reader.or(&section, "limit", &kinds::LIMIT, DYNAMIC_LIMIT);
     let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::ASN) } else { local_asn };
     let password_file = reader.optional(&section, "passwordFile", &kinds::FILE);
+    let ao_keys = ao_keys(reader, &section);
     let reflector_client = reader.flag(&section, "reflectorClient", false);
     let template = DesiredPeer {
-        address: address?,
+        address: PeerAddress::Known(address?),
         port: PORT,
         asn: asn?,
-        transport: Transport { passive: true, password_file, ..Transport::default() },
+        transport: Transport { passive: true, password_file, ao_keys, ..Transport::default() },
         families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(HOLD_SECONDS)?,
         connect_retry: CONNECT_RETRY,
@@ -173,8 +174,18 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
 fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredPeer, listen: Option<&DesiredListen>) {
     let message = match listen {
         _ if !peer.transport.passive => return,
-        Some(listen) if listen.address.is_ipv4() == peer.address.is_ipv4() => return,
-        Some(listen) => format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address),
+        Some(listen) => match &peer.address {
+            PeerAddress::Known(address) if listen.address.is_ipv4() != address.is_ipv4() => {
+                format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address)
+            }
+            PeerAddress::Unnumbered(_) if listen.address.is_ipv4() => {
+                format!(
+                    "the peer cannot dial us: bgp.listen.address {} is of the other family, unnumbered sessions are over IPv6",
+                    listen.address
+                )
+            }
+            PeerAddress::Known(_) | PeerAddress::Gateway | PeerAddress::Unnumbered(_) => return,
+        },
         None => "the peer cannot dial us: there is no bgp.listen".to_owned(),
     };
     reader.report(section.place_of("passive"), section.key("passive"), message);
@@ -195,7 +206,7 @@ fn check_client(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&De
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<String>,
-    endpoints: BTreeMap<(IpAddr, u16), usize>,
+    endpoints: BTreeMap<(PeerAddress, u16), usize>,
     peers: usize,
 }
 
@@ -208,13 +219,18 @@ impl Seen {
             reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
         }
         if let Some(peer) = peer {
-            let other = *self.endpoints.entry((peer.address, peer.port)).or_insert(self.peers);
+            let other = *self.endpoints.entry((peer.address.clone(), peer.port)).or_insert(self.peers);
             if other != self.peers {
                 let message = format!(
                     "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
                     peer.address, peer.port
                 );
-                reader.report(section.place_of("address"), section.key("address"), message);
+                let key = match peer.address {
+                    PeerAddress::Known(_) => "address",
+                    PeerAddress::Gateway => "gateway",
+                    PeerAddress::Unnumbered(_) => "interface",
+                };
+                reader.report(section.place_of(key), section.key(key), message);
             }
         }
         self.peers += 1;
@@ -222,10 +238,10 @@ impl Seen {
 }
 
 fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
-    let address = reader.required(section, "address", &kinds::PEER_ADDRESS);
+    let address = peer_address(reader, section);
     let port = reader.or(section, "port", &kinds::PORT, PORT);
     let asn = reader.required(section, "asn", &kinds::ASN);
-    let transport = transport(reader, section, address);
+    let transport = transport(reader, section, address.as_ref());
     let families = families(reader, section);
     let reflector_client = reader.flag(section, "reflectorClient", false);
     let add_path = add_path(reader, section);
@@ -250,6 +266,28 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
         add_path: add_path?,
         keep_received: keep_received?,
     })
+}
+
+/// Where a peer is: one of three ways to say it.
+fn peer_address(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<PeerAddress> {
+    let address = reader.optional(section, "address", &kinds::PEER_ADDRESS);
+    let gateway = reader.flag(section, "gateway", false);
+    let mut report = |name: &str, message: &str| reader.report(section.place_of(name), section.key(name), message.to_owned());
+    match (section.has("address"), gateway?) {
+        (true, false) => return address.map(PeerAddress::Known),
+        (true, true) => {
+            report("gateway", "expected either address or gateway: the peer is at an address, or is the node's default gateway")
+        }
+        (false, true) if section.has("interface") => {
+            report("interface", "expected either gateway or interface: routing says by which interface the default gateway is reached");
+        }
+        (false, true) => return Some(PeerAddress::Gateway),
+        (false, false) if section.has("interface") => {
+            return reader.optional(section, "interface", &kinds::INTERFACE).map(PeerAddress::Unnumbered);
+        }
+        (false, false) => return reader.required(section, "address", &kinds::PEER_ANYWHERE).map(PeerAddress::Known),
+    }
+    None
 }
 
 /// With what routes are announced to a peer.
@@ -294,13 +332,16 @@ fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind:
 }
 
 /// How the connection to a peer at this address is made.
-fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpAddr>) -> Option<Transport> {
+fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerAddress>) -> Option<Transport> {
+    let address = peer.and_then(PeerAddress::known);
     let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
+    let ao_keys = ao_keys(reader, section);
     let security = reader.section(section, "ttlSecurity");
     let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::HOPS) } else { None };
     let multihop = reader.optional(section, "multihop", &kinds::HOPS);
     let source = reader.optional(section, "source", &kinds::SOURCE);
-    let interface = reader.optional(section, "interface", &kinds::INTERFACE);
+    // That of an unnumbered peer is read with its address.
+    let interface = if section.has("address") { reader.optional(section, "interface", &kinds::INTERFACE) } else { None };
     let passive = reader.flag(section, "passive", false);
     if section.has("ttlSecurity") && section.has("multihop") {
         let message =
@@ -313,12 +354,46 @@ fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpA
         let message = format!("expected an address of the same family as the peer's, which is {address}, found {source}");
         reader.report(section.place_of("source"), section.key("source"), message);
     }
+    if matches!(peer, Some(PeerAddress::Unnumbered(_))) && section.has("source") {
+        let message = "an unnumbered session is between the link-local addresses of its link; leave source out";
+        reader.report(section.place_of("source"), section.key("source"), message.to_owned());
+    }
     if address.is_some_and(is_link_local) && !section.has("interface") {
         let message = "this link-local address is good on one link only: say on which by interface";
         reader.report(section.place_of("address"), section.key("address"), message.to_owned());
     }
     let ttl = hops.map_or_else(|| multihop.map_or(Ttl::Customary, Ttl::Multihop), |hops| Ttl::Security { hops });
-    Some(Transport { source, interface, ttl, passive: passive?, password_file })
+    Some(Transport { source, interface, ttl, passive: passive?, password_file, ao_keys })
+}
+
+/// The keys of TCP-AO. Of two keys of a peer both numbers differ (RFC 5925 §3.1).
+fn ao_keys(reader: &mut Reader<'_>, peer: &Section<'_>) -> Vec<AoKey> {
+    let section = reader.section(peer, "tcpAo");
+    let elements = reader.list(&section, "keys").unwrap_or_default();
+    if peer.has("tcpAo") && elements.is_empty() {
+        reader.report(section.place_of("keys"), section.key("keys"), "expected at least one key".to_owned());
+    }
+    if peer.has("tcpAo") && peer.has("passwordFile") {
+        let message = "expected either tcpAo or passwordFile: TCP-MD5 and TCP-AO do not go together (RFC 5925 §2.2)";
+        reader.report(peer.place_of("tcpAo"), peer.key("tcpAo"), message.to_owned());
+    }
+    let (mut keys, mut sent, mut received) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    for element in &elements {
+        let section = reader.element(element);
+        let send_id = reader.required(&section, "sendId", &kinds::KEY_ID);
+        let recv_id = if section.has("recvId") { reader.optional(&section, "recvId", &kinds::KEY_ID) } else { send_id };
+        let algorithm = reader.or(&section, "algorithm", &kinds::AO_ALGORITHM, AoAlgorithm::default());
+        let password_file = reader.required(&section, "passwordFile", &kinds::FILE);
+        for (name, id, seen) in [("sendId", send_id, &mut sent), ("recvId", recv_id, &mut received)] {
+            if let Some(id) = id.filter(|id| !seen.insert(*id)) {
+                reader.report(section.place_of(name), section.key(name), format!("another key has {id} (RFC 5925 §3.1)"));
+            }
+        }
+        if let (Some(send_id), Some(recv_id), Some(algorithm), Some(password_file)) = (send_id, recv_id, algorithm, password_file) {
+            keys.push(AoKey { send_id, recv_id, algorithm, password_file });
+        }
+    }
+    keys
 }
 
 fn is_link_local(address: IpAddr) -> bool {

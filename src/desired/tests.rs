@@ -10,7 +10,7 @@ use crate::source::dir::snapshot_of;
 
 fn config() -> Config {
     let peer = DesiredPeer {
-        address: "10.211.1.1".parse().unwrap(),
+        address: PeerAddress::Known("10.211.1.1".parse().unwrap()),
         port: 179,
         transport: Transport::default(),
         asn: Asn::new(65001).unwrap(),

@@ -13,9 +13,13 @@
 
 mod addresses;
 mod connection;
+mod destination;
 mod dial;
+mod discovery;
+mod gateway;
 mod keyring;
 mod link;
+mod links;
 mod listener;
 mod location;
 mod neighbours;
@@ -23,8 +27,10 @@ mod orders;
 mod report;
 mod rib;
 mod session;
+mod signature;
 mod socket;
 mod status;
+mod whereabouts;
 mod words;
 
 use std::collections::BTreeSet;

@@ -9,7 +9,8 @@ use bgp::wire::{Capability, GracefulRestart, Negotiated, Open};
 use super::*;
 use crate::api::Kind;
 use crate::desired::{
-    DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, Transport, VipIntent, WithholdReason,
+    DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, PeerAddress, RejectionReason, Subject, Transport, VipIntent,
+    WithholdReason,
 };
 use crate::observed::Failure;
 
@@ -246,7 +247,7 @@ fn details() -> PeerDetails {
 
 fn neighbour() -> DesiredPeer {
     DesiredPeer {
-        address: ip("10.211.1.1"),
+        address: PeerAddress::Known(ip("10.211.1.1")),
         port: 179,
         transport: Transport::default(),
         asn: Asn::new(65_001).unwrap(),
@@ -263,7 +264,7 @@ fn neighbour() -> DesiredPeer {
 
 fn established(address: &str) -> PeerView {
     PeerView {
-        address: ip(address),
+        address: Some(ip(address)),
         asn: Asn::new(65_001).unwrap(),
         state: "Established".to_owned(),
         since: seconds(10),

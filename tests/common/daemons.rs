@@ -74,7 +74,7 @@ pub(crate) struct Learned {
 /// A running router.
 pub(crate) struct Router {
     software: Software,
-    setup: Setup,
+    configuration: String,
     namespace: String,
     directory: TempDir,
     /// The one with the log first.
@@ -84,12 +84,29 @@ pub(crate) struct Router {
 impl Router {
     /// Starts it, and waits until it answers.
     pub(crate) fn start(software: Software, namespace: &Namespace, setup: Setup) -> Self {
+        let mut router = Self::idle(software, namespace);
+        router.configuration = match software {
+            Software::Bird => bird::configuration(&setup),
+            Software::Frr => frr::configuration(&setup),
+            Software::GoBgp => gobgp::configuration(&setup),
+            Software::OpenBgpd => openbgpd::configuration(&setup, &router.path("bgpd.sock")),
+        };
+        router.launch(namespace);
+        router
+    }
+
+    /// Starts it with a configuration in its own words, and waits until it answers.
+    pub(crate) fn start_with(software: Software, namespace: &Namespace, configuration: &str) -> Self {
+        let mut router = Self { configuration: configuration.to_owned(), ..Self::idle(software, namespace) };
+        router.launch(namespace);
+        router
+    }
+
+    fn idle(software: Software, namespace: &Namespace) -> Self {
         let directory = TempDir::new().unwrap();
         // FRR's daemons give up root before they make their sockets.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut router = Self { software, setup, namespace: namespace.name().to_owned(), directory, processes: Vec::new() };
-        router.launch(namespace);
-        router
+        Self { software, configuration: String::new(), namespace: namespace.name().to_owned(), directory, processes: Vec::new() }
     }
 
     /// Ends it, without any farewell, and starts it again.
@@ -213,7 +230,7 @@ impl Router {
     }
 
     fn launch_bird(&mut self, namespace: &Namespace) {
-        self.write("bird.conf", &bird::configuration(&self.setup));
+        self.write("bird.conf", &self.configuration);
         let mut command = namespace.command("bird");
         command.arg("-f").arg("-c").arg(self.path("bird.conf")).arg("-s").arg(self.path("bird.ctl")).arg("-P").arg(self.path("bird.pid"));
         self.processes.push(Process::start(&mut command));
@@ -223,7 +240,7 @@ impl Router {
     fn launch_frr(&mut self, namespace: &Namespace) {
         drop(fs::remove_file(self.path("zserv.api")));
         self.write("zebra.conf", "");
-        self.write("bgpd.conf", &frr::configuration(&self.setup));
+        self.write("bgpd.conf", &self.configuration);
         run(Command::new("chown").arg("-R").arg("frr:frrvty").arg(self.directory.path()));
         let daemon = |name: &str| {
             // Its buffers of log lines would outlive it.
@@ -241,7 +258,7 @@ impl Router {
     }
 
     fn launch_gobgp(&mut self, namespace: &Namespace) {
-        self.write("gobgpd.toml", &gobgp::configuration(&self.setup));
+        self.write("gobgpd.toml", &self.configuration);
         let mut command = namespace.command("gobgpd");
         command.arg("-f").arg(self.path("gobgpd.toml")).args(["-l", "debug", "-p", "--pprof-disable", "--api-hosts", "127.0.0.1:50051"]);
         self.processes.push(Process::start(&mut command));
@@ -249,7 +266,7 @@ impl Router {
     }
 
     fn launch_openbgpd(&mut self, namespace: &Namespace) {
-        self.write("bgpd.conf", &openbgpd::configuration(&self.setup, &self.path("bgpd.sock")));
+        self.write("bgpd.conf", &self.configuration);
         // After a kill its listener lives on for a moment, in another process.
         let is_free = || namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 179)).is_ok());
         wait_until("port 179 is free", START, is_free);
@@ -280,7 +297,7 @@ impl Router {
     }
 
     /// What BIRD answers. "Network not found" is an answer too, though birdc reports it as a failure.
-    fn bird(&self, words: &str) -> String {
+    pub(crate) fn bird(&self, words: &str) -> String {
         let output = birdc(&self.path("bird.ctl"), words).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(
@@ -299,7 +316,8 @@ impl Router {
         command
     }
 
-    fn vtysh(&self, line: &str) -> Value {
+    /// What FRR answers, as JSON.
+    pub(crate) fn vtysh(&self, line: &str) -> Value {
         let output = run(&mut self.vtysh_command(line));
         serde_json::from_str(&output).unwrap_or(Value::Null)
     }

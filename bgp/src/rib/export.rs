@@ -71,7 +71,7 @@ pub enum NextHopPolicy {
 pub struct LocalAddresses {
     /// The IPv4 address.
     pub ipv4: Option<Ipv4Addr>,
-    /// The global IPv6 address.
+    /// The global IPv6 address; on a connection between link-local addresses that of this end.
     pub ipv6: Option<Ipv6Addr>,
     /// The link-local IPv6 address.
     pub link_local: Option<Ipv6Addr>,
@@ -235,10 +235,16 @@ impl Exporter {
     }
 
     /// Our address on the link. Where there is no global one, the link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability).
-    fn own_ipv6(&self, global: Option<Ipv6Addr>) -> Option<NextHop> {
-        let link_local = || self.local.link_local.filter(|_| self.negotiated.link_local_next_hop);
-        let alone = || link_local().map(|global| NextHop::V6 { global, link_local: None });
-        global.and_then(usable_ipv6).or_else(alone)
+    /// On a session that is itself link-local that address, and to a peer that does not take it alone in both places of RFC 2545 §3.
+    fn own_ipv6(&self, own: Option<Ipv6Addr>) -> Option<NextHop> {
+        let lonely = self.negotiated.link_local_next_hop;
+        match own {
+            Some(global) if global.is_unicast_link_local() => Some(NextHop::V6 { global, link_local: (!lonely).then_some(global) }),
+            _ => {
+                let alone = || self.local.link_local.filter(|_| lonely).map(|global| NextHop::V6 { global, link_local: None });
+                own.and_then(usable_ipv6).or_else(alone)
+            }
+        }
     }
 
     /// The next hop that another peer told, which is not on this link: without its link-local address (RFC 2545 §3).

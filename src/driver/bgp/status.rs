@@ -72,8 +72,8 @@ impl SpeakerStatus {
 /// One neighbour at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerStatus {
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; `None` while it is not known.
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: Asn,
     /// Our AS towards it.
@@ -320,7 +320,7 @@ mod tests {
 
     fn settings() -> DesiredPeer {
         DesiredPeer {
-            address: IpAddr::from([192, 0, 2, 1]),
+            address: crate::desired::PeerAddress::Known(IpAddr::from([192, 0, 2, 1])),
             port: 179,
             asn: Asn::new(65001).unwrap(),
             transport: Transport::default(),
@@ -337,7 +337,7 @@ mod tests {
 
     fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {
         PeerStatus {
-            address: IpAddr::from([192, 0, 2, 1]),
+            address: Some(IpAddr::from([192, 0, 2, 1])),
             asn: Asn::new(65001).unwrap(),
             local_asn: Asn::new(65001).unwrap(),
             local_identifier: BgpIdentifier::new(1).unwrap(),

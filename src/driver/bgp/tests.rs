@@ -6,6 +6,7 @@ mod inspecting;
 mod listening;
 mod reflecting;
 mod reflecting_restart;
+mod signing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,14 +21,14 @@ use bgp::wire::{Capability, Cease, GracefulRestart, Message, Notification, Open,
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
 use super::{Operation, PeerStatus, Speaker, SpeakerStatus};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport, Ttl};
+use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, PeerAddress, Transport, Ttl};
 use fake_peer::{FakePeer, PATIENCE, open};
 
 const OUR_AS: u32 = 65001;
 
 fn neighbour(address: SocketAddr) -> DesiredPeer {
     DesiredPeer {
-        address: address.ip(),
+        address: PeerAddress::Known(address.ip()),
         port: address.port(),
         transport: Transport::default(),
         asn: Asn::new(OUR_AS).unwrap(),

@@ -40,6 +40,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Selected),
         1 => (0..2_u32).prop_map(|limit| Event::Import(Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() })),
         6 => Just(Event::Tick),
+        1 => Just(Event::Reachable),
         6 => role().prop_map(|role| Event::Connected { role, local: LOCAL }),
         2 => role().prop_map(|role| Event::ConnectFailed { role }),
         12 => (role(), octets()).prop_map(|(role, octets)| Event::Received { role, bytes: octets.into() }),
@@ -74,6 +75,7 @@ impl Sockets {
             Event::Start
             | Event::Stop(_)
             | Event::Tick
+            | Event::Reachable
             | Event::Routes(_)
             | Event::Changes(_)
             | Event::Export(_)
@@ -95,6 +97,7 @@ impl Sockets {
             Event::Start
             | Event::Stop(_)
             | Event::Tick
+            | Event::Reachable
             | Event::Received { .. }
             | Event::Closed { .. }
             | Event::Acknowledged { .. }
