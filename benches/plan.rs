@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one VIP more costs the slow loop, whose thread nobody waits for: `stamp` and `plan` on a node that serves all others already.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(crate) fn compare() {
 
 fn one_more(count: u32) -> [Duration; 2] {
     let addresses: Vec<IpAddr> = routes(FIRST_ROUTE, count).map(|prefix| prefix.address()).collect();
-    let bgp = DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers: BTreeMap::new() };
+    let bgp = DesiredBgp::new(Asn::new(65001).unwrap());
     let vip = DesiredVip { owners: BTreeSet::new(), intent: VipIntent::Serve { without_endpoints: false }, policy: None };
     let new = IpAddr::from(Ipv4Addr::new(192, 0, 2, 7));
     let desired = Desired {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bgp::wire::AddPathMode;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Transport};
+use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, Transport};
 use vipherald::driver::bgp::Speaker;
 
 use crate::PATIENCE;
@@ -185,25 +185,20 @@ fn until(router: &Router, holders: &[Holder], count: usize) -> Instant {
 /// Is the reflector until it is killed.
 pub(crate) fn serve(mode: &str) -> ! {
     let peer = |host: u8| DesiredPeer {
-        address: PeerAddress::Known(address(host).into()),
-        port: 179,
         transport: Transport { passive: true, ..Transport::default() },
-        asn: Asn::new(AS).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
         hold_time: HoldTime::from_secs(90).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
-        export: DesiredExport::default(),
         reflector_client: true,
-        keep_received: 0,
         add_path: (mode == ADD_PATH && !clients().any(|client| client == host)).then_some(AddPathMode::Send),
+        ..DesiredPeer::new(address(host).into(), Asn::new(AS).unwrap())
     };
     let listen = DesiredListen { address: Ipv4Addr::UNSPECIFIED.into(), port: 179, prefixes: BTreeSet::new(), limit: 1, template: peer(0) };
     let peers: BTreeMap<_, _> = hosts().map(|host| (format!("peer{host}"), peer(host))).collect();
-    let (asn, router_id) = (Asn::new(AS).unwrap(), BgpIdentifier::try_from(REFLECTOR).ok());
+    let router_id = BgpIdentifier::try_from(REFLECTOR).ok();
     let speaker = Speaker::spawn(1).unwrap();
     speaker.advertise(Arc::default());
-    speaker.configure(Arc::new(DesiredBgp { asn, router_id, cluster_id: None, listen: Some(listen), peers }));
+    speaker.configure(Arc::new(DesiredBgp { router_id, listen: Some(listen), peers, ..DesiredBgp::new(Asn::new(AS).unwrap()) }));
     loop {
         thread::park();
     }
