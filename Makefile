@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 CARGO_DENY_VERSION := 0.20.2
 
-.PHONY: bench build demo test test-fast golden ci fmt clippy doc deny packages packages-demo uml-kernel
+.PHONY: bench build demo test test-fast golden interop ci fmt clippy doc deny packages packages-demo uml-kernel
 
 build:                ## the binary, optimised
 	cargo build --release --locked
@@ -16,6 +16,7 @@ demo: packages-demo build   ## two racks on this machine: routes, spread of 1,00
 test: packages uml-kernel   ## all tests; needs root
 	cargo build --release --locked
 	cargo test --workspace --locked --no-fail-fast
+	cargo run --release --locked --example bench -- check
 	python3 -m unittest discover -s labs -p 'test_*.py'
 	labs/run --check
 
@@ -23,12 +24,16 @@ test-fast:            ## what needs neither root nor a peer
 	cargo test --workspace --locked --lib --bins --test plan --test convergence --test config --test cli \
 	    --test malformed_attributes --test differential --test fuzz_corpus --test golden
 
-bench: packages       ## routes to a router, and one change to the wire, beside others; needs root and a quiet machine
-	cargo run --release --locked --example announce
+bench: packages       ## routes to a router and through a reflector, and one change, beside others; needs root and a quiet machine
+	cargo run --release --locked --example bench
 
 golden:               ## writes the goldens again and shows what changed
 	UPDATE_GOLDENS=1 cargo test --locked --test plan
 	git diff --stat -- tests
+
+interop: packages     ## the speaker with every router, and the table in docs/interoperability.md written again; needs root
+	UPDATE_GOLDENS=1 cargo test --locked --test interop
+	git diff --stat -- docs
 
 ci: packages fmt clippy doc deny test
 

@@ -25,10 +25,10 @@ use rtnetlink::Handle;
 
 use self::address::Interface;
 use self::hint::Hints;
-use self::keeper::Keeper;
-pub use self::keeper::Outcome;
 use self::ipvs::Ipvs;
 pub use self::ipvs::IpvsError;
+use self::keeper::Keeper;
+pub use self::keeper::Outcome;
 pub use self::nft::NftError;
 pub use self::record::RecordError;
 use self::record::Table;
@@ -50,6 +50,8 @@ pub struct Kernel {
     /// As last read; they change rarely, and reading them takes long where there are many routes.
     gateways: Option<BTreeSet<IpAddr>>,
     ipvs: Ipvs,
+    /// Whether virtual services are wanted.
+    balances: bool,
 }
 
 /// Why the kernel could not be read or changed.
@@ -141,7 +143,20 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        Ok(Self { interface: interface.to_owned(), handle, hints, keeper: Keeper::new(table), gateways: None, ipvs: Ipvs::default() })
+        Ok(Self {
+            interface: interface.to_owned(),
+            handle,
+            hints,
+            keeper: Keeper::new(table),
+            gateways: None,
+            ipvs: Ipvs::default(),
+            balances: false,
+        })
+    }
+
+    /// Whether virtual services are wanted: IPVS is read only then, and while the record has some.
+    pub const fn balance(&mut self, balances: bool) {
+        self.balances = balances;
     }
 
     /// Reads the addresses and, where we balance or have something there, IPVS, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
@@ -149,7 +164,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
-    pub async fn observe(&mut self, balances: bool) -> Result<KernelState, KernelError> {
+    pub async fn observe(&mut self) -> Result<KernelState, KernelError> {
         self.keeper.look().await;
         if self.hints.drain(self.keeper.own_ports()).record {
             self.keeper.suspect();
@@ -165,7 +180,7 @@ impl Kernel {
             self.gateways = Some(gateways::gateways(&self.handle).await.map_err(KernelError::Routes)?);
         }
         let record = self.keeper.known();
-        let needed = balances || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
+        let needed = self.balances || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
         let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
         Ok(KernelState {
             balancer,
@@ -194,12 +209,12 @@ impl Kernel {
     ///
     /// # Errors
     /// As of [`Kernel::observe`].
-    pub async fn observe_fresh(&mut self, balances: bool) -> Result<KernelState, KernelError> {
+    pub async fn observe_fresh(&mut self) -> Result<KernelState, KernelError> {
         self.keeper.finished().await;
         self.distrust();
-        self.observe(balances).await?;
+        self.observe().await?;
         self.keeper.finished().await;
-        self.observe(balances).await
+        self.observe().await
     }
 
     /// The addresses that look like ours, and that we have not recorded.

@@ -10,6 +10,7 @@ mod follow;
 mod keys;
 mod kinds;
 mod parse;
+mod policy;
 mod read;
 mod tree;
 
@@ -26,7 +27,7 @@ use bgp::Prefix;
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::desired::{DesiredBgp, DrainTimes, UnservedPorts};
+use crate::desired::{DesiredBgp, DrainTimes, Routing, UnservedPorts};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -146,6 +147,8 @@ pub struct Config {
     pub dataplane: Dataplane,
     /// Speaker and neighbours.
     pub bgp: DesiredBgp,
+    /// `bgp.policies` and `bgp.aggregates`.
+    pub routing: Routing,
     /// What SIGTERM means.
     pub on_termination: OnTermination,
     /// Times of the way out.

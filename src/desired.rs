@@ -9,6 +9,8 @@ pub mod cache;
 mod claims;
 mod endpoints;
 mod ports;
+mod route_set;
+mod routing;
 mod rules;
 mod virtual_services;
 
@@ -18,6 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bgp::peer::RoleConfig;
 use bgp::wire::AddPathMode;
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
@@ -28,9 +31,12 @@ use self::endpoints::{Availability, Slices};
 pub use self::rules::{Chain, Rule, Rules, UnservedPorts};
 use self::virtual_services::virtual_service;
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Scheduling, ServiceKey};
-use crate::api::ObjectRef;
+use crate::api::{ObjectRef, POLICY_KEY, quoted};
 use crate::config::{Config, DataplaneType, WithoutEndpoints};
 use crate::source::Snapshot;
+
+pub use self::route_set::{RouteSet, attributes};
+pub use self::routing::{Aggregate, Policy, Router, Routing};
 
 /// The whole intent for this node. Equal values wake nobody.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,6 +53,8 @@ pub struct Desired {
     pub found: Vec<Prefix>,
     /// The speaker and its neighbours.
     pub bgp: DesiredBgp,
+    /// With what routes are announced to every neighbour, and which of them are aggregated.
+    pub routing: Routing,
     /// How long steps on the way out may take.
     pub drain: DrainTimes,
 }
@@ -71,6 +79,9 @@ pub struct DesiredVip {
     pub owners: BTreeSet<ObjectRef>,
     /// Whether it can be served here.
     pub intent: VipIntent,
+    /// The policy that the oldest of its owners which asks for one asks for; there may be none of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// What is to be done with an accepted VIP.
@@ -106,6 +117,10 @@ pub struct DesiredBgp {
     pub router_id: Option<BgpIdentifier>,
     /// Our cluster, as a route reflector (RFC 4456 §7); our BGP Identifier where absent.
     pub cluster_id: Option<BgpIdentifier>,
+    /// The name of this node, for display at the neighbours; not told where absent.
+    pub host_name: Option<String>,
+    /// The neighbours are told what software this is, for display.
+    pub send_software_version: bool,
     /// Where neighbours may dial us; nothing listens where absent.
     pub listen: Option<DesiredListen>,
     /// Neighbours by name.
@@ -113,6 +128,12 @@ pub struct DesiredBgp {
 }
 
 impl DesiredBgp {
+    /// A speaker of this AS with nobody to speak to.
+    #[must_use]
+    pub const fn new(asn: Asn) -> Self {
+        Self { asn, router_id: None, cluster_id: None, host_name: None, send_software_version: false, listen: None, peers: BTreeMap::new() }
+    }
+
     /// Whether we are the route reflector of some neighbour, or of one that may come.
     #[must_use]
     pub fn reflects(&self) -> bool {
@@ -141,15 +162,47 @@ impl DesiredListen {
     #[must_use]
     pub fn dynamic_peer(&self, address: IpAddr) -> Option<DesiredPeer> {
         let contained = self.prefixes.iter().any(|prefix| prefix.contains(address));
-        contained.then(|| DesiredPeer { address, ..self.template.clone() })
+        contained.then(|| DesiredPeer { address: PeerAddress::Known(address), ..self.template.clone() })
+    }
+}
+
+/// Where a neighbour is. Prints as a person would name it.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum PeerAddress {
+    /// At this address.
+    Known(IpAddr),
+    /// It is the default gateway of the node, whichever that is.
+    Gateway,
+    /// It is the router on the link of this interface; its link-local address is learned from its Router Advertisements (RFC 4861).
+    Unnumbered(String),
+}
+
+impl PeerAddress {
+    /// The address, where it is configured.
+    #[must_use]
+    pub const fn known(&self) -> Option<IpAddr> {
+        match self {
+            Self::Known(address) => Some(*address),
+            Self::Gateway | Self::Unnumbered(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(address) => address.fmt(f),
+            Self::Gateway => f.write_str("the default gateway"),
+            Self::Unnumbered(interface) => f.write_str(interface),
+        }
     }
 }
 
 /// One neighbour.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DesiredPeer {
-    /// Its address.
-    pub address: IpAddr,
+    /// Where it is.
+    pub address: PeerAddress,
     /// Its TCP port, 179 by default.
     pub port: u16,
     /// Its AS.
@@ -160,10 +213,14 @@ pub struct DesiredPeer {
     pub families: BTreeSet<Family>,
     /// The hold time that we offer.
     pub hold_time: HoldTime,
+    /// How long it may leave unread what we send (RFC 9687 §5); the core's own default where absent.
+    pub send_hold_time: Option<Duration>,
     /// Between two attempts to connect.
     pub connect_retry: Duration,
-    /// Seconds for which it is asked to keep our routes while we restart (RFC 4724); not asked where absent.
-    pub restart_time: Option<u16>,
+    /// What it is asked to do while we restart (RFC 4724); nothing where absent.
+    pub graceful_restart: Option<DesiredRestart>,
+    /// What it may tell us.
+    pub import: DesiredImport,
     /// With what routes are announced to it.
     pub export: DesiredExport,
     /// We are its route reflector (RFC 4456 §4).
@@ -172,6 +229,86 @@ pub struct DesiredPeer {
     pub add_path: Option<AddPathMode>,
     /// So many of its routes at most are kept, only to be looked at.
     pub keep_received: u32,
+    /// What we are to it, where it is an external one (RFC 9234).
+    pub role: Option<RoleConfig>,
+    /// Messages of up to 65,535 octets (RFC 8654).
+    pub extended_messages: bool,
+    /// IPv4 routes with IPv6 next hops, where we have no IPv4 address on the link (RFC 8950).
+    pub extended_next_hop: bool,
+}
+
+/// What a neighbour is asked to do with our routes while we restart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DesiredRestart {
+    /// Seconds for which it is to keep them (RFC 4724 §3).
+    pub restart_time: u16,
+    /// It keeps them after a NOTIFICATION too, but for a Hard Reset (RFC 8538 §2).
+    pub notification: bool,
+    /// Seconds beyond that for which it is to keep them as the last resort (RFC 9494 §3); 0 for not at all.
+    pub long_lived_stale_time: u32,
+}
+
+/// What a neighbour may tell us. A change of it needs no new session.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DesiredImport {
+    /// How many prefixes of a family at most; no limit where there is none.
+    pub max_prefixes: BTreeMap<Family, u32>,
+    /// How long it has to stay away after it told more.
+    pub restart_delay: Duration,
+}
+
+impl Default for DesiredImport {
+    /// No limit, and a minute for one that is set.
+    fn default() -> Self {
+        Self { max_prefixes: BTreeMap::new(), restart_delay: Duration::from_secs(60) }
+    }
+}
+
+impl DesiredPeer {
+    /// The TCP port of BGP.
+    pub const PORT: u16 = 179;
+    /// The hold time that we offer, where none is configured.
+    pub const HOLD_TIME: HoldTime = match HoldTime::from_secs(9) {
+        Some(hold_time) => hold_time,
+        None => HoldTime::DEFAULT,
+    };
+    /// Between two attempts to connect, where nothing is configured.
+    pub const CONNECT_RETRY: Duration = Duration::from_secs(5);
+
+    /// A neighbour of which nothing else is configured.
+    #[must_use]
+    pub fn new(address: IpAddr, asn: Asn) -> Self {
+        Self {
+            address: PeerAddress::Known(address),
+            port: Self::PORT,
+            asn,
+            transport: Transport::default(),
+            families: BTreeSet::from(Family::ALL),
+            hold_time: Self::HOLD_TIME,
+            send_hold_time: None,
+            connect_retry: Self::CONNECT_RETRY,
+            graceful_restart: None,
+            import: DesiredImport::default(),
+            export: DesiredExport::default(),
+            reflector_client: false,
+            add_path: None,
+            keep_received: 0,
+            role: None,
+            extended_messages: false,
+            extended_next_hop: false,
+        }
+    }
+}
+
+impl DesiredPeer {
+    /// The only interface, or VRF, that the session uses.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        match &self.address {
+            PeerAddress::Unnumbered(interface) => Some(interface),
+            PeerAddress::Known(_) | PeerAddress::Gateway => self.transport.interface.as_deref(),
+        }
+    }
 }
 
 /// With what routes are announced to a neighbour. A change of it needs no new session.
@@ -187,6 +324,10 @@ pub struct DesiredExport {
     pub communities: BTreeSet<u32>,
     /// LARGE_COMMUNITY (RFC 8092).
     pub large_communities: BTreeSet<[u32; 3]>,
+    /// Extended Communities (RFC 4360).
+    pub extended_communities: BTreeSet<u64>,
+    /// The bandwidth of the link, in octets per second; not sent where absent.
+    pub link_bandwidth: Option<u64>,
     /// Next hop of IPv4 routes; the session's own address where absent.
     pub next_hop_ipv4: Option<Ipv4Addr>,
     /// Next hop of IPv6 routes; the node's own global address where absent.
@@ -202,6 +343,8 @@ impl Default for DesiredExport {
             prepend: 0,
             communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
+            extended_communities: BTreeSet::new(),
+            link_bandwidth: None,
             next_hop_ipv4: None,
             next_hop_ipv6: None,
         }
@@ -213,7 +356,7 @@ impl Default for DesiredExport {
 pub struct Transport {
     /// Our address on it; the kernel chooses where absent.
     pub source: Option<IpAddr>,
-    /// The only interface, or VRF, that it uses; routing decides where absent.
+    /// The only interface, or VRF, that it uses; routing decides where absent. That of an unnumbered peer is part of its address.
     pub interface: Option<String>,
     /// How far away the peer may be.
     pub ttl: Ttl,
@@ -221,6 +364,38 @@ pub struct Transport {
     pub passive: bool,
     /// The file with the TCP-MD5 key (RFC 2385); segments are not signed where absent.
     pub password_file: Option<PathBuf>,
+    /// The keys of TCP-AO (RFC 5925), the preferred one first; not together with TCP-MD5. Segments are not signed where there is none.
+    pub ao_keys: Vec<AoKey>,
+}
+
+impl Transport {
+    /// The files with the keys of the connection.
+    pub fn key_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.password_file.iter().chain(self.ao_keys.iter().map(|key| &key.password_file))
+    }
+}
+
+/// A master key tuple (RFC 5925 §3.1).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AoKey {
+    /// SendID: the KeyID of our segments.
+    pub send_id: u8,
+    /// RecvID: the KeyID of the peer's.
+    pub recv_id: u8,
+    /// How segments are signed.
+    pub algorithm: AoAlgorithm,
+    /// The file with the master key.
+    pub password_file: PathBuf,
+}
+
+/// How segments are signed with TCP-AO (RFC 5926 §2.2).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AoAlgorithm {
+    /// HMAC-SHA-1-96.
+    #[default]
+    HmacSha1,
+    /// AES-128-CMAC-96.
+    Aes128Cmac,
 }
 
 /// How far away a peer may be.
@@ -241,6 +416,8 @@ pub enum Ttl {
 /// Times of the way out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DrainTimes {
+    /// From the announcement of all as the last resort (RFC 8326) to the withdrawal; 0 where there is no such announcement.
+    pub graceful_shutdown: Duration,
     /// From the acknowledged withdrawal to the removal of the address: how long the fabric needs to move the flows.
     pub fabric_delay: Duration,
     /// After this a peer that does not acknowledge no longer holds up the removal.
@@ -317,6 +494,8 @@ pub enum RejectionReason {
     Conflict,
     /// The object names a Service that is not there.
     ServiceNotFound,
+    /// The object names a policy that is not in `bgp.policies`.
+    PolicyNotFound,
 }
 
 /// What [`compile`] makes of a snapshot.
@@ -335,7 +514,8 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let mut claimants = claimants(snapshot, &config.dataplane, &mut rejections);
     refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
     settle_conflicts(&mut claimants, &mut rejections);
-    let (vips, services) = serving(&claimants, snapshot, config, &mut rejections);
+    let (mut vips, services) = serving(&claimants, snapshot, config, &mut rejections);
+    choose_policies(&claimants, &config.routing, &mut vips, &mut rejections);
     rejections.sort();
     rejections.dedup();
     let desired = Desired {
@@ -345,6 +525,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         balancing: config.dataplane.balances().then(|| DesiredBalancing::new(services, &config.dataplane)),
         found: found(config),
         bgp: config.bgp.clone(),
+        routing: config.routing.clone(),
         drain: config.drain,
     };
     Compiled { desired, rejections }
@@ -418,8 +599,44 @@ fn serving(
         Some(Some(_)) if config.vips.without_endpoints == WithoutEndpoints::Announce => VipIntent::Serve { without_endpoints: true },
         Some(Some(reason)) => VipIntent::Withhold(reason),
     };
-    let vips = owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip) })).collect();
+    let vips = owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip), policy: None })).collect();
     (vips, services)
+}
+
+/// Gives each VIP the policy that its oldest claimant asks for which asks for any.
+fn choose_policies(
+    claimants: &[Claimant<'_>],
+    routing: &Routing,
+    vips: &mut BTreeMap<IpAddr, DesiredVip>,
+    rejections: &mut Vec<Rejection>,
+) {
+    let mut asking: Vec<_> = claimants.iter().filter_map(|claimant| Some((claimant, claimant.policy?))).collect();
+    asking.sort_by_key(|(claimant, _)| claimant.age());
+    let mut chosen: BTreeMap<IpAddr, &Claimant<'_>> = BTreeMap::new();
+    for (claimant, policy) in asking {
+        for vip in claimant.vips.keys() {
+            let Some(desired) = vips.get_mut(vip) else { continue };
+            let winner = *chosen.entry(*vip).or_insert(claimant);
+            let subject = Subject::Object { object: claimant.object.clone(), vip: Some(*vip) };
+            let asked = desired.policy.get_or_insert_with(|| policy.to_owned());
+            if asked != policy {
+                let message = format!("{POLICY_KEY}: {} asks for policy {} of {vip}, and comes first", winner.object, quoted(asked));
+                rejections.push(Rejection { subject, reason: RejectionReason::Conflict, message });
+            } else if !routing.policies.contains_key(policy) {
+                let message = unknown_policy(policy, *vip, routing);
+                rejections.push(Rejection { subject, reason: RejectionReason::PolicyNotFound, message });
+            }
+        }
+    }
+}
+
+fn unknown_policy(policy: &str, vip: IpAddr, routing: &Routing) -> String {
+    let known: Vec<&str> = routing.policies.keys().map(String::as_str).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    format!(
+        "{POLICY_KEY}: there is no policy {} in bgp.policies, which has {known}; {vip} stays announced as it is, and is not announced anew",
+        quoted(policy)
+    )
 }
 
 #[cfg(test)]

@@ -101,7 +101,8 @@ impl Reconciler {
             self.pulse.beat();
             let compiled = self.intent.current(now);
             let balances = compiled.as_ref().is_some_and(|compiled| compiled.desired.balancing.is_some());
-            let readable = self.observe(balances, now).await;
+            self.kernel.balance(balances);
+            let readable = self.observe(now).await;
             let plan = compiled.as_ref().map(|compiled| plan::plan(&compiled.desired, &self.observed, now)).unwrap_or_default();
             self.views.send_replace(View {
                 compiled: compiled.clone(),
@@ -130,11 +131,11 @@ impl Reconciler {
     }
 
     /// Reads kernel and speaker. False where the kernel could not be read: then nothing may be concluded from it.
-    async fn observe(&mut self, balances: bool, now: Instant) -> bool {
+    async fn observe(&mut self, now: Instant) -> bool {
         if std::mem::take(&mut self.audit) {
             self.kernel.distrust();
         }
-        let read = self.kernel.observe(balances).await;
+        let read = self.kernel.observe().await;
         for (step, outcome) in self.kernel.outcomes() {
             self.account(&step, outcome.as_ref().err().map(|error| error as &dyn Error));
         }
@@ -159,14 +160,17 @@ impl Reconciler {
         readable
     }
 
-    /// What the record holds at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
+    /// What the record tells of at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
     /// may have kept it.
     fn inherit(&self) {
-        let KernelState { record, interface, addresses, .. } = &self.kernel_state;
-        if !record.confirmed.is_empty() {
-            let prefixes = record.confirmed.iter().copied().map(Prefix::host).collect();
-            let forwarding = *interface == InterfaceState::Up && record.confirmed.iter().all(|address| addresses.contains_key(address));
-            tracing::info!(vips = record.confirmed.len(), forwarding, "goes on from an earlier process");
+        let left = self.kernel_state.left_behind();
+        if !left.is_empty() {
+            let KernelState { interface, addresses, .. } = &self.kernel_state;
+            let around = |prefix: &Prefix| left.iter().any(|vip| prefix.contains(*vip));
+            let aggregates = self.intent.aggregates().into_iter().filter(around);
+            let forwarding = *interface == InterfaceState::Up && left.iter().all(|address| addresses.contains_key(address));
+            let prefixes = left.iter().copied().map(Prefix::host).chain(aggregates).collect();
+            tracing::info!(vips = left.len(), forwarding, "goes on from an earlier process");
             self.speaker.inherit(prefixes, forwarding);
         }
     }
@@ -278,7 +282,7 @@ impl Reconciler {
     /// Why a drain that cannot end is given up: each wait in it is bounded, but what only others can mend may fail for ever.
     fn overdue(&self, now: Instant) -> Option<RunError> {
         let bound = self.intent.drain_times()?;
-        let bound = bound.timeout + bound.fabric_delay + DRAIN_SLACK;
+        let bound = bound.graceful_shutdown + bound.timeout + bound.fabric_delay + DRAIN_SLACK;
         let late = self.leaving_since.is_some_and(|since| now.saturating_duration_since(since) > bound);
         let failing = self.observed.failures.values().map(|failure| failure.error.clone()).collect::<Vec<_>>().join("; ");
         late.then_some(RunError::DrainOverdue { bound, failing })

@@ -20,7 +20,7 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
 
 use crate::api::ObjectRef;
-use crate::desired::{Desired, Lifecycle, Rejection};
+use crate::desired::{Desired, Lifecycle, Rejection, RouteSet};
 use crate::observed::Observed;
 use crate::plan::{Ownership, StepKey};
 
@@ -81,7 +81,7 @@ pub struct SpeakerView {
     /// Why nothing is listened to though the configuration asks for it.
     pub listen_error: Option<String>,
     /// The set it advertises; `None` before the first.
-    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    pub advertised: Option<Arc<RouteSet>>,
     /// What is withdrawn and perhaps still held by some peer.
     pub withdrawing: BTreeSet<Prefix>,
     /// The neighbours by name.
@@ -91,8 +91,8 @@ pub struct SpeakerView {
 /// One neighbour in plain values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerView {
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; `None` while it is not known.
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: Asn,
     /// Where the state machine is, in the words of RFC 4271 §8.2.2.
@@ -432,8 +432,9 @@ pub enum Truth {
 pub struct PeerStatus {
     /// Its name in the configuration.
     pub name: String,
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; absent while it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: u32,
     /// Where the state machine is.

@@ -107,8 +107,9 @@ fn a_bad_configuration_starts_nothing() {
     let manifests = directory.path().display().to_string();
     for verb in ["run", "plan"] {
         let ended = vipherald(&[verb, "--config", &path, "--manifests", &manifests]);
-        let expected =
-            format!("vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, clusterId, listen, peers\n");
+        let expected = format!(
+            "vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, clusterId, sendHostName, sendSoftwareVersion, listen, peers, policies, aggregates\n"
+        );
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), (Some(1), "", expected), "{verb}");
     }
 }

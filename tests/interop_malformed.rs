@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test says where")]
 
 mod common;
+#[path = "interop/peers/mod.rs"]
+mod peers;
 #[path = "../bgp/tests/malformed_attributes/table.rs"]
 mod table;
 
@@ -21,9 +23,10 @@ use std::time::Duration;
 use bgp::peer::State;
 use bgp::{Asn, Family, HoldTime};
 use common::{Namespace, Process, wait_until};
+use peers::exabgp_with_settings;
 use table::{Case, cases};
 use tempfile::TempDir;
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, Transport};
+use vipherald::desired::{DesiredBgp, DesiredPeer, Transport};
 use vipherald::driver::bgp::{PeerStatus, Speaker};
 
 /// How long anything may take, on a busy machine.
@@ -70,12 +73,7 @@ impl ExaBgp {
         }
         let file = self.directory.path().join("exabgp.conf");
         std::fs::write(&file, self.configuration()).unwrap();
-        let mut command = theirs.command("exabgp");
-        command.arg(file);
-        for (name, value) in [("api.cli", "false"), ("daemon.drop", "false"), ("daemon.user", "root"), ("log.destination", "stdout")] {
-            command.env(format!("exabgp.{name}"), value);
-        }
-        theirs.spawn(&mut command)
+        theirs.spawn(&mut exabgp_with_settings(theirs.command("exabgp"), &file))
     }
 
     /// Where it writes what it hears, as lines of JSON.
@@ -130,18 +128,10 @@ fn route(number: usize, case: &Case<'_>, external: bool) -> Option<String> {
 
 fn neighbour(ends: Ends, asn: u32) -> DesiredPeer {
     DesiredPeer {
-        address: ends.theirs.into(),
-        port: 179,
         transport: Transport { source: Some(ends.ours.into()), ..Transport::default() },
-        asn: Asn::new(asn).unwrap(),
-        families: BTreeSet::from(Family::ALL),
         hold_time: HoldTime::from_secs(90).unwrap(),
         connect_retry: Duration::from_secs(1),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
+        ..DesiredPeer::new(ends.theirs.into(), Asn::new(asn).unwrap())
     }
 }
 
@@ -176,7 +166,7 @@ fn every_line_has_its_outcome(their_as: u32, sent_at_least: usize) {
     let _process = exabgp.start(&ours, &theirs);
     let speaker = ours.run(|| Speaker::spawn(7)).unwrap();
     speaker.advertise(Arc::default());
-    speaker.configure(Arc::new(DesiredBgp { asn: Asn::new(OUR_AS).unwrap(), router_id: None, cluster_id: None, listen: None, peers }));
+    speaker.configure(Arc::new(DesiredBgp { peers, ..DesiredBgp::new(Asn::new(OUR_AS).unwrap()) }));
 
     wait_until("the session is up", PATIENCE, || peer(&speaker, LASTING).is_some_and(|peer| peer.state == State::Established));
     let since = peer(&speaker, LASTING).unwrap().established_since;

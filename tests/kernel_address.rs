@@ -51,9 +51,9 @@ async fn all_ok(kernel: &mut Kernel, steps: &[Step]) {
 
 /// The way in of a VIP, as the planner orders it.
 async fn place(kernel: &mut Kernel, vips: &BTreeSet<IpAddr>) {
-    all_ok(kernel, &[Step::RecordPending(vips.clone())]).await;
+    all_ok(kernel, &[Step::RecordPending(vips.clone().into())]).await;
     all_ok(kernel, &vips.iter().copied().map(Step::AddAddress).collect::<Vec<_>>()).await;
-    all_ok(kernel, &[Step::RecordConfirmed(vips.clone())]).await;
+    all_ok(kernel, &[Step::RecordConfirmed(vips.clone().into())]).await;
 }
 
 /// What is observed once nothing is being read any more.
@@ -161,9 +161,9 @@ fn an_address_without_protocol_number_is_ours_by_the_record() {
     namespace.enter(async || {
         let vips = set(&["10.0.0.7"]);
         let mut kernel = kernel().await;
-        all_ok(&mut kernel, &[Step::RecordPending(vips.clone())]).await;
+        all_ok(&mut kernel, &[Step::RecordPending(vips.clone().into())]).await;
         namespace.ip("addr add 10.0.0.7/32 dev lo");
-        all_ok(&mut kernel, &[Step::RecordConfirmed(vips.clone())]).await;
+        all_ok(&mut kernel, &[Step::RecordConfirmed(vips.clone().into())]).await;
         let state = kernel.observe().await.unwrap();
         assert_eq!((on_interface(&state), state.record.confirmed), (vec![with_protocol("10.0.0.7", None)], vips));
         kernel.execute(&Step::RemoveAddress(ip("10.0.0.7"))).await.unwrap();
@@ -182,14 +182,14 @@ fn the_record_goes_through_its_phases() {
         let one = set(&["10.0.0.7"]);
         let none = BTreeSet::new();
         let phases = [
-            (Step::RecordPending(both.clone()), &both, &none),
-            (Step::RecordConfirmed(one.clone()), &set(&["2001:db8:7::7"]), &one),
-            (Step::RecordConfirmed(both.clone()), &none, &both),
-            (Step::RecordRemoved(one.clone()), &none, &set(&["2001:db8:7::7"])),
-            (Step::RecordRemoved(both.clone()), &none, &none),
+            (Step::RecordPending(both.clone().into()), &both, &none),
+            (Step::RecordConfirmed(one.clone().into()), &set(&["2001:db8:7::7"]), &one),
+            (Step::RecordConfirmed(both.clone().into()), &none, &both),
+            (Step::RecordRemoved(one.clone().into()), &none, &set(&["2001:db8:7::7"])),
+            (Step::RecordRemoved(both.clone().into()), &none, &none),
         ];
         for (step, pending, confirmed) in phases {
-            let record = Record { exists: true, pending: pending.clone(), confirmed: confirmed.clone() };
+            let record = Record { exists: true, pending: pending.clone(), confirmed: confirmed.clone(), ..Record::default() };
             for _ in 0..2 {
                 kernel.execute(&step).await.unwrap();
                 assert_eq!(settled(&mut kernel).await.record, record, "known after {step:?}");
@@ -219,7 +219,7 @@ fn what_others_put_into_the_table_stays() {
         );
         let refused = kernel.execute(&Step::DropRecord).await.unwrap_err();
         assert!(matches!(refused, KernelError::Record(RecordError::NotEmpty { .. })), "{refused}");
-        all_ok(&mut kernel, &[Step::RecordRemoved(vips), Step::DropRecord]).await;
+        all_ok(&mut kernel, &[Step::RecordRemoved(vips.into()), Step::DropRecord]).await;
         assert_eq!(kernel.observe_fresh().await.unwrap().record, Record::default(), "what is left is not ours");
         kernel.execute(&Step::DropRecord).await.unwrap();
         let left = namespace.output(&["nft", "list", "table", "inet", "vipherald"]);
@@ -236,7 +236,7 @@ fn a_table_that_vanished_is_made_again() {
         place(&mut kernel, &set(&["10.0.0.7"])).await;
         namespace.nft("flush ruleset");
         // Not read again yet: the step is one of a plan made before.
-        kernel.execute(&Step::RecordRemoved(set(&["10.0.0.7"]))).await.unwrap();
+        kernel.execute(&Step::RecordRemoved(set(&["10.0.0.7"]).into())).await.unwrap();
         assert_eq!(settled(&mut kernel).await.record, Record { exists: true, ..Record::default() });
     });
 }
@@ -273,7 +273,7 @@ fn a_record_of_another_interface_is_refused_at_the_start() {
         place(&mut on_lo, &vips).await;
         let error = Kernel::new("br0", "vipherald").await.err().unwrap();
         assert!(matches!(&error, KernelError::Record(RecordError::OtherInterface { recorded, .. }) if recorded == "lo"), "{error}");
-        all_ok(&mut on_lo, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(vips.clone())]).await;
+        all_ok(&mut on_lo, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(vips.clone().into())]).await;
         let mut on_br0 = Kernel::new("br0", "vipherald").await.unwrap();
         place(&mut on_br0, &vips).await;
         assert!(Kernel::new("lo", "vipherald").await.is_err());
@@ -327,7 +327,7 @@ fn single_elements_that_others_change_are_noticed() {
         namespace.nft("add element inet vipherald pending4 { 10.0.0.9 comment \"by hand\" }");
         hinted(&mut kernel).await;
         assert_eq!(settled(&mut kernel).await.record.pending, set(&["10.0.0.9"]));
-        kernel.execute(&Step::RecordConfirmed(set(&["10.0.0.9"]))).await.unwrap();
+        kernel.execute(&Step::RecordConfirmed(set(&["10.0.0.9"]).into())).await.unwrap();
         let expected = Record { exists: true, confirmed: set(&["10.0.0.8", "10.0.0.9"]), ..Record::default() };
         assert_eq!(kernel.observe_fresh().await.unwrap().record, expected);
     });
@@ -340,7 +340,7 @@ fn own_changes_and_those_of_other_tables_and_links_are_no_news() {
         let mut kernel = kernel().await;
         place(&mut kernel, &set(&["10.0.0.7"])).await;
         kernel.observe().await.unwrap();
-        all_ok(&mut kernel, &[Step::RecordPending(set(&["10.0.0.8"])), Step::RecordRemoved(set(&["10.0.0.8"]))]).await;
+        all_ok(&mut kernel, &[Step::RecordPending(set(&["10.0.0.8"]).into()), Step::RecordRemoved(set(&["10.0.0.8"]).into())]).await;
         assert!(is_quiet(&mut kernel).await, "own changes of the record");
         namespace.nft("add table inet vipherald-2\nadd set inet vipherald-2 placed4 { type ipv4_addr; elements = { 10.0.0.7 }; }");
         assert!(is_quiet(&mut kernel).await, "the table of another instance");
@@ -380,11 +380,11 @@ fn what_a_killed_process_left_is_read_by_the_next() {
         let add = vips.iter().copied().map(Step::AddAddress).collect::<Vec<_>>();
         let remove = vips.iter().copied().map(Step::RemoveAddress).collect::<Vec<_>>();
         let lives = [
-            (vec![Step::RecordPending(vips.clone())], vec![], &pending),
+            (vec![Step::RecordPending(vips.clone().into())], vec![], &pending),
             (add, addresses.clone(), &pending),
-            (vec![Step::RecordConfirmed(vips.clone())], addresses, &confirmed),
+            (vec![Step::RecordConfirmed(vips.clone().into())], addresses, &confirmed),
             (remove, vec![], &confirmed),
-            (vec![Step::RecordRemoved(vips.clone())], vec![], &empty),
+            (vec![Step::RecordRemoved(vips.clone().into())], vec![], &empty),
             (vec![Step::DropRecord], vec![], &Record::default()),
         ];
         for (steps, addresses, record) in lives {
@@ -402,7 +402,7 @@ fn a_step_that_is_cut_off_leaves_no_false_knowledge() {
         let mut kernel = kernel().await;
         for round in 0..40 {
             let vips = set(&["10.0.0.7", "10.0.0.8"]);
-            let step = if round % 2 == 0 { Step::RecordConfirmed(vips) } else { Step::RecordRemoved(vips) };
+            let step = if round % 2 == 0 { Step::RecordConfirmed(vips.into()) } else { Step::RecordRemoved(vips.into()) };
             let _cut_off = tokio::time::timeout(Duration::from_micros(250 * round), kernel.execute(&step)).await;
             let known = settled(&mut kernel).await.record;
             assert!(known.confirmed.is_empty() || known.confirmed.len() == 2, "half a transaction: {known:?}");
@@ -500,14 +500,14 @@ fn results_come_in_the_order_of_the_steps() {
         let mut kernel = kernel().await;
         let vips = set(&["10.0.0.7", "10.0.0.8"]);
         let steps = [
-            Step::RecordPending(vips.clone()),
+            Step::RecordPending(vips.clone().into()),
             Step::AddAddress(ip("10.0.0.7")),
             Step::StopSpeaker,
             Step::ReleaseSpeaker,
             Step::AddAddress(ip("224.0.0.1")),
             Step::AddAddress(ip("10.0.0.8")),
             Step::DropRecord,
-            Step::RecordConfirmed(vips.clone()),
+            Step::RecordConfirmed(vips.clone().into()),
         ];
         let succeeded: Vec<bool> = kernel.execute_all(&steps).await.iter().map(Result::is_ok).collect();
         assert_eq!(succeeded, [true, true, false, false, false, true, false, true]);
@@ -574,7 +574,7 @@ fn two_instances_leave_each_other_alone() {
         let (mut first, mut second) = (first.await.unwrap(), second.await.unwrap());
         assert_eq!(first.observe_fresh().await.unwrap().record.confirmed, first_vips);
         assert_eq!(second.observe_fresh().await.unwrap().record.confirmed, second_vips);
-        all_ok(&mut first, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(first_vips), Step::DropRecord]).await;
+        all_ok(&mut first, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(first_vips.into()), Step::DropRecord]).await;
         let state = second.observe_fresh().await.unwrap();
         assert_eq!((on_interface(&state), state.record.confirmed), (vec![ours("10.0.0.8"), ours("10.0.1.7")], second_vips));
         assert_eq!(first.observe_fresh().await.unwrap().record, Record::default());
@@ -591,7 +591,7 @@ fn an_address_that_another_instance_recorded_is_reported_as_claimed() {
         place(&mut first, &vips).await;
         assert_eq!(second.observe().await.unwrap().claimed_by_others, vips);
         assert_eq!(first.observe().await.unwrap().claimed_by_others, BTreeSet::new());
-        all_ok(&mut first, &[Step::RecordRemoved(vips)]).await;
+        all_ok(&mut first, &[Step::RecordRemoved(vips.into())]).await;
         assert_eq!(second.observe_fresh().await.unwrap().claimed_by_others, BTreeSet::new(), "the record of the first is lost");
     });
 }
@@ -606,7 +606,7 @@ fn a_set_that_somebody_uses_keeps_nobody_from_leaving() {
         namespace.nft(
             "add chain inet vipherald mine { type filter hook input priority 0; }\nadd rule inet vipherald mine ip daddr @placed4 accept",
         );
-        all_ok(&mut kernel, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(vips)]).await;
+        all_ok(&mut kernel, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(vips.into())]).await;
         settled(&mut kernel).await;
         all_ok(&mut kernel, &[Step::DropRecord]).await;
         assert!(!kernel.observe().await.unwrap().record.exists);
@@ -672,14 +672,14 @@ fn five_thousand_addresses_are_quick() {
             assert!(took < TARGET * SLACK && observed < TARGET * SLACK, "{what}: {took:?}, observe: {observed:?}");
             state
         };
-        timed("recorded as pending", vec![Step::RecordPending(vips.clone())]).await;
+        timed("recorded as pending", vec![Step::RecordPending(vips.clone().into())]).await;
         let state = timed("placed", vips.iter().copied().map(Step::AddAddress).collect()).await;
         assert_eq!(state.addresses.len(), COUNT as usize);
-        let state = timed("recorded as confirmed", vec![Step::RecordConfirmed(vips.clone())]).await;
+        let state = timed("recorded as confirmed", vec![Step::RecordConfirmed(vips.clone().into())]).await;
         assert_eq!((state.record.confirmed.len(), state.record.pending.len()), (COUNT as usize, 0));
         let state = timed("removed", vips.iter().copied().map(Step::RemoveAddress).collect()).await;
         assert!(state.addresses.is_empty());
-        let state = timed("taken out of the record", vec![Step::RecordRemoved(vips.clone())]).await;
+        let state = timed("taken out of the record", vec![Step::RecordRemoved(vips.clone().into())]).await;
         assert_eq!(state.record, Record { exists: true, ..Record::default() });
     });
 }

@@ -5,20 +5,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bgp::{Asn, Family, HoldTime, Prefix};
+use bgp::rib::Route;
+use bgp::{Asn, Family, Prefix};
+use ipvs::Weight;
 use serde::Deserialize;
+use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
-    Desired, DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Transport, VipIntent, WithholdReason,
+    Aggregate, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Lifecycle, Policy,
+    RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
+    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Observed, ObservedAddress,
+    ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
+use vipherald::sysctl::Sysctl;
 
 #[test]
 fn every_case_plans_as_written() {
@@ -68,64 +74,122 @@ struct Input {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "camelCase")]
 struct DesiredInput {
+    /// Where given, we balance.
+    services: Option<BTreeMap<String, String>>,
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
     found: Vec<IpAddr>,
     complete: bool,
     drain: bool,
     peers: Vec<String>,
+    graceful_shutdown: Time,
     fabric_delay: Time,
     timeout: Time,
+    /// Each policy has one community.
+    policies: BTreeMap<String, PolicyInput>,
+    /// What each of these VIPs asks for.
+    asks: BTreeMap<IpAddr, String>,
+    /// `announce` or `suppress`, and a policy.
+    aggregates: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct PolicyInput {
+    community: u32,
+    prefixes: Vec<String>,
 }
 
 impl Default for DesiredInput {
     fn default() -> Self {
         Self {
+            services: None,
             serve: Vec::new(),
             withhold: Vec::new(),
             found: Vec::new(),
             complete: true,
             drain: false,
             peers: vec!["rr1".to_owned()],
+            graceful_shutdown: Time(Duration::ZERO),
             fabric_delay: Time(Duration::from_secs(1)),
             timeout: Time(Duration::from_secs(25)),
+            policies: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            aggregates: BTreeMap::new(),
         }
     }
 }
 
 impl DesiredInput {
     fn typed(self) -> Desired {
-        let vip = |intent| DesiredVip { owners: BTreeSet::new(), intent };
+        let routing = routing(self.policies, &self.aggregates);
+        let vip = |intent| DesiredVip { owners: BTreeSet::new(), intent, policy: None };
         let serve = self.serve.into_iter().map(|address| (address, vip(VipIntent::Serve { without_endpoints: false })));
         let withhold = self.withhold.into_iter().map(|address| (address, vip(VipIntent::Withhold(WithholdReason::NoEndpoints))));
+        let mut vips: BTreeMap<_, _> = serve.chain(withhold).collect();
+        for (address, policy) in self.asks {
+            vips.get_mut(&address).unwrap().policy = Some(policy);
+        }
         Desired {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
-            vips: serve.chain(withhold).collect(),
+            vips,
+            balancing: self.services.map(balancing),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
-            drain: DrainTimes { fabric_delay: self.fabric_delay.0, timeout: self.timeout.0 },
+            routing,
+            drain: DrainTimes { graceful_shutdown: self.graceful_shutdown.0, fabric_delay: self.fabric_delay.0, timeout: self.timeout.0 },
         }
     }
 }
 
+fn routing(policies: BTreeMap<String, PolicyInput>, aggregates: &BTreeMap<String, String>) -> Routing {
+    let policies = policies.into_iter().map(|(name, PolicyInput { community, prefixes })| {
+        let route = Route { communities: BTreeSet::from([community]), ..Route::originated() };
+        (name, Policy { prefixes: prefixes.iter().map(|text| prefix(text)).collect(), route })
+    });
+    let aggregates = aggregates.iter().map(|(text, words)| {
+        let (vips, policy) = words.split_once(' ').map_or((words.as_str(), None), |(vips, policy)| (vips, Some(policy.to_owned())));
+        (prefix(text), Aggregate { policy, suppress: vips == "suppress" })
+    });
+    Routing { policies: policies.collect(), aggregates: aggregates.collect() }
+}
+
+/// A prefix, or the host prefix of an address.
+fn prefix(text: &str) -> Prefix {
+    match text.split_once('/') {
+        Some((address, length)) => Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap(),
+        None => Prefix::host(text.parse().unwrap()),
+    }
+}
+
+/// `10.0.0.1`, `10.0.0.1 with 65001` (a community), `10.0.0.1 shutting down`, or `10.0.0.1 aggregated`.
+fn advertised(texts: &[String]) -> RouteSet {
+    let mut set = RouteSet::default();
+    for text in texts {
+        let (announced, how) = text.split_once(' ').unwrap_or((text, ""));
+        let route = match how.split_once(' ') {
+            _ if how == "aggregated" => {
+                set.covered.insert(announced.parse().unwrap());
+                continue;
+            }
+            Some(("with", community)) => Route { communities: BTreeSet::from([community.parse().unwrap()]), ..Route::originated() },
+            Some(("shutting", "down")) => Route::originated().shutting_down(),
+            _ => Route::originated(),
+        };
+        set.routes.insert(prefix(announced), Arc::new(route));
+    }
+    set
+}
+
 fn neighbours(names: &[String]) -> DesiredBgp {
     let peer = DesiredPeer {
-        address: "192.0.2.254".parse().unwrap(),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(65001).unwrap(),
         families: BTreeSet::from([Family::Ipv4Unicast]),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(5),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
+        ..DesiredPeer::new("192.0.2.254".parse().unwrap(), Asn::new(65001).unwrap())
     };
     let peers = names.iter().map(|name| (name.clone(), peer.clone())).collect();
-    DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers }
+    DesiredBgp { peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) }
 }
 
 #[derive(Deserialize)]
@@ -142,15 +206,24 @@ struct ObservedInput {
     record: bool,
     pending: BTreeSet<IpAddr>,
     confirmed: BTreeSet<IpAddr>,
-    advertised: Option<Vec<IpAddr>>,
-    withdrawing: Vec<IpAddr>,
+    advertised: Option<Vec<String>>,
+    withdrawing: Vec<String>,
     /// The neighbours in force.
     peers: Option<Vec<String>>,
     open_sessions: usize,
     /// `withdrawn 3s`: for how long; what is advertised is so since the start.
-    announcements: BTreeMap<IpAddr, String>,
+    announcements: BTreeMap<String, String>,
     /// `address 10.0.0.1: 3 1s`: how often, and how long ago.
     failures: BTreeMap<String, String>,
+    ipvs: bool,
+    services: BTreeMap<String, String>,
+    pending_services: Vec<String>,
+    confirmed_services: Vec<String>,
+    marks: BTreeMap<String, u32>,
+    /// Whether they are as they should be; where we do not balance, there are none by default.
+    rules: Option<bool>,
+    sysctls: BTreeMap<String, String>,
+    quiesced: BTreeMap<String, Time>,
 }
 
 impl Default for ObservedInput {
@@ -170,15 +243,33 @@ impl Default for ObservedInput {
             open_sessions: 0,
             announcements: BTreeMap::new(),
             failures: BTreeMap::new(),
+            ipvs: true,
+            services: BTreeMap::new(),
+            pending_services: Vec::new(),
+            confirmed_services: Vec::new(),
+            marks: BTreeMap::new(),
+            rules: None,
+            sysctls: BTreeMap::new(),
+            quiesced: BTreeMap::new(),
         }
     }
 }
 
 impl ObservedInput {
+    /// As it must be, where nothing else is said.
+    fn sysctl(&self, setting: Sysctl) -> String {
+        self.sysctls.get(&setting.to_string()).cloned().unwrap_or_else(|| setting.wanted().to_owned())
+    }
+
     fn typed(self, desired: &Desired, now: Instant) -> Observed {
         let started = now - self.started.0;
-        let advertised = self.advertised.iter().flatten().map(|vip| (*vip, Since { value: Announcement::Advertised, since: started }));
-        let others = self.announcements.iter().map(|(vip, text)| (*vip, announcement(text, now)));
+        let set = self.advertised.as_deref().map(advertised);
+        let since_the_start = set.iter().flat_map(|set| {
+            let hosts = set.covered.iter().copied().map(Prefix::host);
+            set.prefixes().chain(hosts).map(|prefix| (prefix, Since { value: Announcement::Advertised, since: started }))
+        });
+        let others = self.announcements.iter().map(|(text, state)| (prefix(text), announcement(state, now)));
+        let announcements = since_the_start.chain(others).collect();
         let interface = match self.state.as_str() {
             "up" => InterfaceState::Up,
             "down" => InterfaceState::Down,
@@ -187,6 +278,7 @@ impl ObservedInput {
         };
         Observed {
             kernel: KernelState {
+                sysctls: Sysctl::ALL.into_iter().map(|setting| (setting, self.sysctl(setting))).collect(),
                 interface,
                 addresses: self.interface.iter().map(|text| address(text)).collect(),
                 address_protocols: self.protocols,
@@ -195,22 +287,92 @@ impl ObservedInput {
                 unusable: BTreeSet::new(),
                 elsewhere: self.elsewhere,
                 record: Record {
-                    exists: self.record || !self.pending.is_empty() || !self.confirmed.is_empty(),
+                    exists: self.record || !self.pending.is_empty() || !self.confirmed.is_empty() || !self.confirmed_services.is_empty(),
                     pending: self.pending,
                     confirmed: self.confirmed,
+                    pending_services: self.pending_services.iter().map(|text| service_key(text)).collect(),
+                    confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
+                    marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
+                    rules: if self.rules.unwrap_or(desired.balancing.is_some()) { RULES.fingerprint() } else { Vec::new() },
+                },
+                balancer: Balancer {
+                    availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
+                    services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
-            announcements: advertised.chain(others).collect(),
+            quiesced: self.quiesced.iter().map(|(text, since)| quiesced(text, since.0, now)).collect(),
+            announcements,
             started: Some(started),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
             speaker: ObservedSpeaker {
-                advertised: self.advertised.map(|vips| Arc::new(vips.into_iter().map(Prefix::host).collect())),
+                advertised: set.map(Arc::new),
                 configured: self.peers.map(|names| Arc::new(DesiredBgp { asn: desired.bgp.asn, ..neighbours(&names) })),
-                withdrawing: self.withdrawing.into_iter().map(Prefix::host).collect(),
+                withdrawing: self.withdrawing.iter().map(|text| prefix(text)).collect(),
                 open_sessions: self.open_sessions,
             },
         }
     }
+}
+
+const RULES: Rules = Rules { unserved_ports: UnservedPorts::Drop, first_mark: 64 };
+
+fn balancing(services: BTreeMap<String, String>) -> DesiredBalancing {
+    let services = services.iter().map(|(text, service)| (service_key(text), desired_service(service))).collect();
+    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules: RULES, set_sysctls: true }
+}
+
+/// `TCP 10.0.0.1:80` or `UDP [2001:db8::1]:1000-1999`.
+fn service_key(text: &str) -> ServiceKey {
+    let (protocol, at) = text.split_once(' ').unwrap();
+    let (vip, ports) = at.rsplit_once(':').unwrap();
+    let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+    ServiceKey {
+        vip: vip.trim_matches(['[', ']']).parse().unwrap(),
+        protocol: protocol.to_lowercase().parse().unwrap(),
+        ports: PortRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap(),
+    }
+}
+
+/// A scheduler, and servers with their weights: `lc 10.1.0.1:80=1 10.1.0.2:80=0`.
+fn desired_service(text: &str) -> DesiredVirtualService {
+    let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
+    let server = |text: &str| {
+        let (address, weight) = text.split_once('=').unwrap();
+        (address.parse().unwrap(), Weight(weight.parse().unwrap()))
+    };
+    DesiredVirtualService {
+        owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
+        scheduling: Scheduling::of(scheduler.parse().unwrap()),
+        forwarding: ForwardingMethod::Masquerade,
+        real_servers: servers.split_whitespace().map(server).collect(),
+    }
+}
+
+/// As [`desired_service`], in the order of the kernel; after a slash the connections of a server: `lc 10.1.0.1:80=0/5`. `foreign` is a mode that is never
+/// ours.
+fn observed_service(text: &str) -> ObservedVirtualService {
+    let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
+    let server = |text: &str| {
+        let (address, state) = text.split_once('=').unwrap();
+        let (weight, connections) = state.split_once('/').unwrap_or((state, "0"));
+        ObservedRealServer {
+            address: address.parse().unwrap(),
+            forwarding: Some(ForwardingMethod::Masquerade),
+            weight: Weight(weight.parse().unwrap()),
+            connections: connections.parse().unwrap(),
+        }
+    };
+    let mode = (scheduler != "foreign").then(|| {
+        let scheduler = scheduler.parse().unwrap();
+        ServiceMode { scheduling: Scheduling::of(scheduler), fallback: scheduler == Scheduler::MaglevHashing }
+    });
+    ObservedVirtualService { mode, real_servers: servers.split_whitespace().map(server).collect() }
+}
+
+/// A service and a server with an arrow between: `TCP 10.0.0.1:80 -> 10.1.0.1:80`.
+fn quiesced(text: &str, ago: Duration, now: Instant) -> ((ServiceKey, SocketAddr), Instant) {
+    let (service, server) = text.split_once(" -> ").unwrap();
+    ((service_key(service), server.parse().unwrap()), now - ago)
 }
 
 fn address(text: &str) -> (IpAddr, ObservedAddress) {
@@ -229,6 +391,7 @@ fn address(text: &str) -> (IpAddr, ObservedAddress) {
 fn announcement(text: &str, now: Instant) -> Since<Announcement> {
     let (value, since) = text.split_once(' ').unwrap();
     let value = match value {
+        "shutting-down" => Announcement::ShuttingDown,
         "withdrawing" => Announcement::Withdrawing,
         "withdrawn" => Announcement::Withdrawn,
         other => panic!("{other} is no announcement"),

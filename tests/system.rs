@@ -22,6 +22,8 @@ mod keep;
 mod loss;
 #[path = "system/peers.rs"]
 mod peers;
+#[path = "system/policy.rs"]
+mod policy;
 #[path = "system/rig.rs"]
 mod rig;
 #[path = "system/served.rs"]

@@ -87,9 +87,7 @@ impl Stage {
 
     fn wait_for_table(&self, expected: &str) {
         let expected: String = expected.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-        wait_until(&format!("the table is\n{expected}"), PATIENCE, || self.table() == expected || {
-            false
-        });
+        wait_until(&format!("the table is\n{expected}"), PATIENCE, || self.table() == expected || { false });
     }
 
     fn wait_for_vip(&self, vip: &str, is_there: bool) {
@@ -263,7 +261,10 @@ fn both_families_short_ranges_with_an_offset_and_long_ones() {
         stage.answer_tcp(port);
     }
     let ports = "{name: a, port: 9000}";
-    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1", "192.168.1.2"]) + &slice("pods", ports, &["2001:db8:1::11"])));
+    stage.publish(
+        "pods",
+        &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1", "192.168.1.2"]) + &slice("pods", ports, &["2001:db8:1::11"])),
+    );
     let mappings = [("7000-7001", "9000-9001", "algo: rr"), ("20000-20999", "20000-20999", "algo: rr")];
     stage.publish("four", &eric("four", VIP, "pods", &mappings));
     stage.publish("six", &eric("six", "2001:db8:7::1", "pods", &mappings));
@@ -320,7 +321,8 @@ fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
     // It is gone: what is left of its connections ends, the others go on.
     stage.publish("pods", &pods(&["192.168.1.2", "192.168.1.3"]));
     wait_until("it is removed", PATIENCE, || weights(&stage) == ["192.168.1.2:80 1", "192.168.1.3:80 1"]);
-    let (mut gone, mut others): (Vec<_>, Vec<_>) = connections.into_iter().partition(|connection| connection.server.starts_with("192.168.1.1:"));
+    let (mut gone, mut others): (Vec<_>, Vec<_>) =
+        connections.into_iter().partition(|connection| connection.server.starts_with("192.168.1.1:"));
     assert!(!gone.is_empty() && !others.is_empty());
     assert!(others.iter_mut().all(Connection::works));
     assert!(!gone.iter_mut().any(Connection::works));
@@ -380,7 +382,13 @@ fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
         let table = stage.table();
         table == format!("{foreign}{ours}") || table == format!("{ours}{foreign}")
     });
-    assert!(Command::new("ip").args(["netns", "exec", stage.router.name(), "ipvsadm", "-D", "-t", &format!("{VIP}:80")]).status().unwrap().success());
+    assert!(
+        Command::new("ip")
+            .args(["netns", "exec", stage.router.name(), "ipvsadm", "-D", "-t", &format!("{VIP}:80")])
+            .status()
+            .unwrap()
+            .success()
+    );
     // No notification tells of it; the next look at the whole table does.
     wait_until("it is made again", PATIENCE, || stage.table().contains(&ours));
     assert!(stage.connect(VIP, 80).is_ok());

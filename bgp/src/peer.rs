@@ -23,7 +23,7 @@ mod timers;
 mod timing;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -93,9 +93,10 @@ impl Stop {
         }
     }
 
-    /// Whether the peer is to drop our routes even where it keeps them after a NOTIFICATION (RFC 8538 §3.1).
+    /// Whether the peer is to drop our routes even where it keeps them after a NOTIFICATION (RFC 8538 §3.1). After a reset the same `Peer` comes back,
+    /// which knows what the peer may still hold; after a change of the configuration another one does, which does not (RFC 8538 §5.1 leaves both to us).
     const fn is_final(&self) -> bool {
-        matches!(self, Self::AdministrativeShutdown { .. } | Self::Deconfigured | Self::Keep)
+        !matches!(self, Self::AdministrativeReset)
     }
 }
 
@@ -108,6 +109,8 @@ pub enum Event {
     Stop(Stop),
     /// The deadline may have come.
     Tick,
+    /// The peer may be reached now, or elsewhere than before: a dial that waits for its time is made at once, one that is under way is made again.
+    Reachable,
     /// A TCP connection is up (Events 16 and 17). There must be none of this role, but for what [`Peer::accepts`] says.
     Connected {
         /// Who dialled.
@@ -147,7 +150,12 @@ pub enum Event {
     /// The whole set of routes that the peer is to hold from now on; it outlives sessions.
     Routes(Arc<LocRib>),
     /// Some destinations have other paths than in that set. Ignored before the first one.
-    Changes(Arc<Changes>),
+    Changes {
+        /// Their paths, in steps that follow one another.
+        changes: Vec<Arc<Changes>>,
+        /// The whole set with them.
+        rib: Arc<LocRib>,
+    },
     /// The policy of the peer from now on; the session stays, and only what changes is told again.
     Export(Export),
     /// Our addresses on a connection are others now: the next hops that change by it are told again, in the same session.
@@ -157,9 +165,16 @@ pub enum Event {
         /// What "self" stands for in each family.
         local: LocalAddresses,
     },
-    /// The limits for what the peer may tell from now on; the session stays, and the peer is asked for all its routes. Ignored where nothing is
-    /// imported.
-    Import(Import),
+    /// What the peer may tell from now on; the session stays. Where its routes have not been kept so far, or are judged otherwise, it is asked for all
+    /// of them.
+    Import(Option<Import>),
+    /// Other times from now on, in the same session. A dial that waits, waits no longer than the new ConnectRetryTime.
+    Timers {
+        /// As [`PeerConfig::connect_retry`].
+        connect_retry: Duration,
+        /// As [`PeerConfig::send_hold_time`]; counts from the next octets on that the peer leaves unread.
+        send_hold_time: Option<Duration>,
+    },
     /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).
     Selected,
     /// Ask the peer for all its routes of a family (RFC 2918). Ignored where it does not understand that.
@@ -282,7 +297,7 @@ impl Peer {
             dial: Dial::Stopped,
             connections: Connections::default(),
             routes: None,
-            adj_rib_in: config.import.clone().map(|import| AdjRibIn::new(import, config.identifier, config.cluster_id())),
+            adj_rib_in: config.adj_rib_in(),
             retained: None,
             restart_until: None,
             deferred_until: None,
@@ -303,6 +318,7 @@ impl Peer {
             Event::Start => self.start(&mut turn),
             Event::Stop(stop) => self.stop(&stop, &mut turn),
             Event::Tick => self.tick(&mut turn),
+            Event::Reachable => self.reachable(&mut turn),
             Event::Connected { role, local } => self.connected(role, local, &mut turn),
             Event::ConnectFailed { role } => self.connect_failed(role, &mut turn),
             Event::Received { role, bytes } => self.received(role, &bytes, &mut turn),
@@ -311,10 +327,11 @@ impl Peer {
             Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
             Event::Import(import) => self.set_import(import, &mut turn),
             Event::Selected => self.selected(&mut turn),
+            Event::Timers { connect_retry, send_hold_time } => self.set_timers(connect_retry, send_hold_time, &turn),
             Event::Refresh(family) => self.request_refresh(family, &mut turn),
             Event::Readvertise(family) => self.readvertise(family, &mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
-            Event::Changes(changes) => self.change_routes(&changes, &mut turn),
+            Event::Changes { changes, rib } => self.change_routes(&changes, rib, &mut turn),
             Event::Export(export) => self.set_export(export, &mut turn),
             Event::Local { role, local } => self.set_local(role, local, &mut turn),
         }

@@ -3,7 +3,7 @@
 //!
 //! Input: commands and queries. Output: one result for each command, or values. Invariants: commands take effect in their order; what a query returns was
 //! read in one piece, or read again; a future that is dropped half-way leaves the client usable. Speed: commands go in windows of many messages, of
-//! which the kernel answers only those that it refuses, and the last. Dumps cannot be bundled so, because a socket has one at a time (a second one is
+//! which the kernel answers only those that it refuses, and a barrier at the end. Dumps cannot be bundled so, because a socket has one at a time (a second one is
 //! `EBUSY`), and the kernel shows the servers of one service a dump.
 
 mod refusal;
@@ -17,9 +17,7 @@ use crate::command::{Command, Refusal};
 use crate::entry::{ServerEntry, ServiceEntry, TableEntry};
 use crate::service::ServiceAddress;
 use crate::settings::{Info, SyncDaemon, Timeouts};
-use crate::wire::{
-    Acknowledgement, DecodeError, Frame, Frames, Message, Payload, Query, encode_command, encode_family_query, encode_query,
-};
+use crate::wire::{DecodeError, Frame, Frames, Message, Payload, Query, encode_barrier, encode_command, encode_family_query, encode_query};
 
 /// Commands that go in one datagram. Were all of them refused, their answers must fit the socket's receive buffer, of which the kernel counts about 800
 /// octets for each.
@@ -106,13 +104,13 @@ impl Client {
         let mut datagram = Vec::new();
         for window in commands.chunks(WINDOW) {
             datagram.clear();
-            let mut last = self.sequence;
-            let first = last.wrapping_add(1);
-            for (at, command) in window.iter().enumerate() {
-                last = self.next_number();
-                let acknowledgement = if at + 1 == window.len() { Acknowledgement::Always } else { Acknowledgement::OnError };
-                encode_command(&mut datagram, self.family, last, command, acknowledgement);
+            let first = self.sequence.wrapping_add(1);
+            for command in window {
+                let sequence = self.next_number();
+                encode_command(&mut datagram, self.family, sequence, command);
             }
+            let last = self.next_number();
+            encode_barrier(&mut datagram, last);
             self.send(&datagram).await?;
             results.extend(self.outcomes(window, first, last).await?);
         }
@@ -190,11 +188,12 @@ impl Client {
             self.receive().await?;
             for frame in self.frames() {
                 let Frame { sequence, payload: Payload::Acknowledged(outcome), .. } = frame? else { continue };
-                let at = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-                let (Some(result), Some(command)) = (results.get_mut(at), window.get(at)) else { continue };
-                *result = outcome.map_err(|error| refusal::of_command(command, error));
                 if sequence == last {
                     return Ok(results);
+                }
+                let at = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
+                if let (Some(result), Some(command)) = (results.get_mut(at), window.get(at)) {
+                    *result = outcome.map_err(|error| refusal::of_command(command, error));
                 }
             }
         }

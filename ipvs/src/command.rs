@@ -23,6 +23,7 @@ pub enum Command {
     /// Replaces the settings of the server with this address, in place: connections and order stay.
     EditServer(ServiceAddress, RealServer),
     /// Removes a server. Its connections end with their next packet where `net.ipv4.vs.expire_nodest_conn` is set, else they starve.
+    /// For two minutes the kernel keeps it aside and looks it up whenever a server is added: tables that are rebuilt again and again become slow.
     DeleteServer(ServiceAddress, ServerAddress),
     /// Sets the counters of a service and its servers to zero; of all services where none is named.
     Zero(Option<ServiceAddress>),
@@ -64,7 +65,7 @@ pub enum Refusal {
     OutOfRange,
     /// A combination that the kernel does not take.
     #[error(
-        "the kernel takes no such combination (a server of another family needs a tunnel and no synchronisation daemon, GUE a port, port 0 persistence)"
+        "the kernel takes no such combination (a server's address is unicast; one of another family needs a tunnel and no synchronisation daemon; GUE needs a port, port 0 persistence)"
     )]
     Invalid,
     /// The right is missing.

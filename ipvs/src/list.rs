@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table as `ipvsadm -Ln` prints it, character by character.
 //!
-//! Input: what the kernel shows. Output: text. Invariant: services and servers are sorted as there, whatever order they come in; a server's name that is too
-//! long is cut to its column.
+//! Input: what the kernel shows. Output: text. Invariant: services and servers stand in the order in which `ipvsadm` sorts them.
 
+use std::array;
+use std::cmp::Ordering;
 use std::fmt::{self, Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::entry::{ServerEntry, TableEntry};
 use crate::scheduler::Scheduler;
-use crate::server::ForwardingMethod;
+use crate::server::{ForwardingMethod, ServerAddress};
 use crate::service::{AddressFamily, Netmask, Persistence, Protocol, ServiceAddress, ServiceFlags, VirtualService};
 use crate::settings::Info;
-
-/// Width of a server's name.
-const NAME: usize = 28;
 
 /// The table with its heading.
 pub fn list(info: &Info, table: &[TableEntry]) -> String {
@@ -25,26 +23,73 @@ pub fn list(info: &Info, table: &[TableEntry]) -> String {
          \x20 -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n",
         info.connection_table_size
     );
-    let mut sorted: Vec<_> = table.iter().collect();
-    sorted.sort_by_key(|entry| order(&entry.service.service.address));
-    for TableEntry { service, servers } in sorted {
+    for TableEntry { service, servers } in
+        sorted(table.iter().collect(), &|one, other| order(&one.service.service.address, &other.service.service.address))
+    {
         // Writing to a String cannot fail.
         let _ok = writeln!(text, "{}", ServiceLine(&service.service));
-        let mut servers: Vec<_> = servers.iter().collect();
-        servers.sort_by_key(|entry| (entry.server.address.family(), entry.server.address.address, entry.server.address.port));
-        for server in servers {
+        for server in sorted(servers.iter().collect(), &|one, other| order_of_servers(&one.server.address, &other.server.address)) {
             let _ok = writeln!(text, "{}", ServerLine(server));
         }
     }
     text
 }
 
-/// Services of an address before those of a mark.
-fn order(address: &ServiceAddress) -> (u32, AddressFamily, u16, Option<IpAddr>, u16) {
-    match *address {
-        ServiceAddress::Transport { protocol, address: ip, port } => (0, address.family(), protocol.number(), Some(ip), port),
-        ServiceAddress::Fwmark { mark, family } => (mark.get(), family, 0, None, 0),
+/// The order of services.
+fn order(one: &ServiceAddress, other: &ServiceAddress) -> Ordering {
+    let key = |address: &ServiceAddress| match *address {
+        ServiceAddress::Transport { protocol, address, port } => (0, protocol.number(), words(address), port),
+        ServiceAddress::Fwmark { mark, .. } => (mark.get(), 0, [0; 4], 0),
+    };
+    let ((mark, protocol, address, port), (mark2, protocol2, address2, port2)) = (key(one), key(other));
+    difference(mark, mark2)
+        .then(one.family().cmp(&other.family()))
+        .then(protocol.cmp(&protocol2))
+        .then_with(|| differences(address, address2))
+        .then(port.cmp(&port2))
+}
+
+fn order_of_servers(one: &ServerAddress, other: &ServerAddress) -> Ordering {
+    one.family().cmp(&other.family()).then_with(|| differences(words(one.address), words(other.address))).then(one.port.cmp(&other.port))
+}
+
+fn words(address: IpAddr) -> [u32; 4] {
+    match address {
+        IpAddr::V4(address) => [address.to_bits(), 0, 0, 0],
+        IpAddr::V6(address) => {
+            array::from_fn(|at| u32::try_from(address.to_bits() >> (96 - 32 * at) & u128::from(u32::MAX)).unwrap_or_default())
+        }
     }
+}
+
+fn differences(one: [u32; 4], other: [u32; 4]) -> Ordering {
+    one.into_iter().zip(other).map(|(one, other)| difference(one, other)).find(|ordering| ordering.is_ne()).unwrap_or(Ordering::Equal)
+}
+
+/// `ipvsadm` compares by the sign of a 32-bit difference: 192.168.0.1 is before 10.0.0.1. That is no total order.
+const fn difference(one: u32, other: u32) -> Ordering {
+    match one.wrapping_sub(other).cast_signed() {
+        0 => Ordering::Equal,
+        i32::MIN..0 => Ordering::Less,
+        1.. => Ordering::Greater,
+    }
+}
+
+/// The merge sort of the C library, which gives the same result as there where the order is none.
+fn sorted<T>(mut items: Vec<T>, order: &impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    if items.len() < 2 {
+        return items;
+    }
+    let upper = items.split_off(items.len() / 2);
+    let (lower, upper) = (sorted(items, order), sorted(upper, order));
+    let mut merged = Vec::with_capacity(lower.len() + upper.len());
+    let (mut lower, mut upper) = (lower.into_iter().peekable(), upper.into_iter().peekable());
+    while let (Some(one), Some(other)) = (lower.peek(), upper.peek()) {
+        merged.extend(if order(one, other).is_gt() { upper.next() } else { lower.next() });
+    }
+    merged.extend(lower);
+    merged.extend(upper);
+    merged
 }
 
 /// A service as one line of `ipvsadm -Ln`, without its end.
@@ -57,8 +102,8 @@ impl Display for ServiceLine<'_> {
         match *address {
             ServiceAddress::Transport { protocol: Protocol::SCTP, address, port } => write!(f, "SCTP {}", SocketAddr::new(address, port))?,
             ServiceAddress::Transport { protocol, address, port } => write!(f, "{protocol}  {}", SocketAddr::new(address, port))?,
-            ServiceAddress::Fwmark { mark, family: AddressFamily::Ipv4 } => write!(f, "FWM  {mark}")?,
-            ServiceAddress::Fwmark { mark, family: AddressFamily::Ipv6 } => write!(f, "FWM  {mark} IPv6")?,
+            ServiceAddress::Fwmark { mark, family: AddressFamily::Ipv4 } => write!(f, "FWM  {}", mark.get().cast_signed())?,
+            ServiceAddress::Fwmark { mark, family: AddressFamily::Ipv6 } => write!(f, "FWM  {} IPv6", mark.get().cast_signed())?,
         }
         write!(f, " {scheduler}")?;
         write_scheduler_flags(f, scheduler, *flags)?;
@@ -98,7 +143,7 @@ impl Display for ServerLine<'_> {
         let ServerEntry { server, active_connections, inactive_connections, .. } = self.0;
         let name = server.address.to_string();
         let method = method_word(server.forwarding);
-        write!(f, "  -> {name:<NAME$.NAME$} {method:<7} {:<6} {active_connections:<10} {inactive_connections:<10}", server.weight)
+        write!(f, "  -> {name:<28} {method:<7} {:<6} {active_connections:<10} {inactive_connections:<10}", server.weight)
     }
 }
 

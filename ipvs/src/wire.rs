@@ -18,7 +18,7 @@ mod tests;
 
 pub use frame::{Frame, Frames, Payload};
 pub use message::Message;
-pub use request::{Acknowledgement, Query, encode_command, encode_family_query, encode_query};
+pub use request::{Query, encode_barrier, encode_command, encode_family_query, encode_query};
 
 /// Why octets are not what the family sends.
 #[derive(Debug, thiserror::Error)]

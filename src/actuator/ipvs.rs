@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use ::ipvs::client::{Client, Error};
 use ::ipvs::{
-    AddressFamily, Command, Encapsulation, ForwardingMethod as Forwarding, Netmask, Persistence, RealServer, Refusal, ServerAddress, ServerEntry,
-    ServiceAddress, ServiceFlags, TableEntry, VirtualService,
+    AddressFamily, Command, Encapsulation, ForwardingMethod as Forwarding, Netmask, Persistence, RealServer, Refusal, ServerAddress,
+    ServerEntry, ServiceAddress, ServiceFlags, TableEntry, VirtualService,
 };
 
 use crate::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
@@ -202,7 +202,9 @@ fn describe(command: &Command) -> String {
         Command::AddServer(service, server) => format!("add {} to {service}", server.address),
         Command::EditServer(service, server) => format!("weigh {} of {service}", server.address),
         Command::DeleteServer(service, server) => format!("remove {server} from {service}"),
-        Command::Zero(_) | Command::Flush | Command::SetTimeouts(_) | Command::StartDaemon(_) | Command::StopDaemon(_) => format!("{command:?}"),
+        Command::Zero(_) | Command::Flush | Command::SetTimeouts(_) | Command::StartDaemon(_) | Command::StopDaemon(_) => {
+            format!("{command:?}")
+        }
     }
 }
 

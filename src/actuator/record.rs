@@ -233,4 +233,3 @@ fn is_table_name(instance: &str) -> bool {
 fn is_interface_name(interface: &str) -> bool {
     (1..=15).contains(&interface.len()) && interface.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"._-@:".contains(&octet))
 }
-

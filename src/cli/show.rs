@@ -218,7 +218,7 @@ fn peers(status: &NodeStatus, wide: bool) -> String {
         let advertised = peer.routes.iter().filter(|route| route.state == RouteState::Advertised).count();
         let mut row = vec![
             peer.name.clone(),
-            peer.address.to_string(),
+            peer.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string()),
             peer.asn.to_string(),
             if peer.shut { format!("{} (shut down)", peer.state) } else { peer.state.clone() },
             peer.established_since.map(|since| age(since, status.observed_at)).unwrap_or_default(),

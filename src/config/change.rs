@@ -4,16 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
 
+use bgp::Family;
 use bgp::wire::AddPathMode;
 
 use super::keys::effect;
 use super::{Config, DataplaneType, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::{DesiredListen, DesiredPeer, Transport, Ttl};
+use crate::desired::{AoKey, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Routing, Transport, Ttl};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Change {
-    /// From the top, with the peer's name in brackets: `bgp.peers[rr1].timers.hold`; `bgp.peers[rr1]` for one that came or went.
+    /// From the top, with the peer's name in brackets: `bgp.peers[rr1].timers.hold`; `bgp.peers[rr1]` for one that came or went, and `bgp.listen`
+    /// likewise.
     pub key: String,
     /// What the change costs.
     pub effect: Effect,
@@ -23,16 +25,24 @@ pub struct Change {
 #[must_use]
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let came_or_went: Vec<String> = {
-        let names = |config: &Config| config.bgp.peers.keys().cloned().collect::<BTreeSet<_>>();
-        names(old).symmetric_difference(&names(new)).map(|name| format!("bgp.peers[{name}]")).collect()
+        let listen = (old.bgp.listen.is_some() != new.bgp.listen.is_some()).then(|| "bgp.listen".to_owned());
+        elements(old).symmetric_difference(&elements(new)).cloned().chain(listen).collect()
     };
     let (old, new) = (values(old), values(new));
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differing = keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned();
-    let differing = differing.filter(|key| !came_or_went.iter().any(|peer| key.starts_with(peer)));
+    let differing = differing.filter(|key| !came_or_went.iter().any(|element| key.starts_with(element)));
     let mut changes: Vec<Change> = differing.chain(came_or_went.iter().cloned()).map(|key| Change { effect: effect(&key), key }).collect();
     changes.sort();
     changes
+}
+
+/// Each element of a list that has a name.
+fn elements(config: &Config) -> BTreeSet<String> {
+    let peers = config.bgp.peers.keys().map(|name| format!("bgp.peers[{name}]"));
+    let policies = config.routing.policies.keys().map(|name| format!("bgp.policies[{name}]"));
+    let aggregates = config.routing.aggregates.keys().map(|prefix| format!("bgp.aggregates[{prefix}]"));
+    peers.chain(policies).chain(aggregates).collect()
 }
 
 /// What is in force once `new` replaces `old`: `new`, but for the keys that need a restart, which are returned too.
@@ -41,6 +51,7 @@ pub(super) fn succeed(old: &Config, new: Config) -> (Config, Vec<String>) {
     let mut config = new;
     config.instance.clone_from(&old.instance);
     config.node_name.clone_from(&old.node_name);
+    config.bgp.host_name = config.bgp.host_name.map(|_| old.node_name.clone());
     config.vips.interface.clone_from(&old.vips.interface);
     config.state_dir.clone_from(&old.state_dir);
     config.http_address = old.http_address;
@@ -80,8 +91,11 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("dataplane.setSysctls", config.dataplane.set_sysctls.to_string());
     put("bgp.asn", config.bgp.asn.to_string());
     put("bgp.routerId", config.bgp.router_id.map_or_else(|| "auto".to_owned(), |id| id.to_string()));
+    put("bgp.sendHostName", config.bgp.host_name.is_some().to_string());
+    put("bgp.sendSoftwareVersion", config.bgp.send_software_version.to_string());
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
     put("drain.onTermination", format!("{:?}", config.on_termination));
+    put("drain.gracefulShutdown", format!("{:?}", config.drain.graceful_shutdown));
     put("drain.fabricDelay", format!("{:?}", config.drain.fabric_delay));
     put("drain.timeout", format!("{:?}", config.drain.timeout));
     put("startup.patience", format!("{:?}", config.startup_patience));
@@ -95,50 +109,104 @@ fn values(config: &Config) -> BTreeMap<String, String> {
             LogFormat::Text => "text".to_owned(),
         },
     );
-    listen_values(config.bgp.listen.as_ref(), &mut put);
+    if let Some(listen) = &config.bgp.listen {
+        listen_values(listen, &mut put);
+    }
     for (name, peer) in &config.bgp.peers {
         peer_values(name, peer, &mut put);
     }
+    routing_values(&config.routing, &mut put);
     values
 }
 
-fn listen_values<R>(listen: Option<&DesiredListen>, put: &mut impl FnMut(&str, String) -> R) {
-    put("bgp.listen.address", format!("{:?}", listen.map(|listen| listen.address)));
-    put("bgp.listen.port", format!("{:?}", listen.map(|listen| listen.port)));
-    put("bgp.listen.prefixes", listen.map(|listen| words(&listen.prefixes)).unwrap_or_default());
-    put("bgp.listen.limit", format!("{:?}", listen.map(|listen| listen.limit)));
-    put("bgp.listen.asn", format!("{:?}", listen.map(|listen| listen.template.asn)));
-    put("bgp.listen.passwordFile", format!("{:?}", listen.and_then(|listen| listen.template.transport.password_file.as_ref())));
-    put("bgp.listen.reflectorClient", listen.is_some_and(|listen| listen.template.reflector_client).to_string());
+fn listen_values<R>(listen: &DesiredListen, put: &mut impl FnMut(&str, String) -> R) {
+    let mut put = |key: &str, value: String| put(&format!("bgp.listen.{key}"), value);
+    put("address", listen.address.to_string());
+    put("port", listen.port.to_string());
+    put("prefixes", words(&listen.prefixes));
+    put("limit", listen.limit.to_string());
+    neighbour_values(&listen.template, &mut put);
 }
 
 fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
     let mut put = |key: &str, value: String| put(&format!("bgp.peers[{name}].{key}"), value);
     put("name", name.to_owned());
-    put("address", peer.address.to_string());
+    put("address", format!("{:?}", peer.address.known()));
+    put("gateway", (peer.address == PeerAddress::Gateway).to_string());
+    put("interface", format!("{:?}", peer.interface()));
     put("port", peer.port.to_string());
+    put("source", format!("{:?}", peer.transport.source));
+    put("passive", peer.transport.passive.to_string());
+    neighbour_values(peer, &mut put);
+}
+
+/// The keys that configured and dynamic peers share.
+fn neighbour_values<R>(peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
     put("asn", peer.asn.to_string());
-    transport_values(&peer.transport, &mut put);
+    transport_values(&peer.transport, put);
     put("families", words(&peer.families));
     put("reflectorClient", peer.reflector_client.to_string());
     put("addPath.send", peer.add_path.is_some_and(AddPathMode::sends).to_string());
     put("addPath.receive", peer.add_path.is_some_and(AddPathMode::receives).to_string());
     put("keepReceived", peer.keep_received.to_string());
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
+    put("timers.sendHold", format!("{:?}", peer.send_hold_time));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
-    let export = &peer.export;
-    put("gracefulRestart.restartTime", format!("{:?}", peer.restart_time));
+    put("localRole", format!("{:?}", peer.role.map(|role| role.local)));
+    put("strictRole", peer.role.is_some_and(|role| role.strict).to_string());
+    put("extendedMessages", peer.extended_messages.to_string());
+    put("extendedNextHop", peer.extended_next_hop.to_string());
+    let restart = peer.graceful_restart;
+    put("gracefulRestart.restartTime", format!("{:?}", restart.map(|restart| restart.restart_time)));
+    put("gracefulRestart.notification", restart.is_none_or(|restart| restart.notification).to_string());
+    put("gracefulRestart.longLivedStaleTime", restart.map_or(0, |restart| restart.long_lived_stale_time).to_string());
+    let limit = |family| format!("{:?}", peer.import.max_prefixes.get(&family));
+    put("import.maxPrefixes.ipv4", limit(Family::Ipv4Unicast));
+    put("import.maxPrefixes.ipv6", limit(Family::Ipv6Unicast));
+    put("import.restartDelay", format!("{:?}", peer.import.restart_delay));
+    export_values(&peer.export, put);
+}
+
+fn export_values<R>(export: &DesiredExport, put: &mut impl FnMut(&str, String) -> R) {
     put("export.localPreference", export.local_preference.to_string());
     put("export.med", format!("{:?}", export.med));
     put("export.prepend", export.prepend.to_string());
     put("export.communities", format!("{:?}", export.communities));
     put("export.largeCommunities", format!("{:?}", export.large_communities));
+    put("export.extendedCommunities", format!("{:?}", export.extended_communities));
+    put("export.linkBandwidth", format!("{:?}", export.link_bandwidth));
     put("export.nextHop.ipv4", own_or(export.next_hop_ipv4));
     put("export.nextHop.ipv6", own_or(export.next_hop_ipv6));
 }
 
+fn routing_values<R>(routing: &Routing, put: &mut impl FnMut(&str, String) -> R) {
+    for (name, policy) in &routing.policies {
+        let mut put = |key: &str, value: String| put(&format!("bgp.policies[{name}].{key}"), value);
+        let route = &policy.route;
+        put("name", name.clone());
+        put("prefixes", words(&policy.prefixes));
+        put("peers", format!("{:?}", route.peers));
+        put("localPreference", format!("{:?}", route.local_preference));
+        put("med", format!("{:?}", route.med));
+        put("prepend", route.prepend.to_string());
+        put("communities", format!("{:?}", route.communities));
+        put("largeCommunities", format!("{:?}", route.large_communities));
+        put("extendedCommunities", format!("{:?}", route.extended_communities));
+        put("linkBandwidth", format!("{:?}", route.link_bandwidth));
+        put("nextHop.ipv4", format!("{:?}", route.next_hop.ipv4));
+        put("nextHop.ipv6", format!("{:?}", route.next_hop.ipv6));
+    }
+    for (prefix, aggregate) in &routing.aggregates {
+        let mut put = |key: &str, value: String| put(&format!("bgp.aggregates[{prefix}].{key}"), value);
+        put("prefix", prefix.to_string());
+        put("policy", format!("{:?}", aggregate.policy));
+        put("vips", if aggregate.suppress { "suppress" } else { "announce" }.to_owned());
+    }
+}
+
 fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String) -> R) {
     put("passwordFile", format!("{:?}", transport.password_file));
+    ao_values("tcpAo.keys[]", &transport.ao_keys, put);
     let (hops, multihop) = match transport.ttl {
         Ttl::Customary => (None, None),
         Ttl::Multihop(ttl) => (None, Some(ttl)),
@@ -146,9 +214,13 @@ fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String)
     };
     put("ttlSecurity.hops", format!("{hops:?}"));
     put("multihop", format!("{multihop:?}"));
-    put("source", format!("{:?}", transport.source));
-    put("interface", format!("{:?}", transport.interface));
-    put("passive", transport.passive.to_string());
+}
+
+fn ao_values<R>(path: &str, keys: &[AoKey], put: &mut impl FnMut(&str, String) -> R) {
+    put(&format!("{path}.sendId"), format!("{:?}", keys.iter().map(|key| key.send_id).collect::<Vec<_>>()));
+    put(&format!("{path}.recvId"), format!("{:?}", keys.iter().map(|key| key.recv_id).collect::<Vec<_>>()));
+    put(&format!("{path}.algorithm"), format!("{:?}", keys.iter().map(|key| key.algorithm).collect::<Vec<_>>()));
+    put(&format!("{path}.passwordFile"), format!("{:?}", keys.iter().map(|key| &key.password_file).collect::<Vec<_>>()));
 }
 
 fn words<T: Display>(set: &BTreeSet<T>) -> String {
@@ -164,6 +236,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
+    use super::super::keys::pattern;
     use super::super::{Environment, KEYS, load, parse};
     use super::*;
 
@@ -177,6 +250,17 @@ mod tests {
         parse::parse(text, &environment).unwrap()
     }
 
+    #[test]
+    fn policies_and_aggregates_come_and_go_as_a_whole() {
+        let old = BASE.to_owned() + "  policies: [{name: gold, med: 5}, {name: silver}]\n  aggregates: [{prefix: 10.0.0.0/24}]\n";
+        let new = BASE.to_owned()
+            + "  policies: [{name: gold, med: 6}]\n  aggregates: [{prefix: 10.0.0.0/24, vips: suppress}, {prefix: 10.0.1.0/24}]\n";
+        let change = |key: &str| Change { key: key.to_owned(), effect: Effect::Soft };
+        let expected =
+            ["bgp.aggregates[10.0.0.0/24].vips", "bgp.aggregates[10.0.1.0/24]", "bgp.policies[gold].med", "bgp.policies[silver]"];
+        assert_eq!(changes(&parsed(&old), &parsed(&new)), expected.map(change));
+    }
+
     const BASE: &str = "
 bgp:
   asn: 65001
@@ -187,8 +271,7 @@ bgp:
 
     #[test]
     fn each_key_of_the_table_is_compared() {
-        let compared: BTreeSet<String> =
-            values(&example()).into_keys().map(|key| key.replace("[rr1]", "[]").replace("[tor-v6]", "[]")).collect();
+        let compared: BTreeSet<String> = values(&example()).into_keys().map(|key| pattern(&key)).collect();
         assert_eq!(compared, KEYS.iter().map(|key| key.path.to_owned()).collect());
     }
 
@@ -229,5 +312,53 @@ bgp:
         assert!(changes(&old, &config).iter().all(|change| change.effect != Effect::Restart));
         assert!(changes(&config, &new).iter().all(|change| change.effect == Effect::Restart));
         assert_eq!(config.log.level, "debug");
+    }
+
+    /// A change of each key outside `bgp`, under whose keys the speaker's own tests change the rest.
+    const OUTSIDE_BGP: &[(&str, &str)] = &[
+        ("instance", "instance: other"),
+        ("node.name", "node: {name: n}"),
+        ("vips.interface", "vips: {interface: eth7, allow: [{prefix: 10.0.0.0/24}]}"),
+        ("vips.allow[].prefix", "vips: {allow: [{prefix: 10.0.1.0/24}]}"),
+        ("vips.allow[].namespaces", "vips: {allow: [{prefix: 10.0.0.0/24, namespaces: [a]}]}"),
+        ("vips.withoutEndpoints", "vips: {withoutEndpoints: announce, allow: [{prefix: 10.0.0.0/24}]}"),
+        ("dataplane.type", "dataplane: {type: none}"),
+        ("dataplane.scheduler", "dataplane: {scheduler: rr}"),
+        ("dataplane.forwarding", "dataplane: {forwarding: dr}"),
+        ("dataplane.drainTimeout", "dataplane: {drainTimeout: 5s}"),
+        ("dataplane.unservedPorts", "dataplane: {unservedPorts: reject}"),
+        ("dataplane.fwmarkFrom", "dataplane: {fwmarkFrom: 1024}"),
+        ("dataplane.setSysctls", "dataplane: {setSysctls: false}"),
+        ("drain.onTermination", "drain: {onTermination: keep}"),
+        ("drain.gracefulShutdown", "drain: {gracefulShutdown: 2s}"),
+        ("drain.fabricDelay", "drain: {fabricDelay: 2s}"),
+        ("drain.timeout", "drain: {timeout: 20s}"),
+        ("startup.patience", "startup: {patience: 1s}"),
+        ("stateDir", "stateDir: /tmp/x"),
+        ("http.address", "http: {address: '[::1]:1'}"),
+        ("log.level", "log: {level: debug}"),
+        ("log.format", "log: {format: text}"),
+    ];
+
+    #[test]
+    fn keys_outside_bgp_leave_the_speaker_alone_and_are_in_force_or_wait() {
+        let known: Vec<&str> = KEYS.iter().map(|key| key.path).filter(|path| !path.starts_with("bgp.")).collect();
+        assert_eq!(OUTSIDE_BGP.iter().map(|(key, _)| *key).collect::<Vec<_>>(), known);
+        let allow = "vips: {allow: [{prefix: 10.0.0.0/24}]}\n";
+        let old = parsed(&(BASE.to_owned() + allow));
+        for (key, text) in OUTSIDE_BGP {
+            let text = if text.starts_with("vips") { (*text).to_owned() } else { format!("{allow}{text}") };
+            let new = parsed(&format!("{BASE}{text}\n"));
+            let effect = effect(key);
+            let own = changes(&old, &new).into_iter().filter(|change| change.key != "stateDir" || *key != "instance");
+            assert_eq!(own.collect::<Vec<_>>(), [Change { key: (*key).to_owned(), effect }]);
+            let (config, waiting) = succeed(&old, new.clone());
+            assert_eq!(config.bgp, old.bgp, "{key}");
+            match effect {
+                Effect::Hot => assert_eq!((config, waiting.len()), (new, 0)),
+                Effect::Restart => assert_eq!((config, waiting.is_empty()), (old.clone(), false)),
+                Effect::Soft | Effect::Session => panic!("{key} is nothing of a session"),
+            }
+        }
     }
 }

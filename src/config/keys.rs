@@ -56,18 +56,22 @@ pub const KEYS: &[Key] = &[
     session("bgp.asn"),
     session("bgp.routerId"),
     session("bgp.clusterId"),
+    session("bgp.sendHostName"),
+    session("bgp.sendSoftwareVersion"),
     hot("bgp.listen.address"),
     hot("bgp.listen.port"),
     session("bgp.listen.prefixes"),
     hot("bgp.listen.limit"),
-    session("bgp.listen.asn"),
-    session("bgp.listen.passwordFile"),
-    session("bgp.listen.reflectorClient"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
+    session("bgp.peers[].gateway"),
     session("bgp.peers[].port"),
     session("bgp.peers[].asn"),
     session("bgp.peers[].passwordFile"),
+    session("bgp.peers[].tcpAo.keys[].sendId"),
+    session("bgp.peers[].tcpAo.keys[].recvId"),
+    session("bgp.peers[].tcpAo.keys[].algorithm"),
+    session("bgp.peers[].tcpAo.keys[].passwordFile"),
     session("bgp.peers[].ttlSecurity.hops"),
     session("bgp.peers[].multihop"),
     session("bgp.peers[].source"),
@@ -78,17 +82,45 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].addPath.send"),
     session("bgp.peers[].addPath.receive"),
     session("bgp.peers[].keepReceived"),
+    session("bgp.peers[].localRole"),
+    session("bgp.peers[].strictRole"),
+    session("bgp.peers[].extendedMessages"),
+    session("bgp.peers[].extendedNextHop"),
     session("bgp.peers[].timers.hold"),
-    session("bgp.peers[].timers.connectRetry"),
+    hot("bgp.peers[].timers.sendHold"),
+    hot("bgp.peers[].timers.connectRetry"),
     session("bgp.peers[].gracefulRestart.restartTime"),
+    session("bgp.peers[].gracefulRestart.notification"),
+    session("bgp.peers[].gracefulRestart.longLivedStaleTime"),
+    hot("bgp.peers[].import.maxPrefixes.ipv4"),
+    hot("bgp.peers[].import.maxPrefixes.ipv6"),
+    hot("bgp.peers[].import.restartDelay"),
     soft("bgp.peers[].export.localPreference"),
     soft("bgp.peers[].export.med"),
     soft("bgp.peers[].export.prepend"),
     soft("bgp.peers[].export.communities"),
     soft("bgp.peers[].export.largeCommunities"),
+    soft("bgp.peers[].export.extendedCommunities"),
+    soft("bgp.peers[].export.linkBandwidth"),
     soft("bgp.peers[].export.nextHop.ipv4"),
     soft("bgp.peers[].export.nextHop.ipv6"),
+    soft("bgp.policies[].name"),
+    soft("bgp.policies[].prefixes"),
+    soft("bgp.policies[].peers"),
+    soft("bgp.policies[].localPreference"),
+    soft("bgp.policies[].med"),
+    soft("bgp.policies[].prepend"),
+    soft("bgp.policies[].communities"),
+    soft("bgp.policies[].largeCommunities"),
+    soft("bgp.policies[].extendedCommunities"),
+    soft("bgp.policies[].linkBandwidth"),
+    soft("bgp.policies[].nextHop.ipv4"),
+    soft("bgp.policies[].nextHop.ipv6"),
+    soft("bgp.aggregates[].prefix"),
+    soft("bgp.aggregates[].policy"),
+    soft("bgp.aggregates[].vips"),
     hot("drain.onTermination"),
+    hot("drain.gracefulShutdown"),
     hot("drain.fabricDelay"),
     hot("drain.timeout"),
     hot("startup.patience"),
@@ -114,12 +146,23 @@ const fn restart(path: &'static str) -> Key {
     Key { path, effect: Effect::Restart }
 }
 
+/// The keys of a peer that dynamic peers do not have: they say who one peer is, and how it is reached.
+const OF_ONE_PEER: [&str; 6] = ["name", "address", "port", "source", "interface", "passive"];
+
 /// The names that may stand directly below `path` (empty: at the top), where elements of lists may be written with or without what is in brackets.
 pub(super) fn children(path: &str) -> Vec<&'static str> {
     let parent = pattern(path);
+    let mut names = names_below(&parent);
+    if parent == "bgp.listen" {
+        names.extend(names_below("bgp.peers[]").into_iter().filter(|name| !OF_ONE_PEER.contains(name)));
+    }
+    names
+}
+
+fn names_below(parent: &str) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     for key in KEYS {
-        let below = if parent.is_empty() { Some(key.path) } else { key.path.strip_prefix(&parent).and_then(|rest| rest.strip_prefix('.')) };
+        let below = if parent.is_empty() { Some(key.path) } else { key.path.strip_prefix(parent).and_then(|rest| rest.strip_prefix('.')) };
         let Some(name) = below.and_then(|below| below.split(['.', '[']).next()) else { continue };
         if !names.contains(&name) {
             names.push(name);
@@ -134,8 +177,13 @@ pub(super) fn effect(path: &str) -> Effect {
     KEYS.iter().filter(|key| key.path.starts_with(&pattern)).map(|key| key.effect).max().unwrap_or(Effect::Restart)
 }
 
-/// `bgp.peers[3].asn` and `bgp.peers[rr1].asn` are `bgp.peers[].asn`.
-fn pattern(path: &str) -> String {
+/// `bgp.peers[3].asn` and `bgp.peers[rr1].asn` are `bgp.peers[].asn`; so is `bgp.listen.asn`, by which dynamic peers are like all others.
+pub(super) fn pattern(path: &str) -> String {
+    if let Some(below) = path.strip_prefix("bgp.listen.")
+        && !names_below("bgp.listen").into_iter().any(|own| below.split(['.', '[']).next() == Some(own))
+    {
+        return pattern(&format!("bgp.peers[].{below}"));
+    }
     let mut pattern = String::with_capacity(path.len());
     let mut inside = false;
     for character in path.chars() {
@@ -154,15 +202,20 @@ mod tests {
     #[test]
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
-        assert_eq!(children("bgp"), ["asn", "routerId", "clusterId", "listen", "peers"]);
+        assert_eq!(
+            children("bgp"),
+            ["asn", "routerId", "clusterId", "sendHostName", "sendSoftwareVersion", "listen", "peers", "policies", "aggregates"]
+        );
         assert_eq!(
             children("bgp.peers[7]"),
             [
                 "name",
                 "address",
+                "gateway",
                 "port",
                 "asn",
                 "passwordFile",
+                "tcpAo",
                 "ttlSecurity",
                 "multihop",
                 "source",
@@ -172,11 +225,20 @@ mod tests {
                 "reflectorClient",
                 "addPath",
                 "keepReceived",
+                "localRole",
+                "strictRole",
+                "extendedMessages",
+                "extendedNextHop",
                 "timers",
                 "gracefulRestart",
+                "import",
                 "export"
             ]
         );
+        let own = ["address", "port", "prefixes", "limit"];
+        let inherited = children("bgp.peers[7]").into_iter().filter(|name| !OF_ONE_PEER.contains(name));
+        assert_eq!(children("bgp.listen"), own.into_iter().chain(inherited).collect::<Vec<_>>());
+        assert_eq!(children("bgp.listen.timers"), ["hold", "sendHold", "connectRetry"]);
         assert_eq!(children("bgp.peers[7].export.nextHop"), ["ipv4", "ipv6"]);
         assert_eq!(children("bgp.asn"), [""; 0]);
     }
@@ -185,8 +247,11 @@ mod tests {
     fn effects_follow_the_table() {
         assert_eq!(effect("log.level"), Effect::Hot);
         assert_eq!(effect("bgp.peers[rr1].timers.hold"), Effect::Session);
+        assert_eq!(effect("bgp.listen.timers.connectRetry"), Effect::Hot);
+        assert_eq!(effect("bgp.listen.port"), Effect::Hot);
         assert_eq!(effect("bgp.peers[rr1].export.communities"), Effect::Soft);
         assert_eq!(effect("bgp.peers[rr1]"), Effect::Session);
+        assert_eq!(effect("bgp.policies[gold]"), Effect::Soft);
         assert_eq!(effect("stateDir"), Effect::Restart);
     }
 }

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bgp::wire::community;
+use bgp::wire::{BgpRole, LongLivedFamily, community};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
 
 use super::read::{Kind, Refusal};
-use crate::api::{ForwardingMethod, Scheduler, UnknownWord};
-use crate::desired::UnservedPorts;
 use super::{DataplaneType, LogFormat, OnTermination, WithoutEndpoints};
+use crate::api::{ForwardingMethod, Scheduler, UnknownWord};
+use crate::desired::{AoAlgorithm, UnservedPorts};
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -98,11 +98,8 @@ pub(super) const SCHEDULER: Kind<Scheduler> = Kind {
     parse: |text| text.parse().map_err(|error: UnknownWord| Refusal::Because(error.to_string())),
 };
 
-pub(super) const FORWARDING: Kind<ForwardingMethod> = Kind {
-    expected: "nat, dr or tun",
-    numeric: false,
-    parse: |text| text.parse().map_err(unexpected),
-};
+pub(super) const FORWARDING: Kind<ForwardingMethod> =
+    Kind { expected: "nat, dr or tun", numeric: false, parse: |text| text.parse().map_err(unexpected) };
 
 pub(super) const UNSERVED_PORTS: Kind<UnservedPorts> = Kind {
     expected: "drop or reject",
@@ -172,6 +169,12 @@ pub(super) const PEER_ADDRESS: Kind<IpAddr> = Kind {
     },
 };
 
+pub(super) const PEER_ANYWHERE: Kind<IpAddr> = Kind {
+    expected: "the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)",
+    numeric: false,
+    parse: PEER_ADDRESS.parse,
+};
+
 pub(super) const SOURCE: Kind<IpAddr> =
     Kind { expected: "an IPv4 or IPv6 address of this node", numeric: false, parse: PEER_ADDRESS.parse };
 
@@ -214,6 +217,19 @@ pub(super) const FILE: Kind<PathBuf> = Kind {
     parse: |text| if text.starts_with('/') && !text.contains('\0') { Ok(PathBuf::from(text)) } else { Err(Refusal::Unexpected) },
 };
 
+pub(super) const KEY_ID: Kind<u8> =
+    Kind { expected: "a KeyID from 0 to 255", numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
+
+pub(super) const AO_ALGORITHM: Kind<AoAlgorithm> = Kind {
+    expected: "hmac-sha-1-96 or aes-128-cmac-96",
+    numeric: false,
+    parse: |text| match text {
+        "hmac-sha-1-96" => Ok(AoAlgorithm::HmacSha1),
+        "aes-128-cmac-96" => Ok(AoAlgorithm::Aes128Cmac),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
 pub(super) const PORT: Kind<u16> = Kind {
     expected: "a TCP port from 1 to 65535",
     numeric: true,
@@ -230,11 +246,7 @@ pub(super) const HOLD: Kind<HoldTime> = Kind {
     expected: "a hold time of 0s (off) or 3s to 65535s",
     numeric: false,
     parse: |text| {
-        let hold = duration(text)?;
-        if hold.subsec_nanos() != 0 {
-            return Err(Refusal::Because("the OPEN message carries whole seconds (RFC 4271 §4.2)".to_owned()));
-        }
-        let seconds = u16::try_from(hold.as_secs()).map_err(unexpected)?;
+        let seconds = u16::try_from(whole_seconds(text, "RFC 4271 §4.2")?).map_err(unexpected)?;
         HoldTime::from_secs(seconds)
             .ok_or_else(|| Refusal::Because("1 and 2 seconds are refused by every speaker (RFC 4271 §6.2)".to_owned()))
     },
@@ -243,17 +255,49 @@ pub(super) const HOLD: Kind<HoldTime> = Kind {
 pub(super) const CONNECT_RETRY: Kind<Duration> =
     Kind { expected: "a time from 1s to 1h", numeric: false, parse: |text| within(text, Duration::from_secs(1)) };
 
+pub(super) const SEND_HOLD: Kind<Duration> = Kind {
+    expected: "a time from 1s to 65535s",
+    numeric: false,
+    parse: |text| {
+        let time = duration(text)?;
+        if (1..=u16::MAX.into()).contains(&time.as_secs()) { Ok(time) } else { Err(Refusal::Unexpected) }
+    },
+};
+
 pub(super) const RESTART_TIME: Kind<u16> = Kind {
     expected: "a time from 1s to 4095s",
     numeric: false,
     parse: |text| {
-        let time = duration(text)?;
-        if time.subsec_nanos() != 0 {
-            return Err(Refusal::Because("the OPEN message carries whole seconds (RFC 4724 §3)".to_owned()));
-        }
-        u16::try_from(time.as_secs()).ok().filter(|seconds| (1..=4095).contains(seconds)).ok_or(Refusal::Unexpected)
+        let seconds = whole_seconds(text, "RFC 4724 §3")?;
+        u16::try_from(seconds).ok().filter(|seconds| (1..=4095).contains(seconds)).ok_or(Refusal::Unexpected)
     },
 };
+
+pub(super) const LONG_LIVED_STALE_TIME: Kind<u32> = Kind {
+    expected: "a time from 0s (off) to 16777215s",
+    numeric: false,
+    parse: |text| {
+        let seconds = whole_seconds(text, "RFC 9494 §3")?;
+        u32::try_from(seconds).ok().filter(|seconds| *seconds <= LongLivedFamily::MAX_STALE_TIME).ok_or(Refusal::Unexpected)
+    },
+};
+
+pub(super) const LOCAL_ROLE: Kind<BgpRole> = Kind {
+    expected: "provider, customer, peer, route-server or route-server-client",
+    numeric: false,
+    parse: |text| match text {
+        "provider" => Ok(BgpRole::Provider),
+        "customer" => Ok(BgpRole::Customer),
+        "peer" => Ok(BgpRole::Peer),
+        "route-server" => Ok(BgpRole::RouteServer),
+        "route-server-client" => Ok(BgpRole::RouteServerClient),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const MAX_PREFIXES: Kind<u32> = Kind { expected: NUMBER, numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
+
+pub(super) const RESTART_DELAY: Kind<Duration> = CONNECT_RETRY;
 
 pub(super) const ON_TERMINATION: Kind<OnTermination> = Kind {
     expected: "auto, keep or drain",
@@ -283,14 +327,9 @@ pub(super) const PREPEND: Kind<u8> = Kind {
 pub(super) const COMMUNITY: Kind<u32> = Kind {
     expected: "a community such as 65001:100 (each number up to 65535), or one of NO_EXPORT, NO_ADVERTISE, NO_EXPORT_SUBCONFED, GRACEFUL_SHUTDOWN, NO_LLGR, BLACKHOLE",
     numeric: false,
-    parse: |text| match text {
-        "NO_EXPORT" => Ok(community::NO_EXPORT),
-        "NO_ADVERTISE" => Ok(community::NO_ADVERTISE),
-        "NO_EXPORT_SUBCONFED" => Ok(community::NO_EXPORT_SUBCONFED),
-        "GRACEFUL_SHUTDOWN" => Ok(community::GRACEFUL_SHUTDOWN),
-        "NO_LLGR" => Ok(community::NO_LLGR),
-        "BLACKHOLE" => Ok(community::BLACKHOLE),
-        _ => {
+    parse: |text| match community::NAMES.iter().find(|(name, _)| *name == text) {
+        Some((_, community)) => Ok(*community),
+        None => {
             let [high, low] = numbers::<u16, 2>(text)?;
             Ok(u32::from(high) << 16 | u32::from(low))
         }
@@ -299,6 +338,85 @@ pub(super) const COMMUNITY: Kind<u32> = Kind {
 
 pub(super) const LARGE_COMMUNITY: Kind<[u32; 3]> =
     Kind { expected: "a large community such as 65001:100:7 (each number up to 4294967295)", numeric: false, parse: numbers::<u32, 3> };
+
+pub(super) const EXTENDED_COMMUNITY: Kind<u64> = Kind {
+    expected: "an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064",
+    numeric: false,
+    parse: |text| {
+        if let Some(octets) = text.strip_prefix("0x") {
+            let valid = octets.len() == 16 && octets.chars().all(|c| c.is_ascii_hexdigit());
+            return if valid { u64::from_str_radix(octets, 16).map_err(unexpected) } else { Err(Refusal::Unexpected) };
+        }
+        let (subtype, numbers) = text.split_once(':').ok_or(Refusal::Unexpected)?;
+        // RFC 4360 §4, §5.
+        let subtype: u64 = match subtype {
+            "rt" => 2,
+            "ro" => 3,
+            _ => return Err(Refusal::Unexpected),
+        };
+        let (asn, number) = numbers.split_once(':').ok_or(Refusal::Unexpected)?;
+        let (asn, number) = (decimal::<u32>(asn).ok_or(Refusal::Unexpected)?, decimal::<u32>(number).ok_or(Refusal::Unexpected)?);
+        match (u16::try_from(asn), u16::try_from(number)) {
+            // RFC 4360 §3.1: two octets of AS number and four of ours.
+            (Ok(asn), _) => Ok(subtype << 48 | u64::from(asn) << 32 | u64::from(number)),
+            // RFC 5668 §2: the other way round.
+            (Err(_), Ok(number)) => Ok((0x0200 | subtype) << 48 | u64::from(asn) << 16 | u64::from(number)),
+            (Err(_), Err(_)) => Err(Refusal::Because("beside an AS number over 65535 there are two octets (RFC 5668)".to_owned())),
+        }
+    },
+};
+
+/// In octets per second.
+pub(super) const LINK_BANDWIDTH: Kind<u64> = Kind {
+    expected: "a bandwidth such as 10Gbit (bit, kbit, Mbit, Gbit or Tbit per second)",
+    numeric: false,
+    parse: |text| {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor = match unit {
+            "bit" => 1,
+            "kbit" => 1_000,
+            "Mbit" => 1_000_000,
+            "Gbit" => 1_000_000_000,
+            "Tbit" => 1_000_000_000_000,
+            _ => return Err(Refusal::Unexpected),
+        };
+        let bits: Option<u64> = decimal::<u64>(number).and_then(|number| number.checked_mul(factor));
+        bits.map(|bits| bits / 8).filter(|octets| *octets > 0).ok_or(Refusal::Unexpected)
+    },
+};
+
+pub(super) const POLICY_NAME: Kind<String> =
+    Kind { expected: "the name of a policy (1 to 63 of letters, digits, '-', '_' and '.')", numeric: false, parse: PEER_NAME.parse };
+
+pub(super) const AGGREGATE: Kind<Prefix> = Kind {
+    expected: "a prefix such as 10.0.0.0/24 or 2001:db8::/64",
+    numeric: false,
+    parse: |text| {
+        let prefix = (PREFIX.parse)(text)?;
+        if prefix == Prefix::host(prefix.address()) {
+            return Err(Refusal::Because("it is a single address, which aggregates nothing".to_owned()));
+        }
+        Ok(prefix)
+    },
+};
+
+/// Whether the VIPs inside an aggregate are suppressed.
+pub(super) const SUPPRESS: Kind<bool> = Kind {
+    expected: "announce or suppress",
+    numeric: false,
+    parse: |text| match text {
+        "announce" => Ok(false),
+        "suppress" => Ok(true),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const OTHER_NEXT_HOP_IPV4: Kind<Ipv4Addr> =
+    Kind { expected: "an IPv4 address", numeric: false, parse: |text| next_hop(text.parse().map_err(unexpected)?) };
+
+pub(super) const OTHER_NEXT_HOP_IPV6: Kind<Ipv6Addr> =
+    Kind { expected: "an IPv6 address", numeric: false, parse: |text| next_hop(text.parse().map_err(unexpected)?) };
 
 const NUMBER: &str = "a number from 0 to 4294967295";
 
@@ -384,6 +502,15 @@ fn numbers<T: std::str::FromStr, const COUNT: usize>(text: &str) -> Result<[T; C
 fn duration(text: &str) -> Result<Duration, Refusal> {
     let reason = || Refusal::Because("a time is a number and a unit, such as 500ms, 9s or 2m".to_owned());
     humantime::parse_duration(text).ok().ok_or_else(reason)
+}
+
+/// A time that the OPEN message carries, as this standard says.
+fn whole_seconds(text: &str, standard: &str) -> Result<u64, Refusal> {
+    let time = duration(text)?;
+    match time.subsec_nanos() {
+        0 => Ok(time.as_secs()),
+        _ => Err(Refusal::Because(format!("the OPEN message carries whole seconds ({standard})"))),
+    }
 }
 
 fn within(text: &str, least: Duration) -> Result<Duration, Refusal> {

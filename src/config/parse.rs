@@ -6,19 +6,23 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bgp::peer::RoleConfig;
 use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
-use super::{Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
+use super::{
+    Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds,
+    policy, tree,
+};
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::desired::{UnservedPorts, DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, DrainTimes, Transport, Ttl};
+use crate::desired::{
+    AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, PeerAddress,
+    Transport, Ttl, UnservedPorts,
+};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
-const PORT: u16 = 179;
-const HOLD_SECONDS: u16 = 9;
-const CONNECT_RETRY: Duration = Duration::from_secs(5);
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 const REAL_SERVER_DRAIN: Duration = Duration::from_secs(30);
@@ -47,7 +51,9 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let node_name = node_name(reader, &root);
     let vips = vips(reader, &root);
     let dataplane = dataplane(reader, &root, vips.as_ref());
-    let bgp = bgp(reader, &root);
+    let bgp_section = reader.section(&root, "bgp");
+    let bgp = bgp(reader, &bgp_section, node_name.as_deref());
+    let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
     let drain = drain(reader, &drain_section);
@@ -64,6 +70,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         vips: vips?,
         dataplane: dataplane?,
         bgp: bgp?,
+        routing,
         on_termination: on_termination?,
         drain: drain?,
         startup_patience: startup_patience?,
@@ -125,20 +132,20 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     })
 }
 
-fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
-    let section = reader.section(root, "bgp");
-    let asn = reader.required(&section, "asn", &kinds::ASN);
-    let router_id = reader.or(&section, "routerId", &kinds::ROUTER_ID, None);
-    let cluster_id = reader.optional(&section, "clusterId", &kinds::CLUSTER_ID);
-    let listen = if section.has("listen") { listen(reader, &section, asn).map(Some) } else { Some(None) };
-    let elements = reader.list(&section, "peers").unwrap_or_default();
+fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) -> Option<DesiredBgp> {
+    let asn = reader.required(section, "asn", &kinds::ASN);
+    let router_id = reader.or(section, "routerId", &kinds::ROUTER_ID, None);
+    let cluster_id = reader.optional(section, "clusterId", &kinds::CLUSTER_ID);
+    let send_host_name = reader.flag(section, "sendHostName", true);
+    let send_software_version = reader.flag(section, "sendSoftwareVersion", false);
+    let listen = if section.has("listen") { listen(reader, section, asn).map(Some) } else { Some(None) };
+    let elements = reader.list(section, "peers").unwrap_or_default();
     let mut peers = BTreeMap::new();
     let mut seen = Seen::default();
     for element in &elements {
         let section = reader.element(element);
         let name = reader.required(&section, "name", &kinds::PEER_NAME);
-        let peer = peer(reader, &section);
-        check_client(reader, &section, peer.as_ref(), asn);
+        let peer = peer(reader, &section, asn);
         seen.check(reader, &section, name.as_deref(), peer.as_ref());
         if let (Some(peer), Some(listen)) = (&peer, &listen) {
             check_passive(reader, &section, peer, listen.as_ref());
@@ -147,13 +154,21 @@ fn bgp(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<DesiredBgp> {
             peers.insert(name, peer);
         }
     }
-    Some(DesiredBgp { asn: asn?, router_id: router_id?, cluster_id, listen: listen?, peers })
+    Some(DesiredBgp {
+        asn: asn?,
+        router_id: router_id?,
+        cluster_id,
+        host_name: node_name.filter(|_| send_host_name == Some(true)).map(ToOwned::to_owned),
+        send_software_version: send_software_version?,
+        listen: listen?,
+        peers,
+    })
 }
 
 fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredListen> {
     let section = reader.section(bgp, "listen");
     let address = reader.required(&section, "address", &kinds::LISTEN_ADDRESS);
-    let port = reader.or(&section, "port", &kinds::PORT, PORT);
+    let port = reader.or(&section, "port", &kinds::PORT, DesiredPeer::PORT);
     let elements = reader.list(&section, "prefixes").unwrap_or_default();
     let mut prefixes = BTreeSet::new();
     for element in &elements {
@@ -166,53 +181,40 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     }
     let limit = reader.or(&section, "limit", &kinds::LIMIT, DYNAMIC_LIMIT);
     let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::ASN) } else { local_asn };
-    let password_file = reader.optional(&section, "passwordFile", &kinds::FILE);
-    let reflector_client = reader.flag(&section, "reflectorClient", false);
-    let template = DesiredPeer {
-        address: address?,
-        port: PORT,
-        asn: asn?,
-        transport: Transport { passive: true, password_file, ..Transport::default() },
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(HOLD_SECONDS)?,
-        connect_retry: CONNECT_RETRY,
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: reflector_client?,
-        add_path: None,
-        keep_received: 0,
-    };
-    check_client(reader, &section, Some(&template), local_asn);
-    Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template })
+    let own = address.map(PeerAddress::Known);
+    let mut template = neighbour(reader, &section, own, asn, local_asn);
+    if let Some(template) = &mut template {
+        template.transport.passive = true;
+    }
+    Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template: template? })
 }
 
 /// A peer that only dials needs something to dial.
 fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredPeer, listen: Option<&DesiredListen>) {
     let message = match listen {
         _ if !peer.transport.passive => return,
-        Some(listen) if listen.address.is_ipv4() == peer.address.is_ipv4() => return,
-        Some(listen) => format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address),
+        Some(listen) => match &peer.address {
+            PeerAddress::Known(address) if listen.address.is_ipv4() != address.is_ipv4() => {
+                format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address)
+            }
+            PeerAddress::Unnumbered(_) if listen.address.is_ipv4() => {
+                format!(
+                    "the peer cannot dial us: bgp.listen.address {} is of the other family, unnumbered sessions are over IPv6",
+                    listen.address
+                )
+            }
+            PeerAddress::Known(_) | PeerAddress::Gateway | PeerAddress::Unnumbered(_) => return,
+        },
         None => "the peer cannot dial us: there is no bgp.listen".to_owned(),
     };
     reader.report(section.place_of("passive"), section.key("passive"), message);
-}
-
-/// Reflection is for peers of our own AS (RFC 4456 §4).
-fn check_client(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&DesiredPeer>, local_asn: Option<Asn>) {
-    if let (Some(peer), Some(asn)) = (peer, local_asn)
-        && peer.reflector_client
-        && peer.asn != asn
-    {
-        let message = format!("a client of a route reflector is in its AS, {asn}; this peer is in {}", peer.asn);
-        reader.report(section.place_of("reflectorClient"), section.key("reflectorClient"), message);
-    }
 }
 
 /// What earlier peers of the list have taken.
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<String>,
-    endpoints: BTreeMap<(IpAddr, u16), usize>,
+    endpoints: BTreeMap<(PeerAddress, u16), usize>,
     peers: usize,
 }
 
@@ -225,48 +227,166 @@ impl Seen {
             reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
         }
         if let Some(peer) = peer {
-            let other = *self.endpoints.entry((peer.address, peer.port)).or_insert(self.peers);
+            let other = *self.endpoints.entry((peer.address.clone(), peer.port)).or_insert(self.peers);
             if other != self.peers {
                 let message = format!(
                     "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
                     peer.address, peer.port
                 );
-                reader.report(section.place_of("address"), section.key("address"), message);
+                let key = match peer.address {
+                    PeerAddress::Known(_) => "address",
+                    PeerAddress::Gateway => "gateway",
+                    PeerAddress::Unnumbered(_) => "interface",
+                };
+                reader.report(section.place_of(key), section.key(key), message);
             }
         }
         self.peers += 1;
     }
 }
 
-fn peer(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredPeer> {
-    let address = reader.required(section, "address", &kinds::PEER_ADDRESS);
-    let port = reader.or(section, "port", &kinds::PORT, PORT);
+fn peer(reader: &mut Reader<'_>, section: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredPeer> {
+    let address = peer_address(reader, section);
+    let port = reader.or(section, "port", &kinds::PORT, DesiredPeer::PORT);
     let asn = reader.required(section, "asn", &kinds::ASN);
-    let transport = transport(reader, section, address);
+    if address.as_ref().and_then(PeerAddress::known).is_some_and(is_link_local) && !section.has("interface") {
+        let message = "this link-local address is good on one link only: say on which by interface";
+        reader.report(section.place_of("address"), section.key("address"), message.to_owned());
+    }
+    let peer = neighbour(reader, section, address, asn, local_asn);
+    Some(DesiredPeer { port: port?, ..peer? })
+}
+
+/// The keys that configured and dynamic peers share.
+fn neighbour(
+    reader: &mut Reader<'_>,
+    section: &Section<'_>,
+    address: Option<PeerAddress>,
+    asn: Option<Asn>,
+    local_asn: Option<Asn>,
+) -> Option<DesiredPeer> {
+    let internal = asn.zip(local_asn).map(|(asn, local_asn)| asn == local_asn);
+    let transport = transport(reader, section, address.as_ref());
     let families = families(reader, section);
-    let reflector_client = reader.flag(section, "reflectorClient", false);
+    let reflector_client = reflector_client(reader, section, asn, local_asn);
     let add_path = add_path(reader, section);
     let keep_received = reader.or(section, "keepReceived", &kinds::KEEP_RECEIVED, 0);
-    let timers = reader.section(section, "timers");
-    let hold_time = reader.optional(&timers, "hold", &kinds::HOLD).or_else(|| HoldTime::from_secs(HOLD_SECONDS));
-    let connect_retry = reader.or(&timers, "connectRetry", &kinds::CONNECT_RETRY, CONNECT_RETRY);
-    let restart = reader.section(section, "gracefulRestart");
-    let restart_time = if section.has("gracefulRestart") { reader.required(&restart, "restartTime", &kinds::RESTART_TIME) } else { None };
+    let role = role(reader, section, internal);
+    let extended_messages = reader.flag(section, "extendedMessages", false);
+    let extended_next_hop = reader.flag(section, "extendedNextHop", false);
+    let timers = timers(reader, section);
+    let graceful_restart = if section.has("gracefulRestart") { graceful_restart(reader, section).map(Some) } else { Some(None) };
+    let import = import(reader, section);
     let export = export(reader, section);
+    let Timers { hold_time, send_hold_time, connect_retry } = timers?;
     Some(DesiredPeer {
-        address: address?,
-        port: port?,
-        asn: asn?,
         transport: transport?,
         families,
-        hold_time: hold_time?,
-        connect_retry: connect_retry?,
-        restart_time,
+        hold_time,
+        send_hold_time,
+        connect_retry,
+        graceful_restart: graceful_restart?,
+        import: import?,
         export: export?,
         reflector_client: reflector_client?,
         add_path: add_path?,
         keep_received: keep_received?,
+        role: role?,
+        extended_messages: extended_messages?,
+        extended_next_hop: extended_next_hop?,
+        address: address?,
+        ..DesiredPeer::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), asn?)
     })
+}
+
+/// Where a peer is: one of three ways to say it.
+fn peer_address(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<PeerAddress> {
+    let address = reader.optional(section, "address", &kinds::PEER_ADDRESS);
+    let gateway = reader.flag(section, "gateway", false);
+    let mut report = |name: &str, message: &str| reader.report(section.place_of(name), section.key(name), message.to_owned());
+    match (section.has("address"), gateway?) {
+        (true, false) => return address.map(PeerAddress::Known),
+        (true, true) => {
+            report("gateway", "expected either address or gateway: the peer is at an address, or is the node's default gateway")
+        }
+        (false, true) if section.has("interface") => {
+            report("interface", "expected either gateway or interface: routing says by which interface the default gateway is reached");
+        }
+        (false, true) => return Some(PeerAddress::Gateway),
+        (false, false) if section.has("interface") => {
+            return reader.optional(section, "interface", &kinds::INTERFACE).map(PeerAddress::Unnumbered);
+        }
+        (false, false) => return reader.required(section, "address", &kinds::PEER_ANYWHERE).map(PeerAddress::Known),
+    }
+    None
+}
+
+/// Reflection is for peers of our own AS (RFC 4456 §4).
+fn reflector_client(reader: &mut Reader<'_>, section: &Section<'_>, asn: Option<Asn>, local_asn: Option<Asn>) -> Option<bool> {
+    let client = reader.flag(section, "reflectorClient", false);
+    if let (Some(true), Some(asn), Some(local_asn)) = (client, asn, local_asn)
+        && asn != local_asn
+    {
+        let message = format!("a client of a route reflector is in its AS, {local_asn}; this peer is in {asn}");
+        reader.report(section.place_of("reflectorClient"), section.key("reflectorClient"), message);
+    }
+    client
+}
+
+/// Roles are for external peers (RFC 9234 §4).
+fn role(reader: &mut Reader<'_>, section: &Section<'_>, internal: Option<bool>) -> Option<Option<RoleConfig>> {
+    let local = reader.optional(section, "localRole", &kinds::LOCAL_ROLE);
+    let strict = reader.flag(section, "strictRole", false)?;
+    if strict && !section.has("localRole") {
+        let message = "expected localRole too: the peer's role can be demanded only where ours is said".to_owned();
+        reader.report(section.place_of("strictRole"), section.key("strictRole"), message);
+    }
+    if section.has("localRole") && internal == Some(true) {
+        let message = "roles are for external peers (RFC 9234 §4), and this one is in our own AS".to_owned();
+        reader.report(section.place_of("localRole"), section.key("localRole"), message);
+    }
+    Some(local.map(|local| RoleConfig { local, strict }))
+}
+
+struct Timers {
+    hold_time: HoldTime,
+    send_hold_time: Option<Duration>,
+    connect_retry: Duration,
+}
+
+/// A peer may say nothing for the hold time, so it cannot be given up sooner because it does not read (RFC 9687 §5).
+fn timers(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Timers> {
+    let section = reader.section(section, "timers");
+    let hold_time = reader.or(&section, "hold", &kinds::HOLD, DesiredPeer::HOLD_TIME);
+    let send_hold_time = reader.optional(&section, "sendHold", &kinds::SEND_HOLD);
+    let connect_retry = reader.or(&section, "connectRetry", &kinds::CONNECT_RETRY, DesiredPeer::CONNECT_RETRY);
+    if let (Some(hold), Some(send_hold)) = (hold_time.and_then(HoldTime::duration), send_hold_time)
+        && send_hold <= hold
+    {
+        let (hold, found) = (humantime::format_duration(hold), humantime::format_duration(send_hold));
+        let message = format!("expected a time longer than timers.hold, which is {hold}, found {found}");
+        reader.report(section.place_of("sendHold"), section.key("sendHold"), message);
+    }
+    Some(Timers { hold_time: hold_time?, send_hold_time, connect_retry: connect_retry? })
+}
+
+fn graceful_restart(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredRestart> {
+    let section = reader.section(section, "gracefulRestart");
+    let restart_time = reader.required(&section, "restartTime", &kinds::RESTART_TIME);
+    let notification = reader.flag(&section, "notification", true);
+    let long_lived_stale_time = reader.or(&section, "longLivedStaleTime", &kinds::LONG_LIVED_STALE_TIME, 0);
+    Some(DesiredRestart { restart_time: restart_time?, notification: notification?, long_lived_stale_time: long_lived_stale_time? })
+}
+
+/// What a peer may tell us.
+fn import(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredImport> {
+    let section = reader.section(section, "import");
+    let limits = reader.section(&section, "maxPrefixes");
+    let families = [("ipv4", Family::Ipv4Unicast), ("ipv6", Family::Ipv6Unicast)];
+    let limit = |(name, family)| Some((family, reader.optional(&limits, name, &kinds::MAX_PREFIXES)?));
+    let max_prefixes = families.into_iter().filter_map(limit).collect();
+    let restart_delay = reader.or(&section, "restartDelay", &kinds::RESTART_DELAY, DesiredImport::default().restart_delay);
+    Some(DesiredImport { max_prefixes, restart_delay: restart_delay? })
 }
 
 /// With what routes are announced to a peer.
@@ -278,6 +398,8 @@ fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> 
     let prepend = reader.or(&section, "prepend", &kinds::PREPEND, default.prepend);
     let communities = set(reader, &section, "communities", &kinds::COMMUNITY);
     let large_communities = set(reader, &section, "largeCommunities", &kinds::LARGE_COMMUNITY);
+    let extended_communities = set(reader, &section, "extendedCommunities", &kinds::EXTENDED_COMMUNITY);
+    let link_bandwidth = reader.optional(&section, "linkBandwidth", &kinds::LINK_BANDWIDTH);
     let next_hop = reader.section(&section, "nextHop");
     let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::NEXT_HOP_IPV4, None);
     let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::NEXT_HOP_IPV6, None);
@@ -287,6 +409,8 @@ fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> 
         prepend: prepend?,
         communities,
         large_communities,
+        extended_communities,
+        link_bandwidth,
         next_hop_ipv4: next_hop_ipv4?,
         next_hop_ipv6: next_hop_ipv6?,
     })
@@ -305,19 +429,22 @@ fn add_path(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Option<Add
 }
 
 /// The values of a list, of which the order does not matter; none where it is absent.
-fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind: &Kind<T>) -> BTreeSet<T> {
+pub(super) fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind: &Kind<T>) -> BTreeSet<T> {
     let elements = reader.list(section, name).unwrap_or_default();
     elements.iter().filter_map(|element| reader.scalar(element, kind)).collect()
 }
 
 /// How the connection to a peer at this address is made.
-fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpAddr>) -> Option<Transport> {
+fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerAddress>) -> Option<Transport> {
+    let address = peer.and_then(PeerAddress::known);
     let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
+    let ao_keys = ao_keys(reader, section);
     let security = reader.section(section, "ttlSecurity");
     let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::HOPS) } else { None };
     let multihop = reader.optional(section, "multihop", &kinds::HOPS);
     let source = reader.optional(section, "source", &kinds::SOURCE);
-    let interface = reader.optional(section, "interface", &kinds::INTERFACE);
+    // That of an unnumbered peer is read with its address.
+    let interface = if section.has("address") { reader.optional(section, "interface", &kinds::INTERFACE) } else { None };
     let passive = reader.flag(section, "passive", false);
     if section.has("ttlSecurity") && section.has("multihop") {
         let message =
@@ -330,12 +457,42 @@ fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpA
         let message = format!("expected an address of the same family as the peer's, which is {address}, found {source}");
         reader.report(section.place_of("source"), section.key("source"), message);
     }
-    if address.is_some_and(is_link_local) && !section.has("interface") {
-        let message = "this link-local address is good on one link only: say on which by interface";
-        reader.report(section.place_of("address"), section.key("address"), message.to_owned());
+    if matches!(peer, Some(PeerAddress::Unnumbered(_))) && section.has("source") {
+        let message = "an unnumbered session is between the link-local addresses of its link; leave source out";
+        reader.report(section.place_of("source"), section.key("source"), message.to_owned());
     }
     let ttl = hops.map_or_else(|| multihop.map_or(Ttl::Customary, Ttl::Multihop), |hops| Ttl::Security { hops });
-    Some(Transport { source, interface, ttl, passive: passive?, password_file })
+    Some(Transport { source, interface, ttl, passive: passive?, password_file, ao_keys })
+}
+
+/// The keys of TCP-AO. Of two keys of a peer both numbers differ (RFC 5925 §3.1).
+fn ao_keys(reader: &mut Reader<'_>, peer: &Section<'_>) -> Vec<AoKey> {
+    let section = reader.section(peer, "tcpAo");
+    let elements = reader.list(&section, "keys").unwrap_or_default();
+    if peer.has("tcpAo") && elements.is_empty() {
+        reader.report(section.place_of("keys"), section.key("keys"), "expected at least one key".to_owned());
+    }
+    if peer.has("tcpAo") && peer.has("passwordFile") {
+        let message = "expected either tcpAo or passwordFile: TCP-MD5 and TCP-AO do not go together (RFC 5925 §2.2)";
+        reader.report(peer.place_of("tcpAo"), peer.key("tcpAo"), message.to_owned());
+    }
+    let (mut keys, mut sent, mut received) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    for element in &elements {
+        let section = reader.element(element);
+        let send_id = reader.required(&section, "sendId", &kinds::KEY_ID);
+        let recv_id = if section.has("recvId") { reader.optional(&section, "recvId", &kinds::KEY_ID) } else { send_id };
+        let algorithm = reader.or(&section, "algorithm", &kinds::AO_ALGORITHM, AoAlgorithm::default());
+        let password_file = reader.required(&section, "passwordFile", &kinds::FILE);
+        for (name, id, seen) in [("sendId", send_id, &mut sent), ("recvId", recv_id, &mut received)] {
+            if let Some(id) = id.filter(|id| !seen.insert(*id)) {
+                reader.report(section.place_of(name), section.key(name), format!("another key has {id} (RFC 5925 §3.1)"));
+            }
+        }
+        if let (Some(send_id), Some(recv_id), Some(algorithm), Some(password_file)) = (send_id, recv_id, algorithm, password_file) {
+            keys.push(AoKey { send_id, recv_id, algorithm, password_file });
+        }
+    }
+    keys
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -355,6 +512,7 @@ fn families(reader: &mut Reader<'_>, section: &Section<'_>) -> BTreeSet<Family> 
 }
 
 fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {
+    let graceful_shutdown = reader.or(section, "gracefulShutdown", &kinds::TIME, Duration::ZERO);
     let fabric_delay = reader.or(section, "fabricDelay", &kinds::TIME, FABRIC_DELAY);
     let timeout = reader.or(section, "timeout", &kinds::TIME, DRAIN_TIMEOUT);
     let (fabric_delay, timeout) = (fabric_delay?, timeout?);
@@ -363,7 +521,7 @@ fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {
         let message = format!("expected a time longer than drain.fabricDelay, which is {delay}, found {found}");
         reader.report(section.place_of("timeout"), section.key("timeout"), message);
     }
-    Some(DrainTimes { fabric_delay, timeout })
+    Some(DrainTimes { graceful_shutdown: graceful_shutdown?, fabric_delay, timeout })
 }
 
 fn log(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Log> {

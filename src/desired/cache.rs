@@ -74,6 +74,7 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         balancing,
         found: super::found(config),
         bgp: config.bgp.clone(),
+        routing: config.routing.clone(),
         drain: config.drain,
     })
 }

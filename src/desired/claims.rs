@@ -12,9 +12,8 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::endpoints::Target;
-use super::ports;
-use super::{Rejection, RejectionReason, Scheduling, Subject};
-use crate::api::{ForwardingMethod, IngressSpec, Kind, ObjectRef, PortRange, Protocol, parse_address};
+use super::{Rejection, RejectionReason, Scheduling, Subject, ports};
+use crate::api::{ForwardingMethod, IngressSpec, Kind, ObjectRef, POLICY_KEY, PortRange, Protocol, parse_address};
 use crate::config::{Dataplane, DataplaneType};
 use crate::source::Snapshot;
 
@@ -27,6 +26,8 @@ pub(super) struct Claimant<'a> {
     /// The ports it wants of each, and where they go.
     pub(super) ports: Vec<ClaimedPort<'a>>,
     pub(super) balanced: Balanced<'a>,
+    /// The policy that it asks for.
+    pub(super) policy: Option<&'a str>,
 }
 
 /// Ports of a VIP that an object wants.
@@ -93,7 +94,14 @@ fn of_service<'a>(
         DataplaneType::KubeProxy | DataplaneType::Ipvs => Balanced::Over(name.clone(), service),
         DataplaneType::None => Balanced::Nowhere,
     };
-    Some(Claimant { object: name, created: service.metadata.creation_timestamp.as_ref(), vips, ports, balanced })
+    Some(Claimant {
+        object: name,
+        created: service.metadata.creation_timestamp.as_ref(),
+        vips,
+        ports,
+        balanced,
+        policy: policy(&service.metadata),
+    })
 }
 
 const USE_SLICES: &str = "use a Service without selector and an EndpointSlice with the addresses";
@@ -122,7 +130,14 @@ fn of_ingress<'a>(
             Some((service, found)) => Balanced::Over(service, found),
             None => Balanced::OverNone,
         },
+        policy: policy(metadata),
     }
+}
+
+/// The policy that an object asks for, by annotation or else by label.
+fn policy(metadata: &ObjectMeta) -> Option<&str> {
+    let said = [&metadata.annotations, &metadata.labels].into_iter().flatten().find_map(|said| said.get(POLICY_KEY));
+    said.map(String::as_str)
 }
 
 /// The Service of an ingress object, which is rejected where that is not there, or has no endpoints by its nature. Its VIP stays listed.
@@ -157,7 +172,7 @@ impl Claimant<'_> {
         }
     }
 
-    fn age(&self) -> (bool, Option<&Time>, &str, &str, Kind) {
+    pub(super) fn age(&self) -> (bool, Option<&Time>, &str, &str, Kind) {
         (self.created.is_none(), self.created, &self.object.namespace, &self.object.name, self.object.kind)
     }
 

@@ -58,7 +58,12 @@ pub struct DesiredBalancing {
 impl DesiredBalancing {
     /// These services, as the configuration says.
     pub(super) const fn new(services: BTreeMap<ServiceKey, DesiredVirtualService>, dataplane: &Dataplane) -> Self {
-        Self { services, drain_timeout: dataplane.drain_timeout, rules: Rules { unserved_ports: dataplane.unserved_ports, first_mark: dataplane.first_mark }, set_sysctls: dataplane.set_sysctls }
+        Self {
+            services,
+            drain_timeout: dataplane.drain_timeout,
+            rules: Rules { unserved_ports: dataplane.unserved_ports, first_mark: dataplane.first_mark },
+            set_sysctls: dataplane.set_sysctls,
+        }
     }
 }
 
@@ -139,7 +144,9 @@ pub(super) fn virtual_service(
     if port.ports.count() > 1
         && let Some((from, to)) = behind.and_then(|behind| behind.moved_port(vip, port.protocol, port.ports))
     {
-        refuse(format!("{key}: in a range of this length a packet keeps its port, but the endpoints have {to} for {from}; take {from} out of the range"));
+        refuse(format!(
+            "{key}: in a range of this length a packet keeps its port, but the endpoints have {to} for {from}; take {from} out of the range"
+        ));
         real_servers.clear();
     }
     let service = DesiredVirtualService { owner: owner.clone(), scheduling: port.scheduling, forwarding: port.forwarding, real_servers };

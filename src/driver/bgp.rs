@@ -13,9 +13,13 @@
 
 mod addresses;
 mod connection;
+mod destination;
 mod dial;
+mod discovery;
+mod gateway;
 mod keyring;
 mod link;
+mod links;
 mod listener;
 mod location;
 mod neighbours;
@@ -23,8 +27,10 @@ mod orders;
 mod report;
 mod rib;
 mod session;
+mod signature;
 mod socket;
 mod status;
+mod whereabouts;
 mod words;
 
 use std::collections::BTreeSet;
@@ -35,13 +41,12 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use bgp::Prefix;
-use bgp::rib::LocRib;
 use tokio::sync::{mpsc, watch};
 
 pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
 pub use status::{Failures, LastError, Moment, Notified, Opens, PeerStatus, SpeakerStatus};
 
-use crate::desired::DesiredBgp;
+use crate::desired::{DesiredBgp, RouteSet};
 use neighbours::Neighbours;
 use status::Board;
 
@@ -63,7 +68,8 @@ impl Speaker {
     /// # Errors
     /// The thread or its runtime cannot be started.
     pub fn spawn(seed: u64) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A step of one session over a large table is long: clock and sockets are looked at after each.
+        let runtime = tokio::runtime::Builder::new_current_thread().event_interval(1).enable_all().build()?;
         let board = Board::new();
         let routes = watch::Sender::new(None);
         let target = watch::Sender::new(Target::Nothing);
@@ -77,10 +83,9 @@ impl Speaker {
     }
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
-    pub fn advertise(&self, set: Arc<BTreeSet<Prefix>>) {
-        let rib = Arc::new(LocRib::originated(set.iter().copied()));
-        self.board.advertise(&set, |generation| {
-            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), rib }));
+    pub fn advertise(&self, set: Arc<RouteSet>) {
+        self.board.advertise(&set, |generation, changed| {
+            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), changed }));
         });
     }
 
@@ -185,8 +190,9 @@ struct Inheritance {
 struct Routes {
     /// Counts the sets.
     generation: u64,
-    set: Arc<BTreeSet<Prefix>>,
-    rib: Arc<LocRib>,
+    set: Arc<RouteSet>,
+    /// What differs from the set before; `None` for the first one.
+    changed: Option<Arc<[Prefix]>>,
 }
 
 /// Runs a task of the speaker; a panic in it ends the process.

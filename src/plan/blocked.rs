@@ -4,6 +4,7 @@
 //! Inputs: [`Desired`] and [`Observed`]. Output: a [`BlockReason`] or none. A blocked VIP is neither placed nor announced; one that we placed before it
 //! was blocked leaves like any other, except where only the interface is down.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ pub enum BlockReason {
     NoIpvs,
     /// A kernel setting without which no VIP is served is not what it must be.
     SysctlMissing,
+    /// It asks for a policy that is not there, and is not announced now: what the policy is to keep inside would get out.
+    PolicyNotFound,
 }
 
 impl BlockReason {
@@ -43,20 +46,14 @@ impl BlockReason {
     }
 }
 
-/// What keeps this VIP off the node, if anything.
+/// What keeps VIPs off the node; one that nothing keeps off is not among them.
 #[must_use]
-pub fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
-    reason(vip, desired, observed, OwnAddresses::of(desired, observed))
-}
-
-/// What keeps each desired VIP off the node, where something does.
-#[must_use]
-pub fn blocked_vips(desired: &Desired, observed: &Observed) -> Vec<(IpAddr, BlockReason)> {
+pub fn blocked(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, BlockReason> {
     let own = OwnAddresses::of(desired, observed);
     desired.vips.keys().filter_map(|vip| Some((*vip, reason(*vip, desired, observed, own)?))).collect()
 }
 
-/// As [`blocked`], for many VIPs of one observation.
+/// What keeps this VIP off the node, if anything.
 pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
     match observed.kernel.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
@@ -67,6 +64,7 @@ pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, own: O
         }
         _ if observed.kernel.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
+        InterfaceState::Up if lacks_policy(vip, desired, observed) => Some(BlockReason::PolicyNotFound),
         InterfaceState::Up => desired.balancing.as_ref().and_then(|_| no_balancing(&observed.kernel)),
     }
 }
@@ -78,6 +76,12 @@ fn no_balancing(kernel: &KernelState) -> Option<BlockReason> {
         IpvsAvailability::Missing => Some(BlockReason::NoIpvs),
         IpvsAvailability::NotNeeded | IpvsAvailability::Available => Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing),
     }
+}
+
+fn lacks_policy(vip: IpAddr, desired: &Desired, observed: &Observed) -> bool {
+    let policy = desired.vips.get(&vip).and_then(|desired| desired.policy.as_ref());
+    let missing = policy.is_some_and(|policy| !desired.routing.policies.contains_key(policy));
+    missing && !observed.speaker.advertised.as_ref().is_some_and(|set| set.serves(vip))
 }
 
 /// Of which families the node has a global address that was not placed by us: there source address selection has something better to take than a VIP.
@@ -113,11 +117,15 @@ const fn is_global(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     use super::*;
     use crate::observed::{ADDRESS_PROTOCOL, KernelState, ObservedAddress, Record};
     use crate::plan::tests::{desired, of_kernel, serve};
+
+    fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
+        reason(vip, desired, observed, OwnAddresses::of(desired, observed))
+    }
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -207,7 +215,7 @@ mod tests {
         let stray = ip("10.0.0.2");
         let observed = of_kernel(KernelState {
             addresses: on_interface("10.0.0.2", None),
-            record: Record { exists: true, pending: BTreeSet::from([stray]), confirmed: BTreeSet::new() },
+            record: Record { exists: true, pending: BTreeSet::from([stray]), confirmed: BTreeSet::new(), ..Record::default() },
             ..KernelState::default()
         });
         assert_eq!(blocked(ip("10.0.0.1"), &desired(), &observed), Some(BlockReason::NoOwnIpv4Address));

@@ -9,6 +9,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use bgp::Prefix;
+
 use super::balancing::{change, creation, target};
 use super::{Planner, Step, StepKey};
 use crate::desired::{DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
@@ -100,8 +102,9 @@ impl Planner<'_> {
     }
 
     fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
-        // What the record does not list is dropped on its way in.
-        let reachable = self.observed.kernel.record.confirmed_services.contains(&key);
+        // What the record does not list is dropped on its way in, where the rules are there.
+        let record = &self.observed.kernel.record;
+        let reachable = record.rules.is_empty() || record.confirmed_services.contains(&key);
         if reachable && observed.real_servers.iter().any(|server| !server.weight.is_quiesced()) {
             self.balanced.backed.insert(key.vip);
         }
@@ -144,7 +147,7 @@ impl Planner<'_> {
     /// Whether traffic to a VIP that is not wanted any more may still come: its virtual services stay until it is gone. Those of a VIP that is wanted,
     /// but not this one of them, go at once.
     fn holds_services(&self, vip: IpAddr) -> bool {
-        let announced = self.announcement(vip).value != Announcement::Withdrawn;
+        let announced = self.announcement(Prefix::host(vip)).value != Announcement::Withdrawn;
         !self.is_wanted(vip) && (announced || self.observed.kernel.addresses.contains_key(&vip) && self.is_ours(vip))
     }
 

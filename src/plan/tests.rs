@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use bgp::Asn;
 
 use super::*;
-use crate::desired::{DesiredVip, DrainTimes};
+use crate::desired::{DesiredVip, DrainTimes, Routing};
 use crate::observed::{ADDRESS_PROTOCOL, Failure, InterfaceState, KernelState, ObservedAddress, ObservedSpeaker, Record};
 
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
@@ -19,9 +19,11 @@ pub(super) fn desired() -> Desired {
         complete: true,
         lifecycle: Lifecycle::Run,
         vips: BTreeMap::new(),
+        balancing: None,
         found: Vec::new(),
-        bgp: DesiredBgp { asn: Asn::new(65001).unwrap(), router_id: None, cluster_id: None, listen: None, peers: BTreeMap::new() },
-        drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
+        bgp: DesiredBgp::new(Asn::new(65001).unwrap()),
+        routing: Routing::default(),
+        drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
     }
 }
 
@@ -33,7 +35,7 @@ pub(super) fn of_kernel(kernel: KernelState) -> Observed {
 /// Adds a VIP to be served.
 pub(super) fn serve(desired: &mut Desired, vip: IpAddr) {
     let intent = VipIntent::Serve { without_endpoints: false };
-    desired.vips.insert(vip, DesiredVip { owners: BTreeSet::new(), intent });
+    desired.vips.insert(vip, DesiredVip { owners: BTreeSet::new(), intent, policy: None });
 }
 
 /// The VIP of this number.
@@ -57,12 +59,13 @@ fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
             gateways: BTreeSet::new(),
             unusable: BTreeSet::new(),
             elsewhere: BTreeSet::from([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]),
-            record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect() },
+            record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect(), ..Record::default() },
+            ..KernelState::default()
         },
         speaker,
-        announcements: vips.iter().map(|vip| (*vip, Since { value: Announcement::Advertised, since: started })).collect(),
+        announcements: vips.iter().map(|vip| (Prefix::host(*vip), Since { value: Announcement::Advertised, since: started })).collect(),
         started: Some(started),
-        failures: BTreeMap::new(),
+        ..Observed::default()
     }
 }
 
@@ -70,7 +73,7 @@ fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
 fn leaving(value: Announcement, since: Instant) -> Observed {
     let mut observed = serving(&[vip(1)], &desired(), since);
     observed.speaker.advertised = Some(Arc::default());
-    observed.announcements.insert(vip(1), Since { value, since });
+    observed.announcements.insert(Prefix::host(vip(1)), Since { value, since });
     observed
 }
 
@@ -110,7 +113,7 @@ fn times_are_met_to_the_moment() {
 fn a_delay_beyond_all_time_never_comes() {
     let start = Instant::now();
     let mut desired = desired();
-    desired.drain = DrainTimes { fabric_delay: Duration::MAX, timeout: Duration::MAX };
+    desired.drain = DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::MAX, timeout: Duration::MAX };
     for value in [Announcement::Withdrawn, Announcement::Withdrawing] {
         assert_eq!(plan(&desired, &leaving(value, start), start), Plan::default());
     }
@@ -124,7 +127,7 @@ fn where_speaker_and_times_disagree_the_address_stays() {
     assert_eq!(plan(&desired(), &observed, later).steps, [Step::RemoveAddress(vip(1))]);
     observed.speaker.withdrawing.insert(Prefix::host(vip(1)));
     assert_eq!(plan(&desired(), &observed, later), Plan { wake_at: Some(later + TIMEOUT), ..Plan::default() });
-    observed.speaker.advertised = Some(Arc::new(BTreeSet::from([Prefix::host(vip(1))])));
+    observed.speaker.advertised = Some(Arc::new(RouteSet::from_iter([Prefix::host(vip(1))])));
     assert_eq!(plan(&desired(), &observed, later).steps, [Step::Advertise(Arc::default())]);
     let observed = leaving(Announcement::Advertised, start);
     assert_eq!(plan(&desired(), &observed, later), Plan::default());
@@ -147,7 +150,7 @@ fn many_vips_take_no_time_to_speak_of() {
     let set: BTreeSet<IpAddr> = vips.iter().copied().collect();
     let started = Instant::now();
     assert_eq!(plan(&wanted, &serving(&vips, &wanted, start), start), Plan::default());
-    assert_eq!(plan(&wanted, &serving(&[], &wanted, start), start).steps, [Step::RecordPending(set)]);
+    assert_eq!(plan(&wanted, &serving(&[], &wanted, start), start).steps, [Step::RecordPending(set.into())]);
     assert_eq!(plan(&desired(), &serving(&vips, &desired(), start), start).steps, [Step::Advertise(Arc::default())]);
     let mut gone = serving(&vips, &desired(), start);
     gone.speaker.advertised = Some(Arc::default());
@@ -161,9 +164,9 @@ fn many_vips_take_no_time_to_speak_of() {
 fn failures_are_counted_under_what_a_step_is_about() {
     let keys = [
         (Step::Advertise(Arc::default()), StepKey::Advertise),
-        (Step::RecordPending(BTreeSet::new()), StepKey::Record),
-        (Step::RecordConfirmed(BTreeSet::new()), StepKey::Record),
-        (Step::RecordRemoved(BTreeSet::new()), StepKey::Record),
+        (Step::RecordPending(BTreeSet::new().into()), StepKey::Record),
+        (Step::RecordConfirmed(BTreeSet::new().into()), StepKey::Record),
+        (Step::RecordRemoved(BTreeSet::new().into()), StepKey::Record),
         (Step::DropRecord, StepKey::Record),
         (Step::AddAddress(vip(1)), StepKey::Address(vip(1))),
         (Step::RemoveAddress(vip(1)), StepKey::Address(vip(1))),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::{Entries, Plan, RealServerChange, Step, VirtualServiceChange};
-use crate::desired::Scheduling;
+use crate::desired::{Scheduling, ServiceKey};
 use crate::observed::ServiceMode;
 
 impl Plan {
@@ -41,7 +41,7 @@ impl fmt::Display for Plan {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Advertise(prefixes) => write!(f, "advertise {}", list(&**prefixes)),
+            Self::Advertise(prefixes) => write!(f, "advertise {prefixes}"),
             Self::RecordPending(entries) => write!(f, "record as pending {entries}"),
             Self::AddAddress(address) => write!(f, "add address {address}"),
             Self::RecordConfirmed(entries) => write!(f, "record as ours {entries}"),
@@ -63,7 +63,11 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = self.addresses.iter().map(ToString::to_string).chain(self.services.iter().map(ToString::to_string));
+        let service = |service: &ServiceKey| match self.marks.get(service) {
+            Some(mark) => format!("{service} by mark {mark}"),
+            None => service.to_string(),
+        };
+        let entries = self.addresses.iter().map(ToString::to_string).chain(self.services.iter().map(service));
         list(entries.collect::<Vec<_>>()).fmt(f)
     }
 }

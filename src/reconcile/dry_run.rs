@@ -30,7 +30,8 @@ pub async fn dry_run(config: Config, manifests: Option<PathBuf>) -> Result<Strin
     let Compiled { desired, rejections } = desired::compile(&snapshot.unwrap_or_default(), &config);
     let mut kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let mut now = Instant::now();
-    let state = kernel.observe(desired.balancing.is_some()).await?;
+    kernel.balance(desired.balancing.is_some());
+    let state = kernel.observe().await?;
     let mut observed = observed::stamp(&Observed::default(), state, ObservedSpeaker::default(), now);
     let mut text = String::new();
     for Rejection { subject, reason, message } in &rejections {

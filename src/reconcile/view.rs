@@ -18,13 +18,13 @@ use crate::config::{Config, InForce};
 use crate::desired::Desired;
 use crate::driver::bgp as driver;
 use crate::observed::Observed;
-use crate::plan::{BlockReason, Ownership, blocked_vips, found, ownership};
-use crate::sysctl::Sysctl;
+use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
 use crate::status::{
     Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, LastError, MalformedCounts, MessageCounts, MessageDirection,
     NodeStatus, NotificationStatus, Obstacle, PeerDetails, PeerView, PrefixCounts, RestartStatus, SourceState, SourceStatus, SpeakerView,
     StatusReader, TimerStatus, TransportStatus, by_name, exchange, node_status, self_description,
 };
+use crate::sysctl::Sysctl;
 
 /// See the module.
 pub(super) struct Explainer {
@@ -106,7 +106,7 @@ fn found_addresses(desired: &Desired, observed: &Observed) -> BTreeSet<IpAddr> {
 }
 
 fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {
-    let obstacle = |(vip, reason)| {
+    let obstacle = |(vip, reason): (IpAddr, BlockReason)| {
         let message = match reason {
             BlockReason::InterfaceMissing => "there is no such interface",
             BlockReason::InterfaceDown => "the interface is down, so the kernel delivers nothing to it",
@@ -114,6 +114,7 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
             BlockReason::DuplicateAddress => {
                 "another host on the link has it too, or that is still being found out; the kernel delivers nothing to it"
             }
+            BlockReason::PolicyNotFound => "it asks for a policy that is not in bgp.policies, and is not announced without it",
             BlockReason::OnOtherInterface => "another interface of the node has the address",
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"
@@ -126,7 +127,7 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
         };
         (vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() })
     };
-    blocked_vips(desired, observed).into_iter().map(obstacle).collect()
+    blocked(desired, observed).into_iter().map(obstacle).collect()
 }
 
 /// Which kernel settings keep VIPs from being served, and what each is for.

@@ -70,6 +70,9 @@ pub struct ConnectionStatus {
 pub struct TransportStatus {
     /// Segments are signed (RFC 2385).
     pub tcp_md5: bool,
+    /// Segments are signed with TCP-AO (RFC 5925).
+    #[serde(default)]
+    pub tcp_ao: bool,
     /// Packets from farther away than so many hops are dropped (RFC 5082).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_security_hops: Option<u8>,
@@ -238,6 +241,7 @@ impl TransportStatus {
         };
         Self {
             tcp_md5: transport.password_file.is_some(),
+            tcp_ao: !transport.ao_keys.is_empty(),
             ttl_security_hops,
             ttl,
             passive: transport.passive,

@@ -9,7 +9,8 @@ use bgp::wire::{Capability, GracefulRestart, Negotiated, Open};
 use super::*;
 use crate::api::Kind;
 use crate::desired::{
-    DesiredBgp, DesiredExport, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, Transport, VipIntent, WithholdReason,
+    Aggregate, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Policy, RejectionReason, RouteSet, Routing, Subject, Transport, VipIntent,
+    WithholdReason,
 };
 use crate::observed::Failure;
 
@@ -47,16 +48,21 @@ fn service(name: &str) -> ObjectRef {
 impl Node {
     /// One neighbour with a session, one VIP that is served.
     pub(crate) fn serving() -> Self {
-        let bgp = DesiredBgp {
-            asn: Asn::new(65_001).unwrap(),
-            router_id: None,
-            cluster_id: None,
-            listen: None,
-            peers: BTreeMap::from([("rr1".to_owned(), neighbour())]),
+        let bgp = DesiredBgp { peers: BTreeMap::from([("rr1".to_owned(), neighbour())]), ..DesiredBgp::new(Asn::new(65_001).unwrap()) };
+        let drain =
+            DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
+        let desired = Desired {
+            complete: true,
+            lifecycle: Lifecycle::Run,
+            vips: BTreeMap::new(),
+            balancing: None,
+            found: Vec::new(),
+            bgp,
+            routing: Routing::default(),
+            drain,
         };
-        let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
         let mut node = Self {
-            desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), found: Vec::new(), bgp, drain }),
+            desired: Some(desired),
             observed: Observed::default(),
             rejections: Vec::new(),
             found: BTreeSet::new(),
@@ -148,7 +154,7 @@ impl Node {
 
     pub(crate) fn want(&mut self, vip: &str, intent: VipIntent) {
         let owners = BTreeSet::from([service("nginx")]);
-        self.desired.as_mut().unwrap().vips.insert(ip(vip), DesiredVip { owners, intent });
+        self.desired.as_mut().unwrap().vips.insert(ip(vip), DesiredVip { owners, intent, policy: None });
     }
 
     fn place(&mut self, vip: &str, placement: Ownership) {
@@ -158,7 +164,7 @@ impl Node {
     /// Makes this the advertised set, and what rr1 was told.
     fn tell(&mut self, vips: &[&str]) {
         let set: BTreeSet<Prefix> = vips.iter().map(|vip| prefix(vip)).collect();
-        self.speaker.advertised = Some(Arc::new(set.clone()));
+        self.speaker.advertised = Some(Arc::new(set.iter().copied().collect()));
         self.rr1().told = set;
     }
 
@@ -245,25 +251,12 @@ fn details() -> PeerDetails {
 }
 
 fn neighbour() -> DesiredPeer {
-    DesiredPeer {
-        address: ip("10.211.1.1"),
-        port: 179,
-        transport: Transport::default(),
-        asn: Asn::new(65_001).unwrap(),
-        families: BTreeSet::from(Family::ALL),
-        hold_time: HoldTime::from_secs(9).unwrap(),
-        connect_retry: Duration::from_secs(5),
-        restart_time: None,
-        export: DesiredExport::default(),
-        reflector_client: false,
-        add_path: None,
-        keep_received: 0,
-    }
+    DesiredPeer::new(ip("10.211.1.1"), Asn::new(65_001).unwrap())
 }
 
 fn established(address: &str) -> PeerView {
     PeerView {
-        address: ip(address),
+        address: Some(ip(address)),
         asn: Asn::new(65_001).unwrap(),
         state: "Established".to_owned(),
         since: seconds(10),
@@ -292,6 +285,42 @@ fn established(address: &str) -> PeerView {
 #[track_caller]
 fn says(node: &Node, words: &str, conditions: &str) {
     assert_eq!(node.seven(), (words.to_owned(), conditions.to_owned()));
+}
+
+#[test]
+fn policy_and_aggregate_are_told() {
+    let mut node = Node::serving();
+    node.desired.as_mut().unwrap().vips.get_mut(&ip("10.0.0.7")).unwrap().policy = Some("gold".to_owned());
+    let says = |node: &Node, words: &str| assert_eq!(node.seven().0, words);
+    says(&node, "Announced Served: announced to rr1 as before, since there is no policy gold");
+    let gold = Policy { prefixes: BTreeSet::new(), route: bgp::rib::Route::originated() };
+    node.desired.as_mut().unwrap().routing.policies.insert("gold".to_owned(), gold);
+    says(&node, "Announced Served: announced to rr1 with policy gold");
+
+    node.desired.as_mut().unwrap().vips.get_mut(&ip("10.0.0.7")).unwrap().policy = None;
+    let aggregate = Prefix::new(ip("10.0.0.0"), 24).unwrap();
+    node.desired.as_mut().unwrap().routing.aggregates.insert(aggregate, Aggregate { policy: None, suppress: true });
+    let mut set: RouteSet = [aggregate].into_iter().collect();
+    set.covered.insert(ip("10.0.0.7"));
+    node.speaker.advertised = Some(Arc::new(set));
+    node.rr1().told = BTreeSet::from([aggregate]);
+    says(&node, "Announced Served: announced to rr1 as part of 10.0.0.0/24");
+    assert_eq!(node.status(None).vips.len(), 1, "an aggregate is no VIP");
+
+    node.desired.as_mut().unwrap().vips.clear();
+    node.speaker.advertised = Some(Arc::default());
+    node.speaker.withdrawing.insert(aggregate);
+    node.rr1().withdrawing = Arc::new(BTreeSet::from([aggregate]));
+    says(&node, "Withdrawing NotRequested: no object asks for it any more; rr1 has not acknowledged the withdrawal");
+}
+
+#[test]
+fn a_graceful_shutdown_is_told() {
+    let mut node = Node::serving();
+    let desired = node.desired.as_mut().unwrap();
+    (desired.lifecycle, desired.drain.graceful_shutdown) = (Lifecycle::Drain, Duration::from_secs(5));
+    let words = "Withdrawing NodeDrains: the node is leaving; for 5s it is announced as the last resort, then withdrawn";
+    assert_eq!(node.seven().0, words);
 }
 
 #[test]

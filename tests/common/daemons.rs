@@ -56,6 +56,17 @@ pub(crate) struct Setup {
     pub(crate) add_paths: bool,
 }
 
+impl Setup {
+    fn configuration(&self, software: Software) -> String {
+        match software {
+            Software::Bird => bird::configuration(self),
+            Software::Frr => frr::configuration(self),
+            Software::GoBgp => gobgp::configuration(self),
+            Software::OpenBgpd => openbgpd::configuration(self),
+        }
+    }
+}
+
 /// What a router learned of one destination from one neighbour.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Learned {
@@ -74,7 +85,7 @@ pub(crate) struct Learned {
 /// A running router.
 pub(crate) struct Router {
     software: Software,
-    setup: Setup,
+    configuration: String,
     namespace: String,
     directory: TempDir,
     /// The one with the log first.
@@ -84,10 +95,16 @@ pub(crate) struct Router {
 impl Router {
     /// Starts it, and waits until it answers.
     pub(crate) fn start(software: Software, namespace: &Namespace, setup: Setup) -> Self {
+        Self::start_with(software, namespace, &setup.configuration(software))
+    }
+
+    /// Starts one with a configuration of its own.
+    pub(crate) fn start_with(software: Software, namespace: &Namespace, configuration: &str) -> Self {
         let directory = TempDir::new().unwrap();
         // FRR's daemons give up root before they make their sockets.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut router = Self { software, setup, namespace: namespace.name().to_owned(), directory, processes: Vec::new() };
+        let configuration = configuration.to_owned();
+        let mut router = Self { software, configuration, namespace: namespace.name().to_owned(), directory, processes: Vec::new() };
         router.launch(namespace);
         router
     }
@@ -134,9 +151,14 @@ impl Router {
         hops.map(|hop| hop.parse().unwrap()).collect()
     }
 
-    /// All that BIRD shows of the destination as the neighbour told it.
+    /// All that BIRD shows of the destination as the neighbour told it, or FRR of all paths to it.
     pub(crate) fn details(&self, neighbour: IpAddr, prefix: Prefix) -> String {
-        self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)))
+        match self.software {
+            Software::Frr => run(&mut self.vtysh_command(&format!("show bgp {} {prefix}", frr::family(prefix.family())))),
+            Software::Bird | Software::GoBgp | Software::OpenBgpd => {
+                self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)))
+            }
+        }
     }
 
     /// How many destinations of both families it learned from the neighbour.
@@ -213,7 +235,7 @@ impl Router {
     }
 
     fn launch_bird(&mut self, namespace: &Namespace) {
-        self.write("bird.conf", &bird::configuration(&self.setup));
+        self.write("bird.conf", &self.configuration);
         let mut command = namespace.command("bird");
         command.arg("-f").arg("-c").arg(self.path("bird.conf")).arg("-s").arg(self.path("bird.ctl")).arg("-P").arg(self.path("bird.pid"));
         self.processes.push(Process::start(&mut command));
@@ -223,7 +245,7 @@ impl Router {
     fn launch_frr(&mut self, namespace: &Namespace) {
         drop(fs::remove_file(self.path("zserv.api")));
         self.write("zebra.conf", "");
-        self.write("bgpd.conf", &frr::configuration(&self.setup));
+        self.write("bgpd.conf", &self.configuration);
         run(Command::new("chown").arg("-R").arg("frr:frrvty").arg(self.directory.path()));
         let daemon = |name: &str| {
             // Its buffers of log lines would outlive it.
@@ -241,7 +263,7 @@ impl Router {
     }
 
     fn launch_gobgp(&mut self, namespace: &Namespace) {
-        self.write("gobgpd.toml", &gobgp::configuration(&self.setup));
+        self.write("gobgpd.toml", &self.configuration);
         let mut command = namespace.command("gobgpd");
         command.arg("-f").arg(self.path("gobgpd.toml")).args(["-l", "debug", "-p", "--pprof-disable", "--api-hosts", "127.0.0.1:50051"]);
         self.processes.push(Process::start(&mut command));
@@ -249,7 +271,8 @@ impl Router {
     }
 
     fn launch_openbgpd(&mut self, namespace: &Namespace) {
-        self.write("bgpd.conf", &openbgpd::configuration(&self.setup, &self.path("bgpd.sock")));
+        let socket = format!("socket \"{}\"\n", self.path("bgpd.sock").display());
+        self.write("bgpd.conf", &(socket + &self.configuration));
         // After a kill its listener lives on for a moment, in another process.
         let is_free = || namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 179)).is_ok());
         wait_until("port 179 is free", START, is_free);
@@ -280,7 +303,7 @@ impl Router {
     }
 
     /// What BIRD answers. "Network not found" is an answer too, though birdc reports it as a failure.
-    fn bird(&self, words: &str) -> String {
+    pub(crate) fn bird(&self, words: &str) -> String {
         let output = birdc(&self.path("bird.ctl"), words).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(
@@ -299,7 +322,8 @@ impl Router {
         command
     }
 
-    fn vtysh(&self, line: &str) -> Value {
+    /// What FRR answers in JSON.
+    pub(crate) fn vtysh(&self, line: &str) -> Value {
         let output = run(&mut self.vtysh_command(line));
         serde_json::from_str(&output).unwrap_or(Value::Null)
     }
@@ -310,7 +334,8 @@ impl Router {
         command
     }
 
-    fn gobgp(&self, words: &[&str]) -> Value {
+    /// What GoBGP answers.
+    pub(crate) fn gobgp(&self, words: &[&str]) -> Value {
         serde_json::from_str(&run(&mut self.gobgp_command(words))).unwrap()
     }
 
@@ -505,15 +530,10 @@ mod gobgp {
 }
 
 mod openbgpd {
-    use super::{Learned, Path, Prefix, Setup, Value, number, numbers};
+    use super::{Learned, Prefix, Setup, Value, number, numbers};
 
-    pub(super) fn configuration(setup: &Setup, socket: &Path) -> String {
-        let mut text = format!(
-            "AS {}\nrouter-id {}\nsocket \"{}\"\nfib-update no\nholdtime 9\nallow from any\ndeny to any\n",
-            setup.asn,
-            setup.router_id,
-            socket.display()
-        );
+    pub(super) fn configuration(setup: &Setup) -> String {
+        let mut text = format!("AS {}\nrouter-id {}\nfib-update no\nholdtime 9\nallow from any\ndeny to any\n", setup.asn, setup.router_id);
         for neighbour in &setup.neighbours {
             text += &format!(
                 "neighbor {neighbour} {{\nremote-as {}\nannounce IPv4 unicast\nannounce IPv6 unicast\npassive\n}}\n",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::identity::{Asn, BgpIdentifier, HoldTime};
 use crate::prefix::Family;
-use crate::rib::{Export, Import, PeerId, Target};
+use crate::rib::{AdjRibIn, Export, Import, PeerId, Target};
 use crate::wire::{AddPathMode, BgpRole, Capability, GracefulRestart, LongLivedFamily, Open};
 
 /// The send hold time where none is configured: this, or twice the hold time where that is more (RFC 9687 §5).
@@ -36,7 +36,7 @@ pub struct PeerConfig {
     pub families: BTreeSet<Family>,
     /// With what routes are announced.
     pub export: Export,
-    /// What the peer may tell; `None` where its routes are counted and not kept.
+    /// What the peer may tell; `None` where its UPDATEs are counted and nothing of them is kept.
     pub import: Option<Import>,
     /// We are the peer's route reflector (RFC 4456 §4).
     pub client: bool,
@@ -54,7 +54,7 @@ pub struct PeerConfig {
     pub link_local_next_hop: bool,
     /// What we are to the peer, where it is an external one (RFC 9234).
     pub role: Option<RoleConfig>,
-    /// The name of this host, for display at the peer.
+    /// The name of this host, with its domain where it has one, for display at the peer.
     pub host_name: Option<String>,
     /// This software, for display at the peer.
     pub software_version: Option<String>,
@@ -120,6 +120,11 @@ impl PeerConfig {
         }
     }
 
+    /// What the peer tells, before it has told anything; `None` where nothing is kept.
+    pub(super) fn adj_rib_in(&self) -> Option<AdjRibIn> {
+        Some(AdjRibIn::new(self.import.clone()?, self.identifier, self.cluster_id()))
+    }
+
     pub(super) fn cluster_id(&self) -> BgpIdentifier {
         self.cluster_id.unwrap_or(self.identifier)
     }
@@ -158,7 +163,7 @@ impl PeerConfig {
         if self.link_local_next_hop {
             capabilities.push(Capability::LinkLocalNextHop);
         }
-        capabilities.extend(self.host_name.clone().map(|host| Capability::Fqdn { host, domain: String::new() }));
+        capabilities.extend(self.host_name.as_deref().map(fqdn));
         capabilities.extend(self.software_version.clone().map(Capability::SoftwareVersion));
         Open { asn: self.local_asn, hold_time: self.hold_time, identifier: self.identifier, capabilities }
     }
@@ -181,4 +186,12 @@ impl PeerConfig {
         }
         capabilities
     }
+}
+
+/// A name and its domain. A domain of over 64 octets, which the capability has no room for, is left out (draft-walton-bgp-hostname-capability §3).
+fn fqdn(name: &str) -> Capability {
+    const LONGEST: usize = 64;
+    let (host, domain) = name.split_once('.').unwrap_or((name, ""));
+    let domain = if domain.len() > LONGEST { "" } else { domain };
+    Capability::Fqdn { host: host.to_owned(), domain: domain.to_owned() }
 }

@@ -106,6 +106,13 @@ impl Peer {
         }
     }
 
+    pub(super) fn reachable(&mut self, turn: &mut Turn) {
+        if matches!(self.dial, Dial::Dialling(_) | Dial::Waiting(_)) {
+            self.abort_dial(turn);
+            self.dial(turn);
+        }
+    }
+
     pub(super) fn connected(&mut self, role: Role, local: LocalAddresses, turn: &mut Turn) {
         let wanted = match role {
             Role::Active => self.dial.is_dialling(),
@@ -142,9 +149,26 @@ impl Peer {
         self.dial = Dial::Resting(self.after(period, turn));
     }
 
+    /// Idle, until a rest is over.
+    pub(super) const fn rests(&self) -> bool {
+        matches!(self.dial, Dial::Resting(_))
+    }
+
+    /// Other times. What waits for the next dial or for the end of one waits no longer than a new ConnectRetryTime.
+    pub(super) fn set_timers(&mut self, connect_retry: Duration, send_hold_time: Option<Duration>, turn: &Turn) {
+        self.config.send_hold_time = send_hold_time;
+        if std::mem::replace(&mut self.config.connect_retry, connect_retry) != connect_retry {
+            self.damping.set_connect_retry(connect_retry);
+            let latest = self.after(self.damping.connect_retry(), turn);
+            if let Dial::Dialling(at) | Dial::Waiting(at) = &mut self.dial {
+                *at = at.iter().copied().chain(latest).min();
+            }
+        }
+    }
+
     /// A rest is over before its time.
     pub(super) fn end_rest(&mut self, turn: &mut Turn) {
-        if matches!(self.dial, Dial::Resting(_)) {
+        if self.rests() {
             self.damping.clear();
             self.dial(turn);
         }

@@ -71,10 +71,13 @@ impl Peer {
         self.adj_rib_in.as_ref()
     }
 
-    /// Whether nothing is left of the peer: a stopped peer may be dropped then. Its stale routes have their time even where it never returns.
+    /// Whether nothing is left of a peer without a connection, so that it may be dropped. Stale routes, the peer's here and ours there, have their time
+    /// even where it never returns; and one that has told too much is refused as long as it has to rest.
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
-        self.adj_rib_in.as_ref().is_none_or(|adj_rib_in| adj_rib_in.routes().next().is_none())
+        let has_told_nothing = self.adj_rib_in.as_ref().is_none_or(|adj_rib_in| adj_rib_in.routes().next().is_none());
+        let rests = self.rests() && self.last_error.as_ref().is_some_and(DownReason::is_over_limit);
+        has_told_nothing && self.retained.is_none() && !rests
     }
 
     /// Our routes go on being used while we restart: nothing is said, if the peer keeps them only then (RFC 4724 §4).
@@ -208,13 +211,20 @@ impl Peer {
         let (Some(connection), Some(adj_rib_in)) = (self.connections.get(role), &mut self.adj_rib_in) else { return };
         let (Some(negotiated), Some(source)) = (connection.negotiated(), &connection.source) else { return };
         let learnt = adj_rib_in.update(update, &Session { source, negotiated, local: &connection.local });
-        let exceeded = adj_rib_in.exceeded();
+        let exceeded = self.check_limits(role, turn);
         // What went over the limit is not handed out: the end of the session takes all back that is held, and what is held no longer goes here.
-        learned(learnt.into_iter().filter(|(_, route)| exceeded.is_none() || route.is_none()).collect(), turn);
+        learned(learnt.into_iter().filter(|(_, route)| !exceeded || route.is_none()).collect(), turn);
+    }
+
+    /// Ends the session of a peer that has told too much, for a while (RFC 4486 §4, RFC 8538 §5.1). Whether that was so.
+    fn check_limits(&mut self, role: Role, turn: &mut Turn) -> bool {
+        let exceeded = self.adj_rib_in.as_ref().and_then(AdjRibIn::exceeded);
         if let Some((family, limit)) = exceeded {
+            let notification = self.with_emphasis(role, &Notification::maximum_number_of_prefixes_reached(family, limit));
             let reason = format!("the peer announced more than {limit} prefixes of {family}");
-            self.fail(role, Notification::maximum_number_of_prefixes_reached(family, limit), reason.into(), turn);
+            self.fail(role, notification, reason.into(), turn);
         }
+        exceeded.is_some()
     }
 
     /// A mark of a refresh that the peer answers (RFC 7313 §4); without the capability it means nothing.
@@ -239,21 +249,31 @@ impl Peer {
         }
     }
 
-    /// Other limits for what the peer may tell. A peer that rests because it told too much is dialled at once.
-    pub(super) fn set_import(&mut self, import: Import, turn: &mut Turn) {
-        let Some(adj_rib_in) = &mut self.adj_rib_in else { return };
-        if self.config.import.as_ref() == Some(&import) {
+    /// Other rules for what the peer may tell. A peer that rests because it told too much is dialled at once.
+    pub(super) fn set_import(&mut self, import: Option<Import>, turn: &mut Turn) {
+        if self.config.import == import {
             return;
         }
-        adj_rib_in.set_import(import.clone());
-        self.config.import = Some(import);
-        let too_many =
-            matches!(&self.last_error, Some(DownReason::Sent { notification, .. }) if (notification.code, notification.subcode) == (6, 1));
-        if too_many {
+        let before = std::mem::replace(&mut self.config.import, import.clone());
+        match (&mut self.adj_rib_in, import) {
+            (Some(adj_rib_in), Some(import)) => adj_rib_in.set_import(import),
+            (Some(adj_rib_in), None) => {
+                learned(adj_rib_in.clear(), turn);
+                self.adj_rib_in = None;
+            }
+            (None, _) => self.adj_rib_in = self.config.adj_rib_in(),
+        }
+        if self.last_error.as_ref().is_some_and(DownReason::is_over_limit) {
             self.end_rest(turn);
         }
-        for family in Family::ALL {
-            self.request_refresh(family, turn);
+        let is_up = |role: &Role| self.connections.get(*role).is_some_and(|connection| connection.adj_rib_out().is_some());
+        if let Some(role) = Role::BOTH.into_iter().find(is_up)
+            && self.check_limits(role, turn)
+        {
+            return;
+        }
+        if self.config.import.as_ref().is_some_and(|import| before.is_none_or(|before| !import.judges_like(&before))) {
+            Family::ALL.into_iter().for_each(|family| self.request_refresh(family, turn));
         }
     }
 
@@ -280,9 +300,7 @@ fn we_keep(reason: &DownReason, negotiated: &Negotiated) -> bool {
     match reason {
         DownReason::ConnectionClosed | DownReason::SendHoldTimerExpired => true,
         // We were told too much, or understood nothing: what is held is not to be trusted.
-        DownReason::Sent { notification, .. } => {
-            graceful(notification) && notification.code != 3 && (notification.code, notification.subcode) != (6, 1)
-        }
+        DownReason::Sent { notification, .. } => graceful(notification) && notification.code != 3 && !reason.is_over_limit(),
         DownReason::Received(notification) => graceful(notification),
         DownReason::ConnectFailed | DownReason::ConnectTimedOut | DownReason::Kept => false,
     }

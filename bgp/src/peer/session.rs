@@ -68,12 +68,14 @@ impl Peer {
     }
 
     /// Some destinations have other paths now.
-    pub(super) fn change_routes(&mut self, changes: &Changes, turn: &mut Turn) {
-        let Some(rib) = &mut self.routes else { return };
-        Arc::make_mut(rib).apply(changes);
+    pub(super) fn change_routes(&mut self, changes: &[Arc<Changes>], rib: Arc<LocRib>, turn: &mut Turn) {
+        if self.routes.is_none() {
+            return;
+        }
+        self.routes = Some(rib);
         for role in Role::BOTH {
             if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
-                adj_rib_out.apply(changes);
+                changes.iter().for_each(|changes| adj_rib_out.apply(changes));
                 self.send_updates(role, turn);
             }
         }
@@ -384,7 +386,10 @@ impl Peer {
                 if self.connections.take(role.other()).is_some() {
                     self.notify(role.other(), &Notification::cease(Cease::ConnectionRejected), turn);
                 }
-                let rest = self.damping.rest(ending, lasted.unwrap_or(Duration::ZERO));
+                let rest = match &self.config.import {
+                    Some(import) if reason.is_over_limit() => import.restart_delay,
+                    _ => self.damping.rest(ending, lasted.unwrap_or(Duration::ZERO)),
+                };
                 self.rest(rest, turn);
                 self.down(reason, turn);
             }

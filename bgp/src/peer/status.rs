@@ -7,7 +7,11 @@ use std::fmt;
 
 use super::timing::Ending;
 use crate::prefix::Family;
-use crate::wire::{ErrorHandling, Message, Notification, PathAttribute, Update};
+use crate::wire::{Cease, ErrorHandling, Message, Notification, PathAttribute, Update};
+
+/// Cease for a reason that will most likely last (RFC 4486 §4).
+const TOO_MANY_PREFIXES: (u8, u8) = (6, Cease::MaximumNumberOfPrefixesReached as u8);
+const OUT_OF_RESOURCES: (u8, u8) = (6, Cease::OutOfResources as u8);
 
 /// The states of RFC 4271 §8.2.2, in the order of progress.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -72,19 +76,30 @@ pub enum DownReason {
 
 impl DownReason {
     /// Whether the next attempt is likely to end in the same way.
-    pub(super) const fn ending(&self) -> Ending {
+    pub(super) fn ending(&self) -> Ending {
         match self {
             Self::ConnectFailed | Self::ConnectTimedOut | Self::ConnectionClosed | Self::SendHoldTimerExpired | Self::Kept => Ending::Other,
-            Self::Sent { notification, .. } | Self::Received(notification) => match (notification.code, notification.subcode) {
+            Self::Sent { notification, .. } | Self::Received(notification) => match cause(notification) {
                 // Hold Timer Expired, and Send Hold Timer Expired (RFC 9687).
                 (4 | 8, _) => Ending::Other,
-                // Cease for too many prefixes or out of resources (RFC 4486 §4).
-                (6, 1 | 8) => Ending::ProtocolError,
+                TOO_MANY_PREFIXES | OUT_OF_RESOURCES => Ending::ProtocolError,
                 (6, _) => Ending::Other,
                 _ => Ending::ProtocolError,
             },
         }
     }
+
+    /// Whether we ended the session because the peer had told too much.
+    pub(super) fn is_over_limit(&self) -> bool {
+        matches!(self, Self::Sent { notification, .. } if cause(notification) == TOO_MANY_PREFIXES)
+    }
+}
+
+/// Code and subcode, of what is inside where it is a Hard Reset (RFC 8538 §3.1).
+fn cause(notification: &Notification) -> (u8, u8) {
+    let inside = notification.hard_reset_reason();
+    let cause = inside.as_ref().unwrap_or(notification);
+    (cause.code, cause.subcode)
 }
 
 /// What was counted of a peer since it was made.

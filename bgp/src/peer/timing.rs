@@ -78,6 +78,10 @@ impl Damping {
         self.connect_retry
     }
 
+    pub(super) fn set_connect_retry(&mut self, connect_retry: Duration) {
+        self.connect_retry = connect_retry.max(SHORTEST_CONNECT_RETRY);
+    }
+
     pub(super) const fn clear(&mut self) {
         self.protocol_errors = 0;
     }

@@ -306,7 +306,10 @@ impl AdjRibIn {
     }
 
     fn announce(&mut self, nlri: Nlri, held: Held, learnt: &mut Vec<Learnt>) {
-        let full = self.import.held_at_most.is_some_and(|most| self.routes.len() >= most);
+        // What a limit still allows is held, so that the limit can be found exceeded.
+        let family = nlri.prefix.family();
+        let limited = self.import.max_prefixes.get(&family).is_some_and(|limit| self.count(family) <= *limit);
+        let full = !limited && self.import.held_at_most.is_some_and(|most| self.routes.len() >= most);
         if full && !self.routes.contains_key(&nlri) {
             *self.omitted.entry(nlri.prefix.family()).or_default() += 1;
             return;

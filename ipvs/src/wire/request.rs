@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is sent to the kernel: commands and queries as netlink messages, appended to a buffer so that many of them go in one datagram.
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_NOOP};
 
 use super::attribute::{nest, put_text};
 use super::{VERSION, command, server, service, settings, top};
@@ -38,38 +38,27 @@ impl Query {
     }
 }
 
-/// Which answer to a command is wanted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Acknowledgement {
-    /// One in any case.
-    Always,
-    /// One only where the kernel refuses.
-    OnError,
-}
-
-/// Appends the message of a command.
-pub fn encode_command(buffer: &mut Vec<u8>, family: u16, sequence: u32, request: &Command, acknowledgement: Acknowledgement) {
-    let flags = match acknowledgement {
-        Acknowledgement::Always => NLM_F_REQUEST | NLM_F_ACK,
-        Acknowledgement::OnError => NLM_F_REQUEST,
-    };
-    message(buffer, Header { family, flags, sequence, command: command_number(request), version: VERSION }, |buffer| match request {
-        Command::AddService(service) | Command::EditService(service) => {
-            nest(buffer, top::SERVICE, |buffer| service::encode(buffer, service));
+/// Appends the message of a command, which is answered only where the kernel refuses it.
+pub fn encode_command(buffer: &mut Vec<u8>, family: u16, sequence: u32, request: &Command) {
+    message(buffer, Header { family, flags: NLM_F_REQUEST, sequence, command: command_number(request), version: VERSION }, |buffer| {
+        match request {
+            Command::AddService(service) | Command::EditService(service) => {
+                nest(buffer, top::SERVICE, |buffer| service::encode(buffer, service));
+            }
+            Command::DeleteService(address) | Command::Zero(Some(address)) => key(buffer, address),
+            Command::AddServer(address, server) | Command::EditServer(address, server) => {
+                key(buffer, address);
+                nest(buffer, top::DEST, |buffer| server::encode(buffer, server));
+            }
+            Command::DeleteServer(address, server) => {
+                key(buffer, address);
+                nest(buffer, top::DEST, |buffer| server::encode_address(buffer, server));
+            }
+            Command::Zero(None) | Command::Flush => {}
+            Command::SetTimeouts(timeouts) => settings::encode_timeouts(buffer, timeouts),
+            Command::StartDaemon(daemon) => nest(buffer, top::DAEMON, |buffer| settings::encode_daemon(buffer, daemon)),
+            Command::StopDaemon(role) => nest(buffer, top::DAEMON, |buffer| settings::encode_role(buffer, *role)),
         }
-        Command::DeleteService(address) | Command::Zero(Some(address)) => key(buffer, address),
-        Command::AddServer(address, server) | Command::EditServer(address, server) => {
-            key(buffer, address);
-            nest(buffer, top::DEST, |buffer| server::encode(buffer, server));
-        }
-        Command::DeleteServer(address, server) => {
-            key(buffer, address);
-            nest(buffer, top::DEST, |buffer| server::encode_address(buffer, server));
-        }
-        Command::Zero(None) | Command::Flush => {}
-        Command::SetTimeouts(timeouts) => settings::encode_timeouts(buffer, timeouts),
-        Command::StartDaemon(daemon) => nest(buffer, top::DAEMON, |buffer| settings::encode_daemon(buffer, daemon)),
-        Command::StopDaemon(role) => nest(buffer, top::DAEMON, |buffer| settings::encode_role(buffer, *role)),
     });
 }
 
@@ -87,6 +76,16 @@ pub fn encode_query(buffer: &mut Vec<u8>, family: u16, sequence: u32, query: &Qu
         Query::Service(address) | Query::Servers(address) => key(buffer, address),
         Query::Services | Query::Daemons | Query::Timeouts | Query::Info => {}
     });
+}
+
+/// Appends a message that does nothing and is acknowledged once all before it are done. An acknowledgement of the last command would not do: the kernel sends
+/// none for a daemon that is stopped before its thread ran, as it takes that error (`EINTR`) for the sign of a dump.
+pub fn encode_barrier(buffer: &mut Vec<u8>, sequence: u32) {
+    buffer.extend_from_slice(&16_u32.to_ne_bytes());
+    buffer.extend_from_slice(&NLMSG_NOOP.to_ne_bytes());
+    buffer.extend_from_slice(&(NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
+    buffer.extend_from_slice(&sequence.to_ne_bytes());
+    buffer.extend_from_slice(&[0; 4]);
 }
 
 /// Appends the question which number the family has in this kernel.

@@ -76,16 +76,16 @@ pub(super) fn encode_daemon(buffer: &mut Vec<u8>, daemon: &SyncDaemon) {
     if let Some(length) = daemon.max_length {
         put(buffer, DAEMON_SYNC_MAXLEN, &length.to_ne_bytes());
     }
-    match daemon.group {
-        Some(IpAddr::V4(group)) => put(buffer, DAEMON_MCAST_GROUP, &group.octets()),
-        Some(IpAddr::V6(group)) => put(buffer, DAEMON_MCAST_GROUP6, &group.octets()),
-        None => {}
-    }
     if let Some(port) = daemon.port {
         put(buffer, DAEMON_MCAST_PORT, &port.to_ne_bytes());
     }
     if let Some(ttl) = daemon.ttl {
         put(buffer, DAEMON_MCAST_TTL, &[ttl]);
+    }
+    match daemon.group {
+        Some(IpAddr::V4(group)) => put(buffer, DAEMON_MCAST_GROUP, &group.octets()),
+        Some(IpAddr::V6(group)) => put(buffer, DAEMON_MCAST_GROUP6, &group.octets()),
+        None => {}
     }
 }
 

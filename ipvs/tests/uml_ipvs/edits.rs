@@ -2,13 +2,13 @@
 //! Changes in place, and the order of servers.
 
 use ipvs::{
-    Client, Command, ForwardingMethod, Netmask, Persistence, Protocol, RealServer, Scheduler, ServerAddress, ServiceFlags, VirtualService,
-    Weight,
+    Client, Command, ForwardingMethod, Netmask, Persistence, Protocol, RealServer, Scheduler, ServerAddress, ServiceFlags, Thresholds,
+    VirtualService, Weight,
 };
 
 use crate::cases::{address, masquerade};
 use crate::execute;
-use crate::namespace::with_client;
+use crate::namespace::{run, with_client};
 
 #[test]
 fn a_service_is_edited_in_place() {
@@ -48,6 +48,20 @@ fn a_server_is_edited_in_place_and_a_new_one_stands_first() {
         execute(&mut client, &[Command::DeleteServer(vip, third.address), Command::AddServer(vip, third.clone())]).await;
         execute(&mut client, &[Command::DeleteServer(vip, first.address), Command::AddServer(vip, first.clone())]).await;
         assert_eq!(servers_of(&mut client, vip).await, [first, third, edited]);
+    });
+}
+
+#[test]
+fn thresholds_are_those_that_ipvsadm_shows() {
+    with_client(async |mut client| {
+        let vip = address(Protocol::TCP, "10.0.0.1:80");
+        let bounded = RealServer { thresholds: Thresholds { upper: 1000, lower: 500 }, ..masquerade("10.1.0.1:80", 1) };
+        execute(&mut client, &[Command::AddService(VirtualService::new(vip, Scheduler::Rr)), Command::AddServer(vip, bounded.clone())])
+            .await;
+        assert_eq!(servers_of(&mut client, vip).await, [bounded]);
+        let shown = run("ipvsadm", &["-Ln", "--thresholds"]);
+        let words: Vec<_> = shown.lines().last().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(words[..4], ["->", "10.1.0.1:80", "1000", "500"], "{shown}");
     });
 }
 

@@ -88,6 +88,31 @@ fn the_list_is_that_of_ipvsadm() {
 }
 
 #[test]
+fn the_list_is_sorted_as_ipvsadm_sorts() {
+    with_client(async |mut client| {
+        let services = [
+            "-t 10.0.0.1:80",
+            "-t 192.168.0.1:80",
+            "-t 172.16.0.1:9",
+            "-t 127.0.0.1:9",
+            "-u 1.1.1.1:53",
+            "-t [2001:db8:ffff::1]:80",
+            "-t [2001:db8::1]:80",
+            "-t [fd00::1]:80",
+            "-f 5",
+            "-f 3 -6",
+            "-f 2147483700",
+            "-t 10.0.0.1:8080",
+            "-t 10.0.0.1:65000",
+        ];
+        let servers = ["10.0.0.1:80", "192.168.0.1:80", "172.16.0.1:80", "200.0.0.1:80", "64.0.0.1:80", "10.0.0.1:9"];
+        let rules = services.map(|service| format!("-A {service} -s rr\n")).into_iter();
+        restore(&rules.chain(servers.map(|server| format!("-a -t 10.0.0.1:80 -r {server} -m\n"))).collect::<String>());
+        assert_eq!(list::list(&client.info().await.unwrap(), &client.table().await.unwrap()), run("ipvsadm", &["-Ln"]));
+    });
+}
+
+#[test]
 fn the_list_of_an_ingress_reads_as_operators_know_it() {
     with_client(async |mut client| {
         restore(

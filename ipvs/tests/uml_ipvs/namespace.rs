@@ -10,16 +10,14 @@ use ipvs::Client;
 use nix::sched::{CloneFlags, unshare};
 
 /// Runs a test in a thread with a network namespace of its own, which lives as long as the thread and what it starts.
-pub(crate) fn with_client<F: Future<Output = ()>>(test: impl FnOnce(Client) -> F + Send + 'static) {
+pub(crate) fn with_client<T: Send + 'static, F: Future<Output = T>>(test: impl FnOnce(Client) -> F + Send + 'static) -> T {
     let thread = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).expect("run as root");
         run("ip", &["link", "set", "lo", "up"]);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { test(Client::connect().await.expect("a kernel with IPVS: run by cargo test, which boots one")).await });
+        runtime.block_on(async { test(Client::connect().await.expect("a kernel with IPVS: run by cargo test, which boots one")).await })
     });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Standard output of a program that must succeed.

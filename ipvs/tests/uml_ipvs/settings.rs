@@ -53,9 +53,24 @@ fn daemons_start_show_themselves_and_stop() {
         execute(&mut client, &[Command::StopDaemon(SyncRole::Master)]).await;
         assert_eq!(client.daemons().await.unwrap().len(), 1);
         execute(&mut client, &[Command::StopDaemon(SyncRole::Backup)]).await;
-        let v6 = SyncDaemon { group: Some("ff05::100".parse().unwrap()), ..exact };
+        // On lo the kernel has no route for it.
+        run("ip", &["link", "add", "eth9", "type", "dummy"]);
+        run("ip", &["link", "set", "eth9", "up"]);
+        let v6 = SyncDaemon { interface: "eth9".to_owned(), group: Some("ff05::100".parse().unwrap()), ..exact };
         execute(&mut client, &[Command::StartDaemon(v6.clone())]).await;
         assert_eq!(client.daemons().await.unwrap(), [v6]);
         execute(&mut client, &[Command::StopDaemon(SyncRole::Master)]).await;
+    });
+}
+
+#[test]
+fn a_daemon_that_is_stopped_at_once_holds_nothing_up() {
+    with_client(async |mut client| {
+        let interface = "lo".to_owned();
+        let daemon = SyncDaemon { role: SyncRole::Master, interface, sync_id: 0, max_length: None, group: None, port: None, ttl: None };
+        for _ in 0..10 {
+            execute(&mut client, &[Command::StartDaemon(daemon.clone()), Command::StopDaemon(SyncRole::Master)]).await;
+            assert_eq!(client.daemons().await.unwrap(), []);
+        }
     });
 }

@@ -43,7 +43,8 @@ impl Lines {
 fn session(lines: &mut Lines, peer: &PeerStatus, now: Time) {
     let details = &peer.details;
     let kind = if details.internal { "internal" } else { "external" };
-    lines.put("Address", format!("{}, AS {} ({kind})", socket(peer.address, details.port), peer.asn));
+    let address = peer.address.map_or_else(|| "unknown".to_owned(), |address| socket(address, details.port));
+    lines.put("Address", format!("{address}, AS {} ({kind})", peer.asn));
     lines.put("BGP Identifier", details.router_id.clone().unwrap_or_default());
     lines.put("Host name", details.host_name.clone().unwrap_or_default());
     lines.put("Software", details.software_version.clone().unwrap_or_default());
@@ -63,8 +64,13 @@ fn socket(address: IpAddr, port: u16) -> String {
 }
 
 fn transport(transport: &TransportStatus) -> String {
-    let TransportStatus { tcp_md5, ttl_security_hops, ttl, passive, source, interface } = transport;
-    let mut words = vec![if *tcp_md5 { "TCP-MD5 (RFC 2385)".to_owned() } else { "no signature".to_owned() }];
+    let TransportStatus { tcp_md5, tcp_ao, ttl_security_hops, ttl, passive, source, interface } = transport;
+    let signature = match (tcp_md5, tcp_ao) {
+        (true, _) => "TCP-MD5 (RFC 2385)",
+        (false, true) => "TCP-AO (RFC 5925)",
+        (false, false) => "no signature",
+    };
+    let mut words = vec![signature.to_owned()];
     match (ttl_security_hops, ttl) {
         (Some(hops), _) => words.push(format!("TTL security, {hops} hops at most (RFC 5082)")),
         (None, Some(ttl)) => words.push(format!("TTL {ttl}")),

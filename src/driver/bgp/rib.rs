@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routes of all neighbours in one place, on a speaker that reflects (RFC 4456): the one owner of the [`Reflector`].
+//! The routes of this speaker in one place: the one owner of the [`Reflector`].
 //!
-//! Input: the set that starts here, and what each neighbour's task has learned. Output: for each [`Member`] what it has not heard of yet, as events of the
-//! core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole instead of the steps to it.
+//! Input: the set that starts here, and, on a speaker that reflects (RFC 4456), what each neighbour's task has learned. Output: for each [`Member`] what
+//! it has not heard of yet, as events of the core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole
+//! instead of the steps to it. The members share the routes; a change costs each of them in proportion to itself.
 //!
-//! Invariant: what a member has learned is gone with the member.
+//! Invariants: what a member has learned is gone with the member; before the first set that starts here a member is told nothing.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use bgp::rib::{Changes, Learnt, Reflector};
 use tokio::sync::watch;
 
 use super::Routes;
+use crate::desired::RouteSet;
 
 /// So many changed destinations are remembered for members that are behind.
 const REMEMBERED: usize = 16_384;
@@ -32,7 +34,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Table {
     reflector: Reflector,
-    /// The number of the set that starts here.
+    /// The set that starts here, and its number; 0 before the first.
+    set: Arc<RouteSet>,
     generation: u64,
     /// Counts the changes.
     version: u64,
@@ -107,24 +110,32 @@ impl Table {
         }
     }
 
-    /// The steps from that version to this one, unless one of them is forgotten.
-    fn since(&self, version: u64) -> Option<impl Iterator<Item = &Arc<Changes>>> {
+    /// What has changed from that version to this one, unless some of it is forgotten.
+    fn since(&self, version: u64) -> Option<Vec<Arc<Changes>>> {
         let steps = usize::try_from(self.version.saturating_sub(version)).ok()?;
         let first = self.recent.len().checked_sub(steps)?;
-        Some(self.recent.range(first..))
+        Some(self.recent.range(first..).cloned().collect())
+    }
+
+    fn originate(&mut self, routes: &Routes) -> Changes {
+        if self.generation >= routes.generation {
+            return Changes::new();
+        }
+        let follows = self.generation + 1 == routes.generation;
+        let changed = match routes.changed.as_ref().filter(|_| follows) {
+            Some(changed) => Arc::clone(changed),
+            None => self.set.prefixes().chain(routes.set.prefixes()).collect::<BTreeSet<_>>().into_iter().collect(),
+        };
+        self.generation = routes.generation;
+        self.set = Arc::clone(&routes.set);
+        self.reflector.originate(changed.iter().map(|prefix| (*prefix, routes.set.routes.get(prefix).cloned())))
     }
 }
 
 impl Member {
     /// The set that starts here, if it is newer than what is known.
     pub(super) fn originate(&self, routes: &Routes) {
-        self.rib.change(|table| {
-            if table.generation >= routes.generation {
-                return Changes::new();
-            }
-            table.generation = routes.generation;
-            table.reflector.originate(routes.rib.routes().map(|(prefix, route)| (prefix, Arc::clone(route))))
-        });
+        self.rib.change(|table| table.originate(routes));
     }
 
     /// What the neighbour has told.
@@ -149,21 +160,23 @@ impl Member {
     pub(super) fn catch_up(&mut self) -> Vec<Event> {
         self.version.mark_unchanged();
         let table = self.rib.table();
-        let steps = self.heard.replace(table.version).and_then(|heard| table.since(heard));
-        let mut events: Vec<_> = match steps {
-            Some(steps) => steps.cloned().map(Event::Changes).collect(),
-            None => vec![Event::Routes(table.reflector.loc_rib())],
-        };
+        if table.generation == 0 {
+            return Vec::new();
+        }
+        let mut events = Vec::new();
+        if self.heard != Some(table.version) {
+            let (steps, rib) = (self.heard.and_then(|heard| table.since(heard)), table.reflector.loc_rib());
+            events.push(match steps {
+                Some(changes) => Event::Changes { changes, rib },
+                None => Event::Routes(rib),
+            });
+            self.heard = Some(table.version);
+        }
         if !self.selected && table.awaited.is_over() {
             self.selected = true;
             events.push(Event::Selected);
         }
         events
-    }
-
-    /// Whether the neighbour has been told anything yet.
-    pub(super) const fn has_begun(&self) -> bool {
-        self.heard.is_some()
     }
 
     /// Waits for a change. Cancelling the wait loses nothing.
@@ -189,14 +202,15 @@ mod tests {
     use bgp::wire::Nlri;
 
     use super::*;
+    use crate::desired::RouteSet;
 
     fn prefix(number: u32) -> Prefix {
         Prefix::host(IpAddr::from((0x0A00_0000 + number).to_be_bytes()))
     }
 
     fn routes(generation: u64, numbers: impl IntoIterator<Item = u32>) -> Routes {
-        let set: BTreeSet<Prefix> = numbers.into_iter().map(prefix).collect();
-        Routes { generation, rib: Arc::new(LocRib::originated(set.iter().copied())), set: Arc::new(set) }
+        let set: RouteSet = numbers.into_iter().map(prefix).collect();
+        Routes { generation, set: Arc::new(set), changed: None }
     }
 
     fn learnt(numbers: impl IntoIterator<Item = u32>) -> Vec<Learnt> {
@@ -213,7 +227,10 @@ mod tests {
                     whole = true;
                     *table = LocRib::clone(&rib);
                 }
-                Event::Changes(changes) => table.apply(&changes),
+                Event::Changes { changes, rib } => {
+                    changes.iter().for_each(|changes| table.apply(changes));
+                    assert_eq!(*table, *rib);
+                }
                 Event::Selected => {}
                 other => panic!("{other:?}"),
             }
@@ -225,12 +242,11 @@ mod tests {
     fn members_hear_of_each_other_once_and_of_the_set_that_starts_here() {
         let rib = Rib::default();
         let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
-        assert!(!a.has_begun());
         b.learn(&learnt([1]));
+        assert_eq!(a.catch_up(), [], "there is no set that starts here yet");
         let mut table = LocRib::default();
         a.originate(&routes(1, [1, 2]));
         assert!(heard(&mut table, a.catch_up()));
-        assert!(a.has_begun());
         assert_eq!(table.destinations().map(|(_, paths)| paths.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(a.catch_up(), []);
         b.originate(&routes(1, [1, 2]));
@@ -240,6 +256,11 @@ mod tests {
         assert!(!heard(&mut table, a.catch_up()));
         assert_eq!(table, *rib.table().reflector.loc_rib());
         assert_eq!(table.len(), 3);
+        let removed = Routes { changed: Some([prefix(2)].into()), ..routes(3, []) };
+        b.originate(&removed);
+        b.learn(&learnt([4]));
+        assert!(!heard(&mut table, a.catch_up()), "several steps come together");
+        assert_eq!(table.len(), 3);
         a.originate(&routes(1, [7]));
         assert_eq!(a.catch_up(), [], "an old set changes nothing");
     }
@@ -248,6 +269,7 @@ mod tests {
     fn what_a_member_has_learned_goes_with_it() {
         let rib = Rib::default();
         let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
+        a.originate(&routes(1, []));
         a.learn(&learnt([1]));
         b.learn(&learnt([1, 2]));
         let mut table = LocRib::default();
@@ -262,6 +284,7 @@ mod tests {
         let rib = Rib::default();
         let (mut behind, busy) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         let mut table = LocRib::default();
+        behind.originate(&routes(1, []));
         heard(&mut table, behind.catch_up());
         for round in 0..4 {
             busy.learn(&learnt(round * 10_000..(round + 1) * 10_000));
@@ -279,6 +302,7 @@ mod tests {
         let selected = |member: &mut Member| member.catch_up().contains(&Event::Selected);
         let rib = Rib::default();
         let (mut a, b, mut c) = (rib.join(PeerId(1)), rib.join(PeerId(2)), rib.join(PeerId(3)));
+        a.originate(&routes(1, []));
         a.is_awaited();
         b.is_awaited();
         assert!(!selected(&mut a) && !selected(&mut c));
@@ -291,6 +315,7 @@ mod tests {
         let rib = Rib::default();
         rib.await_unnamed();
         let mut a = rib.join(PeerId(1));
+        a.originate(&routes(1, []));
         a.is_awaited();
         a.has_told_everything();
         assert!(!selected(&mut a), "the time decides");
@@ -300,7 +325,7 @@ mod tests {
     async fn a_change_wakes_the_other_members() {
         let rib = Rib::default();
         let (mut a, mut b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
-        a.learn(&learnt([1]));
+        a.originate(&routes(1, [1]));
         assert_eq!(a.catch_up(), [Event::Routes(rib.table().reflector.loc_rib()), Event::Selected]);
         b.changed().await;
         assert_eq!(b.catch_up().len(), 2);

@@ -17,13 +17,13 @@ use bgp::wire::{Negotiated, NextHop, Notification, Open};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use tokio::sync::watch;
 
-use crate::desired::{DesiredBgp, DesiredPeer};
+use crate::desired::{DesiredBgp, DesiredPeer, RouteSet};
 
 /// The speaker at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct SpeakerStatus {
     /// The set that is advertised; `None` before the first.
-    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    pub advertised: Option<Arc<RouteSet>>,
     /// The configuration in force; `None` before the first, and after the speaker was stopped.
     pub configured: Option<Arc<DesiredBgp>>,
     /// Our BGP Identifier; `None` before the first configuration, and while none can be taken from the node's addresses.
@@ -36,7 +36,7 @@ pub struct SpeakerStatus {
     pub peers: BTreeMap<String, Arc<PeerStatus>>,
     /// Prefixes that left the set and that some neighbour's task has not heard about yet.
     leaving: Arc<BTreeSet<Prefix>>,
-    /// What an earlier process has announced, until the neighbours' tasks know of it.
+    /// What an earlier process has announced, until the neighbours' tasks know of it, and those that have no task yet may not hold it any more.
     inherited: Arc<BTreeSet<Prefix>>,
     /// Counts the sets given.
     generation: u64,
@@ -72,8 +72,8 @@ impl SpeakerStatus {
 /// One neighbour at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerStatus {
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; `None` while it is not known.
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: Asn,
     /// Our AS towards it.
@@ -119,7 +119,7 @@ pub struct PeerStatus {
     /// Prefixes that this peer is not told, and why.
     pub withheld: Arc<BTreeMap<Prefix, Withheld>>,
     /// The set that this peer is told, except for what is withheld.
-    pub(super) routes: Arc<BTreeSet<Prefix>>,
+    pub(super) routes: Arc<RouteSet>,
     /// Messages in both directions.
     pub counters: Counters,
     /// Why the last session or attempt ended.
@@ -139,7 +139,7 @@ pub struct PeerStatus {
 impl PeerStatus {
     /// The prefixes that this peer is told: all of the set, less what is withheld from it.
     pub fn told(&self) -> impl Iterator<Item = Prefix> {
-        self.routes.iter().filter(|prefix| !self.withheld.contains_key(prefix)).copied()
+        self.routes.prefixes().filter(|prefix| !self.withheld.contains_key(prefix))
     }
 
     /// Whether more than a counter or a timer differs.
@@ -224,33 +224,41 @@ impl Board {
         self.0.subscribe()
     }
 
-    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number, to the neighbours' tasks before any reader sees
-    /// the new status.
-    pub(super) fn advertise(&self, set: &Arc<BTreeSet<Prefix>>, pass_on: impl FnOnce(u64)) {
+    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number and what differs from the one before, to the
+    /// neighbours' tasks before any reader sees the new status.
+    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(u64, Option<Arc<[Prefix]>>)) {
         self.0.send_if_modified(|status| {
-            if status.advertised.as_ref() == Some(set) {
+            let changed: Option<Arc<[Prefix]>> = status.advertised.as_ref().map(|old| old.differences(set).into());
+            if changed.as_ref().is_some_and(|changed| changed.is_empty())
+                && status.advertised.as_ref().is_some_and(|old| old.covered == set.covered)
+            {
                 return false;
             }
             let status = Arc::make_mut(status);
-            let old = status.advertised.replace(Arc::clone(set)).unwrap_or_default();
-            let left = old.iter().chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
+            status.advertised = Some(Arc::clone(set));
+            let left =
+                changed.iter().flat_map(|changed| changed.iter()).chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
             status.leaving = Arc::new(left.copied().collect());
             status.generation += 1;
-            pass_on(status.generation);
+            pass_on(status.generation, changed);
             status.settle();
             true
         });
     }
 
-    pub(super) fn set_configured(&self, configured: Option<&Arc<DesiredBgp>>, router_id: Option<BgpIdentifier>) {
+    /// There are tasks for all neighbours of this configuration. `inherited`: some that have none may still hold what an earlier process has announced.
+    pub(super) fn set_configured(&self, configured: Option<&Arc<DesiredBgp>>, router_id: Option<BgpIdentifier>, inherited: bool) {
         self.0.send_if_modified(|status| {
-            if status.configured.as_ref() == configured && status.router_id == router_id {
+            let forget = !inherited && !status.inherited.is_empty();
+            if status.configured.as_ref() == configured && status.router_id == router_id && !forget {
                 return false;
             }
             let status = Arc::make_mut(status);
             status.configured = configured.cloned();
-            status.inherited = Arc::default();
             status.router_id = router_id;
+            if forget {
+                status.inherited = Arc::default();
+            }
             true
         });
     }
@@ -307,9 +315,8 @@ impl Board {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::{DesiredExport, Transport};
 
-    fn set(numbers: impl IntoIterator<Item = u8>) -> Arc<BTreeSet<Prefix>> {
+    fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S> {
         Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
     }
 
@@ -319,25 +326,12 @@ mod tests {
     }
 
     fn settings() -> DesiredPeer {
-        DesiredPeer {
-            address: IpAddr::from([192, 0, 2, 1]),
-            port: 179,
-            asn: Asn::new(65001).unwrap(),
-            transport: Transport::default(),
-            families: BTreeSet::new(),
-            hold_time: HoldTime::ZERO,
-            connect_retry: Duration::from_secs(5),
-            restart_time: None,
-            export: DesiredExport::default(),
-            reflector_client: false,
-            add_path: None,
-            keep_received: 0,
-        }
+        DesiredPeer::new(IpAddr::from([192, 0, 2, 1]), Asn::new(65001).unwrap())
     }
 
     fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {
         PeerStatus {
-            address: IpAddr::from([192, 0, 2, 1]),
+            address: Some(IpAddr::from([192, 0, 2, 1])),
             asn: Asn::new(65001).unwrap(),
             local_asn: Asn::new(65001).unwrap(),
             local_identifier: BgpIdentifier::new(1).unwrap(),
@@ -380,8 +374,8 @@ mod tests {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
         board.post("b", peer(0, Arc::default()));
-        board.advertise(&set([1, 2]), |_| {});
-        board.advertise(&set([2]), |_| {});
+        board.advertise(&set([1, 2]), |_, _| {});
+        board.advertise(&set([2]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.post("a", peer(2, set([1])));
         board.post("b", peer(1, Arc::default()));
@@ -396,9 +390,9 @@ mod tests {
     fn a_set_that_no_task_saw_still_counts() {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([2]), |_| {});
-        board.advertise(&set([1]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([2]), |_, _| {});
+        board.advertise(&set([1]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([2]), "the task may have passed 2 on");
         board.post("a", peer(3, Arc::default()));
         assert_eq!(withdrawing(&board), *set([]));
@@ -407,12 +401,12 @@ mod tests {
     #[test]
     fn without_neighbours_nothing_is_ever_withdrawing() {
         let board = Board::new();
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([]));
         board.post("a", peer(0, Arc::default()));
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.remove("a");
         assert_eq!(withdrawing(&board), *set([]));

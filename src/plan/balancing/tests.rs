@@ -93,7 +93,13 @@ fn another_forwarding_method_needs_a_new_entry() {
 }
 
 #[track_caller]
-fn assert_target(protocol: Protocol, there: &[(usize, u32, u64)], quiesced_for: Option<u64>, expected: &[(usize, u32)], wakes: Option<u64>) {
+fn assert_target(
+    protocol: Protocol,
+    there: &[(usize, u32, u64)],
+    quiesced_for: Option<u64>,
+    expected: &[(usize, u32)],
+    wakes: Option<u64>,
+) {
     let now = Instant::now() + Duration::from_secs(3600);
     let wanted = desired(Scheduler::RoundRobin, &[(0, 1)]);
     let key = key(protocol);

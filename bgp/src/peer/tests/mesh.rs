@@ -177,7 +177,10 @@ impl Mesh {
 
     fn tell(&mut self, speaker: usize, changes: Changes) {
         let changes = Arc::new(changes);
-        Self::ends_of(speaker).for_each(|(link, side)| self.event(link, side, Event::Changes(Arc::clone(&changes))));
+        for (link, side) in Self::ends_of(speaker) {
+            let (changes, rib) = (vec![Arc::clone(&changes)], self.speakers[speaker].reflector.loc_rib());
+            self.event(link, side, Event::Changes { changes, rib });
+        }
     }
 
     fn connect(&mut self, link: usize) {
@@ -231,8 +234,9 @@ impl Mesh {
                 own.insert(if self.below(2) == 0 { v4 } else { host(&format!("2001:db8:{subnet}::{last}")) }, route);
             }
         }
-        self.speakers[speaker].own = own.clone();
-        let changes = self.speakers[speaker].reflector.originate(own);
+        let gone = std::mem::replace(&mut self.speakers[speaker].own, own.clone()).into_keys().map(|prefix| (prefix, None));
+        let own = own.into_iter().map(|(prefix, route)| (prefix, Some(route)));
+        let changes = self.speakers[speaker].reflector.originate(gone.chain(own).collect::<BTreeMap<_, _>>());
         self.tell(speaker, changes);
     }
 
@@ -278,13 +282,13 @@ impl Mesh {
             }
             5 => {
                 let export = &mut self.links[link][side].export;
-                export.graceful_shutdown = !export.graceful_shutdown;
+                export.med = export.med.xor(Some(7));
                 let export = export.clone();
                 self.event(link, side, Event::Export(export));
             }
             6 => {
                 let max_prefixes = if self.below(3) == 0 { [(Family::Ipv4Unicast, 2)].into() } else { BTreeMap::new() };
-                self.event(link, side, Event::Import(Import { max_prefixes, ..Import::default() }));
+                self.event(link, side, Event::Import(Some(Import { max_prefixes, ..Import::default() })));
             }
             _ => self.choose(speaker),
         }
@@ -360,7 +364,7 @@ impl Mesh {
     fn check_speaker(&self, speaker: usize) {
         let seed = self.seed;
         let mut anew = Reflector::default();
-        anew.originate(self.speakers[speaker].own.clone());
+        anew.originate(self.speakers[speaker].own.iter().map(|(prefix, route)| (*prefix, Some(Arc::clone(route)))));
         for (link, side) in Self::ends_of(speaker) {
             let learnt: Vec<_> = self.links[link][side].heard.iter().map(|(nlri, route)| (*nlri, Some(Arc::clone(route)))).collect();
             anew.learn(PeerId(u32::try_from(link).unwrap()), &learnt);
@@ -397,7 +401,7 @@ fn rfc4456_two_reflectors_and_rfc9234_two_upstreams_agree_whatever_happens() {
         let mut mesh = Mesh::new(seed);
         mesh.run(600, true);
         for (link, side) in (0..LINKS.len()).flat_map(|link| [(link, 0), (link, 1)]) {
-            mesh.event(link, side, Event::Import(Import::default()));
+            mesh.event(link, side, Event::Import(Some(Import::default())));
         }
         mesh.run(800, false);
         mesh.check();

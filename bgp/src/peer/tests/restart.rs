@@ -112,8 +112,26 @@ fn rfc8538_section_3_1_an_end_for_good_is_a_hard_reset_where_both_keep_routes_af
         notified(&established(RestartConfig { notification: false, ..restart() }, &open_of_peer(true)).event(shutdown())),
         Some((6, 2))
     );
-    assert_eq!(notified(&established(restart(), &open_of_peer(true)).event(Event::Stop(Stop::Deconfigured))), Some((6, 9)));
-    assert_eq!(notified(&established(restart(), &open_of_peer(true)).event(Event::Stop(Stop::AdministrativeReset))), Some((6, 4)));
+    for stop in [Stop::Deconfigured, Stop::ConfigurationChange] {
+        let cease = stop.notification();
+        let mut bench = established(restart(), &open_of_peer(true));
+        bench.event(Event::Routes(rib(&["10.0.0.1"])));
+        let actions = bench.event(Event::Stop(stop));
+        let Some(DownReason::Sent { notification, .. }) = down(&actions) else { panic!("{actions:?}") };
+        assert_eq!((notification.is_hard_reset(), notification.hard_reset_reason()), (true, Some(cease)));
+        assert_eq!(bench.peer.stale_until(), None, "nothing of ours is left there");
+    }
+}
+
+#[test]
+fn rfc8538_section_5_1_a_reset_keeps_the_routes_and_what_the_peer_may_hold_is_known() {
+    let mut bench = established(restart(), &open_of_peer(true));
+    bench.event(Event::Routes(rib(&["10.0.0.1", "10.0.0.2"])));
+    assert_eq!(notified(&bench.event(Event::Stop(Stop::AdministrativeReset))), Some((6, 4)));
+    bench.event(Event::Routes(rib(&["10.0.0.2"])));
+    assert_eq!(bench.peer.withdrawing(), prefixes(&["10.0.0.1"]));
+    bench.pass_to_deadline();
+    assert!(capability(&bench.connected(Role::Active)).families.values().all(|kept| *kept), "the peer is to keep them");
 }
 
 #[test]
@@ -197,18 +215,88 @@ fn rfc4724_section_4_2_a_peer_without_the_capability_is_forgotten_at_once() {
 
 #[test]
 fn rfc4486_section_4_too_many_prefixes_end_the_session_and_a_higher_limit_brings_it_back() {
-    let limit = |limit| Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() };
-    let mut bench = Bench::new(PeerConfig { import: Some(limit(0)), ..graceful(restart()) });
-    bench.event(Event::Start);
-    bench.establish(Role::Active, &open_of_peer(true));
-    let actions = bench.receive(Role::Active, update());
-    assert_eq!(notified(&actions), Some((6, 1)));
-    assert!(learned(&actions).iter().all(|(_, route)| route.is_none()));
+    for (notification, told) in [(false, (6, 1)), (true, (6, 9))] {
+        let mut bench = Bench::new(PeerConfig { import: Some(limit(0)), ..graceful(restart()) });
+        bench.event(Event::Start);
+        bench.establish(Role::Active, &open_of_peer(notification));
+        let actions = bench.receive(Role::Active, update());
+        assert_eq!(notified(&actions), Some(told), "RFC 8538 §5.1");
+        assert!(learned(&actions).iter().all(|(_, route)| route.is_none()));
+        assert_eq!(bench.peer.adj_rib_in().unwrap().routes().count(), 0, "nothing is kept, not even as stale");
+        after_too_many(bench);
+    }
+}
+
+fn limit(limit: u32) -> Import {
+    Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() }
+}
+
+/// A peer that rests because it has told one prefix where it may tell none.
+fn after_too_many(mut bench: Bench) {
     assert_eq!(bench.peer.state(), State::Idle);
-    assert_eq!(bench.event(Event::Import(limit(0))), []);
-    assert_eq!(bench.event(Event::Import(limit(1)))[0], Action::Connect);
+    let delay = bench.peer.deadline().unwrap() - bench.now;
+    assert!(delay > Duration::from_secs(45) && delay <= Duration::from_secs(60), "{delay:?}");
+    assert!(!bench.peer.is_forgotten() && !bench.peer.accepts(), "it stays away for so long, whoever dials");
+    assert_eq!(bench.event(Event::Import(Some(limit(0)))), []);
+    assert_eq!(bench.event(Event::Import(Some(limit(1))))[0], Action::Connect);
     bench.establish(Role::Active, &open_of_peer(true));
     assert_eq!(learned(&bench.receive(Role::Active, update())).len(), 1);
+    assert_eq!(notified(&bench.event(Event::Import(Some(limit(0))))), Some((6, 9)), "a lower limit counts at once");
+}
+
+#[test]
+fn rfc4486_section_4_a_limit_counts_where_nothing_is_used_and_may_come_and_go_in_a_session() {
+    let counted = |max| Import { accept: false, ..limit(max) };
+    let mut bench = Bench::established();
+    bench.receive(Role::Active, update());
+    let refresh = |family| send(Role::Active, RouteRefresh::request(family).encode());
+    assert_eq!(bench.event(Event::Import(Some(counted(1)))), Family::ALL.map(refresh), "what was told so far was not kept");
+    assert_eq!(bench.receive(Role::Active, update()), [], "nothing is learned");
+    let held: Vec<_> = bench.peer.adj_rib_in().unwrap().routes().map(|(_, held)| held.ineligible).collect();
+    assert_eq!(held, [Some(crate::rib::Ineligible::NotImported)]);
+    assert_eq!(bench.event(Event::Import(Some(counted(2)))), [], "what is held is enough to count");
+    assert_eq!(bench.event(Event::Import(None)), []);
+    assert!(bench.peer.adj_rib_in().is_none());
+    bench.event(Event::Import(Some(counted(0))));
+    assert_eq!(notified(&bench.receive(Role::Active, update())), Some((6, 1)));
+}
+
+#[test]
+fn other_timers_need_no_other_session_and_shorten_a_wait() {
+    let timers = |seconds| Event::Timers { connect_retry: Duration::from_secs(seconds), send_hold_time: Some(Duration::from_secs(20)) };
+    let mut bench = Bench::new(PeerConfig { connect_retry: Duration::from_secs(3600), ..config() });
+    bench.event(Event::Start);
+    bench.event(Event::ConnectFailed { role: Role::Active });
+    assert_eq!(bench.event(timers(3600)), []);
+    assert!(bench.peer.deadline().unwrap() - bench.now >= Duration::from_secs(2700));
+    assert_eq!(bench.event(timers(4)), []);
+    assert!(bench.peer.deadline().unwrap() - bench.now <= Duration::from_secs(4));
+    assert_eq!(bench.pass_to_deadline()[0], Action::Connect);
+    bench.establish(Role::Active, &Open { hold_time: HoldTime::ZERO, ..peer_open() });
+    assert_eq!(bench.event(timers(5)), []);
+    bench.event(Event::Routes(rib(&["10.0.0.1"])));
+    assert_eq!(bench.peer.deadline(), Some(bench.now + Duration::from_secs(20)), "RFC 9687 §4");
+}
+
+#[test]
+fn a_peer_that_may_hold_routes_of_ours_is_not_forgotten() {
+    let mut bench = established(restart(), &open_of_peer(true));
+    bench.event(Event::Routes(rib(&["10.0.0.1"])));
+    bench.event(Event::Closed { role: Role::Active });
+    assert!(!bench.peer.is_forgotten());
+    bench.event(Event::Stop(Stop::Deconfigured));
+    bench.pass_to_deadline();
+    assert!(bench.peer.is_forgotten(), "hold time and restart time are over");
+}
+
+#[test]
+fn the_name_of_the_host_is_told_with_its_domain() {
+    for (name, host, domain) in
+        [("node-1", "node-1", ""), ("node-1.rack.example", "node-1", "rack.example"), (&*format!("n.{:065}", 0), "n", "")]
+    {
+        let open = PeerConfig { host_name: Some(name.to_owned()), ..config() }.open();
+        assert!(open.capabilities.contains(&Capability::Fqdn { host: host.to_owned(), domain: domain.to_owned() }), "{name}: {open:?}");
+    }
 }
 
 #[test]
@@ -316,10 +404,10 @@ fn both_opens_are_there_for_inspection() {
 }
 
 #[test]
-fn rfc8326_section_4_a_drain_tells_all_again_in_the_same_session() {
+fn a_change_of_policy_tells_all_again_in_the_same_session() {
     let mut bench = Bench::established();
     bench.event(Event::Routes(rib(&["10.0.0.1"])));
-    let export = Export { graceful_shutdown: true, ..Export::default() };
+    let export = Export { med: Some(7), ..Export::default() };
     assert_eq!(bench.event(Event::Export(export.clone())).len(), 1);
     assert_eq!(bench.event(Event::Export(export)), []);
     assert_eq!((bench.peer.state(), bench.peer.counters().established), (State::Established, 1));

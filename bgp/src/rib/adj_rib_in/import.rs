@@ -14,10 +14,14 @@ use crate::wire::{AsPath, AsPathSegment, BgpRole, Flags, Negotiated, NextHop, Nl
 /// What a peer may tell.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Import {
+    /// Its routes may be used; else they are kept only to be counted.
+    pub accept: bool,
     /// How many routes of a family it may have, those that are not used among them; no limit where there is none.
     pub max_prefixes: BTreeMap<Family, u32>,
     /// How many routes are held at most; those to further destinations are only counted. No bound where absent: a speaker that uses routes needs all.
     pub held_at_most: Option<usize>,
+    /// How long a peer that went over the limit has to stay away (RFC 4486 §4), before jitter.
+    pub restart_delay: Duration,
     /// An external peer's routes must have its AS in front (RFC 4271 §6.3).
     pub enforce_first_as: bool,
     /// How long stale routes wait for the End-of-RIB of a session that has come back, from the loss of the old one on.
@@ -25,15 +29,25 @@ pub struct Import {
 }
 
 impl Default for Import {
-    /// No limit, first AS enforced, six minutes.
+    /// Everything may be used, no limit and a minute for one that is set, first AS enforced, six minutes.
     fn default() -> Self {
-        Self { max_prefixes: BTreeMap::new(), held_at_most: None, enforce_first_as: true, stale_time: Duration::from_secs(360) }
+        Self {
+            accept: true,
+            max_prefixes: BTreeMap::new(),
+            held_at_most: None,
+            restart_delay: Duration::from_secs(60),
+            enforce_first_as: true,
+            stale_time: Duration::from_secs(360),
+        }
     }
 }
 
 /// Why a route of a peer is not used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Ineligible {
+    /// Nothing of this peer is used.
+    #[error("nothing is imported from this peer")]
+    NotImported,
     /// Our AS is in its AS_PATH (RFC 4271 §9.1.2).
     #[error("our AS is in its AS_PATH")]
     OwnAs,
@@ -55,6 +69,11 @@ pub enum Ineligible {
 }
 
 impl Import {
+    /// Whether both come to the same about every route.
+    pub(crate) fn judges_like(&self, other: &Self) -> bool {
+        (self.accept, self.enforce_first_as) == (other.accept, other.enforce_first_as)
+    }
+
     /// Whether the route can be used.
     pub(super) fn judge(
         &self,
@@ -69,7 +88,9 @@ impl Import {
             Some(AsPathSegment::Sequence(ases)) => ases.first() == Some(&negotiated.remote_asn),
             _ => false,
         };
-        if ases().any(|asn| *asn == negotiated.local_asn) {
+        if !self.accept {
+            Some(Ineligible::NotImported)
+        } else if ases().any(|asn| *asn == negotiated.local_asn) {
             Some(Ineligible::OwnAs)
         } else if self.enforce_first_as && !negotiated.internal && !first_as() {
             Some(Ineligible::FirstAs)

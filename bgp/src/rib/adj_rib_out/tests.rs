@@ -106,7 +106,7 @@ fn rfc4271_section_5_1_external_peer_gets_our_as_once_and_no_local_pref() {
         PathAttribute::AsPath(AsPath(vec![AsPathSegment::Sequence(vec![asn(65001)])])),
         PathAttribute::MultiExitDisc(7),
     ];
-    let v6 = NextHop::V6 { global: LOCAL.ipv6.unwrap(), link_local: None };
+    let v6 = NextHop::V6 { global: LOCAL.ipv6.unwrap(), link_local: LOCAL.link_local };
     assert_eq!(pair.receiver.routes[&prefix("10.0.0.1")], (attributes.clone(), NextHop::V4(LOCAL.ipv4.unwrap())));
     assert_eq!(pair.receiver.routes[&prefix("2001:db8::1")], (attributes, v6));
 }
@@ -229,11 +229,13 @@ fn rfc4271_section_5_1_3_next_hop_is_an_address_of_ours_or_the_route_is_withheld
 #[test]
 fn rfc4271_section_6_3_an_address_that_is_no_next_hop_is_never_sent() {
     for (v4, v6) in [("0.0.0.0", "::"), ("224.0.0.1", "ff02::1"), ("255.255.255.255", "::ffff:10.0.0.1"), ("0.0.0.0", "fe80::1")] {
-        let (v4, v6) = (v4.parse().unwrap(), v6.parse().unwrap());
+        let (v4, v6): (Ipv4Addr, std::net::Ipv6Addr) = (v4.parse().unwrap(), v6.parse().unwrap());
         let local = LocalAddresses { ipv4: Some(v4), ipv6: Some(v6), link_local: None };
         let fixed =
             Export { next_hop_ipv4: NextHopPolicy::Address(v4.into()), next_hop_ipv6: NextHopPolicy::Address(v6.into()), ..export() };
-        for (export, local) in [(export(), local), (fixed, LOCAL)] {
+        // On a link without other addresses a link-local one is what there is.
+        let own = (!v6.is_unicast_link_local()).then(|| (export(), local));
+        for (export, local) in own.into_iter().chain([(fixed, LOCAL)]) {
             let mut pair = Pair::new(export, internal(), local);
             pair.set(&["10.0.0.1", "2001:db8::1"]);
             assert_eq!(pair.receiver.held(), BTreeSet::new(), "{v4} {v6}");
@@ -461,6 +463,7 @@ impl Possible {
         let advertised = all(self.pair.sender.advertised());
         let withdrawing = all(self.pair.sender.withdrawing());
         assert_eq!(withdrawing.len(), self.pair.sender.withdrawing().count());
+        assert_eq!(advertised.len(), self.pair.sender.advertised_count());
         assert!(advertised.is_disjoint(&withdrawing));
         let held: BTreeSet<_> = self.states.iter().flat_map(|(_, held)| held).copied().collect();
         assert_eq!(&advertised | &withdrawing, held);
@@ -488,7 +491,7 @@ proptest! {
                     last_med = med.then_some(7);
                 }
                 Step::Change(at, route) => {
-                    let paths: Vec<_> = route.iter().map(|&route| Path { id: Path::LOCAL, route: Arc::clone(&routes[usize::from(route)]) }).collect();
+                    let paths: Vec<_> = route.iter().map(|&route| Path::originated(Arc::clone(&routes[usize::from(route)]))).collect();
                     let changes = Changes::from([(universe().nth(at).unwrap(), paths.into())]);
                     Arc::make_mut(&mut last).apply(&changes);
                     possible.pair.sender.apply(&changes);

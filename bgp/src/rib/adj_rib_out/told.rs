@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{AdjRibOut, Entry, all_of};
+use super::AdjRibOut;
+use super::table::Entry;
 use crate::prefix::{Family, Prefix};
 use crate::rib::Route;
 use crate::wire::{NextHop, Nlri, PathAttribute};
@@ -57,8 +58,8 @@ impl AdjRibOut {
             Advertisement { nlri: *nlri, progress: progress(entry), outgoing: entry.wanted.as_ref().and_then(shared) }
         };
         match only {
-            Some(prefix) => self.entries.range(all_of(prefix)).map(|(nlri, entry)| advertisement(nlri, entry)).collect(),
-            None => self.entries.iter().map(|(nlri, entry)| advertisement(nlri, entry)).collect(),
+            Some(prefix) => self.table.of(prefix).map(|(nlri, entry)| advertisement(nlri, entry)).collect(),
+            None => self.table.iter().map(|(nlri, entry)| advertisement(nlri, entry)).collect(),
         }
     }
 

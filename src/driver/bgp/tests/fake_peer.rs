@@ -167,6 +167,25 @@ impl Conversation {
         }
     }
 
+    /// The next message, if one comes in this time. The speaker must not close the connection.
+    pub(super) fn next_within(&mut self, time: Duration) -> Option<Message> {
+        self.stream.set_read_timeout(Some(time)).unwrap();
+        let mut buffer = [0; 65_536];
+        let message = loop {
+            if let Some(message) = self.deframer.next(&self.negotiated).unwrap() {
+                break Some(message);
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => panic!("the speaker has closed the connection"),
+                Ok(count) => self.deframer.push(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break None,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        message
+    }
+
     pub(super) fn expect_open(&mut self) -> Open {
         match self.next() {
             Some(Message::Open(open)) => open,

@@ -10,12 +10,12 @@ use crate::desired::DesiredListen;
 const LOCALHOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A configuration that listens, and where. Dynamic neighbours come from these prefixes, and there is at most one.
-fn listening<'a>(prefixes: &[&str], peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> (Arc<DesiredBgp>, SocketAddr) {
+pub(super) fn listening<'a>(prefixes: &[&str], peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> (Arc<DesiredBgp>, SocketAddr) {
     let port = TcpListener::bind((LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     listening_on(port, prefixes, peers)
 }
 
-fn listening_on<'a>(
+pub(super) fn listening_on<'a>(
     port: u16,
     prefixes: &[&str],
     peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>,
@@ -35,7 +35,7 @@ fn passive(address: SocketAddr) -> DesiredPeer {
 }
 
 /// Dials until somebody answers.
-fn dial(from: Ipv4Addr, to: SocketAddr) -> Conversation {
+pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> Conversation {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(conversation) = Conversation::dial(from, to, b"") {

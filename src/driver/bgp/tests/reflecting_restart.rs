@@ -64,7 +64,7 @@ fn end_of_rib(conversation: &mut Conversation) {
 fn rfc4724_4_1_end_of_rib_of_a_restarted_reflector_comes_after_those_of_its_clients() {
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
     let speaker = Speaker::spawn(1).unwrap();
-    speaker.inherit((*set(["10.0.0.9"])).clone(), true);
+    speaker.inherit(prefixes(["10.0.0.9"]), true);
     speaker.advertise(set(["10.0.0.9"]));
     speaker.configure(desired([("first", client(&first)), ("second", client(&second))]));
     let mut early = establish(&first);

@@ -30,7 +30,7 @@ fn told_in_role(role: Option<BgpRole>, route: Arc<Route>) -> Option<Option<Asn>>
     let mut peer = external_told(Export::default(), Negotiated { local_role: role, ..external() });
     let changes = match &route.learned {
         Some(learned) => reflector.learn(learned.source.peer, &[(one(vip(1)), Some(Arc::clone(&route)))]),
-        None => reflector.originate([(vip(1), route)]),
+        None => reflector.originate([(vip(1), Some(route))]),
     };
     peer.take(&changes);
     peer.paths.get(&one(vip(1))).map(|(attributes, _)| only_to_customer(attributes))
@@ -128,7 +128,7 @@ fn rfc4271_section_5_1_3_an_unchanged_next_hop_goes_to_an_external_peer_where_po
     // One that starts here has none but ours.
     let mut reflector = Reflector::default();
     let mut peer = external_told(unchanged.clone(), external());
-    peer.take(&reflector.originate([(vip(1), Arc::new(Route::originated()))]));
+    peer.take(&reflector.originate([(vip(1), Some(Arc::new(Route::originated())))]));
     assert_eq!(peer.next_hops(vip(1)), [ours]);
     // An unspecified or foreign one never leaves.
     for next_hop in [NextHop::V4(Ipv4Addr::UNSPECIFIED), NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: None }] {
