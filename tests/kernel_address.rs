@@ -249,7 +249,7 @@ fn an_entry_that_is_about_to_go_counts_as_gone() {
         let vips = set(&["10.0.0.7", "2001:db8:7::7"]);
         place(&mut kernel, &vips).await;
         all_ok(&mut kernel, &[Step::RemoveAddress(ip("10.0.0.7"))]).await;
-        assert!(kernel.begin(vec![Step::RecordRemoved(set(&["10.0.0.7"]))]));
+        assert!(kernel.begin(vec![Step::RecordRemoved(set(&["10.0.0.7"]).into())]));
         // Whether nft is done by now or not: an address placed on the strength of this entry would be nobody's after a crash.
         assert_eq!(kernel.observe().await.unwrap().record.confirmed, set(&["2001:db8:7::7"]));
         assert_eq!(settled(&mut kernel).await.record.confirmed, set(&["2001:db8:7::7"]));

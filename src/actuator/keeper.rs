@@ -14,7 +14,7 @@ use super::KernelError;
 use super::others::Others;
 use super::record::{Change, Table};
 use crate::observed::Record;
-use crate::plan::Step;
+use crate::plan::{Entries, Step};
 
 /// See the module.
 pub(super) struct Keeper {
@@ -117,17 +117,11 @@ impl Keeper {
 
     /// Begins these steps of one plan. False, with nothing done, where another job is under way.
     pub(super) fn change(&mut self, steps: Vec<Step>) -> bool {
-        let leaving: BTreeSet<IpAddr> = steps
-            .iter()
-            .flat_map(|step| match step {
-                Step::RecordRemoved(addresses) => addresses.iter().copied().collect(),
-                _ => Vec::new(),
-            })
-            .collect();
+        let leaving: Vec<Entries> =
+            steps.iter().filter_map(|step| if let Step::RecordRemoved(entries) = step { Some(entries.clone()) } else { None }).collect();
         let begun = self.begin(Job::Change(steps));
         if begun {
-            self.known.pending.retain(|address| !leaving.contains(address));
-            self.known.confirmed.retain(|address| !leaving.contains(address));
+            leaving.iter().for_each(|entries| self.known.forget(entries));
         }
         begun
     }
