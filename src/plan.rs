@@ -43,6 +43,7 @@ pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
+pub use services::{Lack, unbacked};
 
 /// What to do now and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -20,7 +20,7 @@ use common::{Namespace, Process, wait_until};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 const VIP: &str = "10.232.35.199";
 const ROUTER: &str = "192.168.0.1";
 
@@ -193,7 +193,11 @@ fn service(name: &str, ports: &str) -> String {
 }
 
 fn slice(service: &str, ports: &str, endpoints: &[&str]) -> String {
-    let family = if endpoints.iter().any(|endpoint| endpoint.contains(':')) { "IPv6" } else { "IPv4" };
+    let family = if endpoints.iter().any(|endpoint| endpoint.split(' ').next().is_some_and(|address| address.contains(':'))) {
+        "IPv6"
+    } else {
+        "IPv4"
+    };
     let endpoints: Vec<String> = endpoints
         .iter()
         .map(|endpoint| match endpoint.split_once(' ') {
@@ -202,8 +206,9 @@ fn slice(service: &str, ports: &str, endpoints: &[&str]) -> String {
         })
         .collect();
     format!(
-        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {service}-{family}, labels: {{kubernetes.io/service-name: \
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {service}-{}, labels: {{kubernetes.io/service-name: \
          {service}}}}}\naddressType: {family}\nports: [{ports}]\nendpoints: [{}]\n",
+        family.to_lowercase(),
         endpoints.join(", ")
     )
 }
@@ -396,4 +401,73 @@ fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait(PATIENCE).success());
     assert_eq!(stage.table(), foreign);
+}
+
+#[test]
+fn a_port_that_somebody_else_has_is_told_and_left_alone() {
+    let mut stage = Stage::new("taken", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr")]));
+    let foreign = format!("{VIP}:80");
+    for words in [["-A", "-t", &foreign].as_slice(), &["-a", "-t", &foreign, "-r", "10.8.8.8:1", "-m"]] {
+        assert!(stage.router.command("ipvsadm").args(words).status().unwrap().success());
+    }
+    let theirs = stage.table();
+    stage.start("");
+    let said = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
+        let output = command.args(["show", "vips", "-o", "wide", "--socket"]).arg(stage.path("state").join("admin.sock")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    wait_until("it says whose the port is", PATIENCE, || {
+        said().contains("TCP 10.232.35.199:80 is a virtual service of somebody else, and is left alone")
+    });
+    assert_eq!(stage.table(), theirs);
+    assert!(!stage.router.ip("-o addr show dev lo").contains(VIP));
+    assert!(stage.router.command("ipvsadm").args(["-D", "-t", &foreign]).status().unwrap().success());
+    stage.wait_for_vip(VIP, true);
+    assert!(stage.connect(VIP, 80).is_ok());
+    stage.drain();
+}
+
+/// The real servers have the VIP themselves, and answer the client directly.
+#[test]
+fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
+    for mode in ["dr", "tun"] {
+        let mut stage = Stage::new(mode, &["192.168.1.1"]);
+        stage.answer_tcp(80);
+        stage.servers.ip(&format!("addr add {VIP}/32 dev lo"));
+        stage.servers.ip("route add default via 192.168.0.1");
+        if mode == "tun" {
+            stage.servers.ip("link set tunl0 up");
+            stage.servers.ip("addr add 192.168.1.1/32 dev tunl0");
+        }
+        for device in ["all", "eth0", "lo"] {
+            stage.servers.sysctl(&format!("net/ipv4/conf/{device}/arp_ignore"), "1");
+            stage.servers.sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0");
+            stage.servers.sysctl(&format!("net/ipv4/conf/{device}/arp_announce"), "2");
+        }
+        if mode == "tun" {
+            stage.servers.sysctl("net/ipv4/conf/tunl0/rp_filter", "0");
+        }
+        // The answers pass the router, on which the VIP is a local address.
+        for device in ["all", "back", "front"] {
+            stage.router.sysctl(&format!("net/ipv4/conf/{device}/accept_local"), "1");
+            stage.router.sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0");
+        }
+        let ports = "{port: 80}";
+        stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+        stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: mh, mode: {mode}"))]));
+        stage.start("");
+        stage.wait_for_vip(VIP, true);
+        let connection = stage.connect(VIP, 80).unwrap();
+        assert_eq!((connection.server.as_str(), connection.client.as_str()), ("10.232.35.199:80", "10.99.0.2"), "{mode}");
+        drop(connection);
+        // A packet keeps its port, so another one cannot be asked for.
+        stage.publish("web", &eric("web", VIP, "pods", &[("8080", "80", &format!("algo: mh, mode: {mode}"))]));
+        stage.wait_for_vip(VIP, false);
+        stage.drain();
+    }
 }

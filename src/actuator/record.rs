@@ -143,7 +143,7 @@ impl Table {
 
     /// Makes one change in one transaction.
     pub(super) async fn change(&mut self, change: Change<'_>) -> Result<(), RecordError> {
-        let script = script::layout(&self.name, &self.interface) + &script::change(&self.name, change);
+        let script = script::layout(&self.name, &self.interface) + &script::change(&self.name, change, &self.known);
         self.transact(&script).await?;
         apply(&mut self.known, change);
         Ok(())

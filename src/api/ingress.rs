@@ -46,6 +46,9 @@ pub struct PortRange {
 }
 
 impl PortRange {
+    /// The least of all ranges.
+    pub(crate) const LOWEST: Self = Self { start: 1, end: 1 };
+
     /// The range of these two numbers.
     ///
     /// # Errors

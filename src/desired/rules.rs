@@ -102,17 +102,20 @@ impl Rules {
             UnservedPorts::Reject => &[("meta l4proto tcp ", "reject with tcp reset"), ("", "reject")],
         };
         let mut rules = Vec::new();
-        for Family { ip, placed, services, ranges, protocol, icmp, .. } in FAMILIES {
+        for Family { ip, placed, pending, services, ranges, protocol, icmp, .. } in FAMILIES {
+            let version = if ip == "ip" { "ipv4" } else { "ipv6" };
+            // Also those that are about to be placed: not a packet is to slip through.
+            let others = format!("meta nfproto {version} {ip} daddr != @{placed} {ip} daddr != @{pending} accept");
+            rules.push(Rule::new("what is for no VIP", others));
             // Errors and neighbour discovery are never held up; echo is, above what tests of reachability need.
             let echo = if ip == "ip" { "icmp type echo-request" } else { "icmpv6 type echo-request" };
-            let is_vip = format!("{ip} daddr @{placed}");
-            rules.push(Rule::new("too many echo requests", format!("{is_vip} {echo} limit rate over 1000/second drop")));
-            rules.push(Rule::new("ICMP to VIPs", format!("{is_vip} meta l4proto {icmp} accept")));
+            rules.push(Rule::new("too many echo requests", format!("{echo} limit rate over 1000/second drop")));
+            rules.push(Rule::new("ICMP to VIPs", format!("meta nfproto {version} meta l4proto {icmp} accept")));
             for served in [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")] {
-                rules.push(Rule::new("served ports of VIPs", format!("{is_vip} {ip} daddr . {served} accept")));
+                rules.push(Rule::new("served ports of VIPs", format!("{ip} daddr . {served} accept")));
             }
             for (which, verdict) in verdicts {
-                rules.push(Rule::new("ports of VIPs that nobody serves", format!("{is_vip} {which}{verdict}")));
+                rules.push(Rule::new("ports of VIPs that nobody serves", format!("meta nfproto {version} {which}{verdict}")));
             }
         }
         rules
@@ -138,8 +141,8 @@ fn claim() -> Vec<Rule> {
 
 /// Real servers answer to this node. What is forwarded with its destination as it came (dr), or in a tunnel (tun), is left alone.
 fn masquerade() -> Vec<Rule> {
-    let rule = |Family { ip, placed, .. }: Family| {
-        let text = format!("ct original {ip} daddr @{placed} {ip} daddr != @{placed} masquerade");
+    let rule = |Family { ip, vips, .. }: Family| {
+        let text = format!("ct original {ip} daddr @{vips} {ip} daddr != @{vips} masquerade");
         Rule::new("answers of real servers come back here", text)
     };
     FAMILIES.map(rule).into()
@@ -150,6 +153,8 @@ fn masquerade() -> Vec<Rule> {
 struct Family {
     ip: &'static str,
     placed: &'static str,
+    pending: &'static str,
+    vips: &'static str,
     services: &'static str,
     ranges: &'static str,
     marks: &'static str,
@@ -162,6 +167,8 @@ const FAMILIES: [Family; 2] = [
     Family {
         ip: "ip",
         placed: "placed4",
+        pending: "pending4",
+        vips: "vips4",
         services: "services4",
         ranges: "ranges4",
         marks: "marks4",
@@ -171,6 +178,8 @@ const FAMILIES: [Family; 2] = [
     Family {
         ip: "ip6",
         placed: "placed6",
+        pending: "pending6",
+        vips: "vips6",
         services: "services6",
         ranges: "ranges6",
         marks: "marks6",

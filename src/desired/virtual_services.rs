@@ -56,6 +56,12 @@ pub struct DesiredBalancing {
 }
 
 impl DesiredBalancing {
+    /// The virtual services of one VIP.
+    pub fn of(&self, vip: IpAddr) -> impl Iterator<Item = ServiceKey> {
+        let first = ServiceKey { vip, protocol: Protocol::Tcp, ports: PortRange::LOWEST };
+        self.services.range(first..).map(|(key, _)| *key).take_while(move |key| key.vip == vip)
+    }
+
     /// These services, as the configuration says.
     pub(super) const fn new(services: BTreeMap<ServiceKey, DesiredVirtualService>, dataplane: &Dataplane) -> Self {
         Self {

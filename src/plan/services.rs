@@ -13,8 +13,8 @@ use bgp::Prefix;
 
 use super::balancing::{change, creation, target};
 use super::{Planner, Step, StepKey};
-use crate::desired::{DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
-use crate::observed::{Announcement, ObservedVirtualService};
+use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
+use crate::observed::{Announcement, Observed, ObservedVirtualService, Record};
 
 /// What the decisions about virtual services leave to those about addresses.
 #[derive(Debug, Default)]
@@ -102,10 +102,7 @@ impl Planner<'_> {
     }
 
     fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
-        // What the record does not list is dropped on its way in, where the rules are there.
-        let record = &self.observed.kernel.record;
-        let reachable = record.rules.is_empty() || record.confirmed_services.contains(&key);
-        if reachable && observed.real_servers.iter().any(|server| !server.weight.is_quiesced()) {
+        if takes_connections(key, self.observed) {
             self.balanced.backed.insert(key.vip);
         }
         let bound = self.desired.balancing.as_ref().map(|balancing| balancing.drain_timeout).unwrap_or_default();
@@ -161,4 +158,42 @@ impl Planner<'_> {
     fn is_ours(&self, vip: IpAddr) -> bool {
         super::ownership(vip, self.desired, self.observed) == Some(super::Ownership::Ours)
     }
+}
+
+/// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where
+/// the rules are there.
+fn takes_connections(key: ServiceKey, observed: &Observed) -> bool {
+    let Record { rules, confirmed_services, .. } = &observed.kernel.record;
+    let service = observed.kernel.balancer.services.get(&key);
+    let backed = service.is_some_and(|service| service.real_servers.iter().any(|server| !server.weight.is_quiesced()));
+    backed && (rules.is_empty() || confirmed_services.contains(&key))
+}
+
+/// Why a virtual service that is wanted does not serve.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Lack {
+    /// It is not in the kernel.
+    Absent,
+    /// Somebody else has one for the same port.
+    TakenByOthers,
+    /// Nobody stands behind it there, or it is not recorded as ours yet.
+    Nobody,
+}
+
+/// The virtual services of a VIP that is to be served, where none of them takes connections in the kernel, and why each does not.
+#[must_use]
+pub fn unbacked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<Vec<(ServiceKey, Lack)>> {
+    let intent = desired.vips.get(&vip).map(|vip| &vip.intent);
+    let balancing = desired.balancing.as_ref().filter(|_| intent == Some(&VipIntent::Serve { without_endpoints: false }))?;
+    let mut lacks = Vec::new();
+    for key in balancing.of(vip) {
+        let recorded = observed.kernel.record.has_service(key);
+        match observed.kernel.balancer.services.get(&key) {
+            _ if recorded && takes_connections(key, observed) => return None,
+            None => lacks.push((key, Lack::Absent)),
+            Some(_) if !recorded => lacks.push((key, Lack::TakenByOthers)),
+            Some(_) => lacks.push((key, Lack::Nobody)),
+        }
+    }
+    Some(lacks)
 }

@@ -10,7 +10,7 @@ use bgp::Prefix;
 
 use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
 use crate::desired::{DesiredVip, Lifecycle, VipIntent, WithholdReason};
-use crate::plan::StepKey;
+use crate::plan::{self, Lack, StepKey};
 
 /// All VIPs that are wanted, on the interface as ours, or known to the fabric.
 pub(super) fn statuses(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> Vec<VipStatus> {
@@ -109,6 +109,12 @@ impl<'a> Facts<'a> {
 
     fn state(&self) -> (VipState, Why) {
         let hindrance = self.hindrance();
+        if hindrance.is_none()
+            && !(self.in_set || self.withdrawing)
+            && let Some(why) = self.unbacked()
+        {
+            return (VipState::Pending, why);
+        }
         match (hindrance, self.placed()) {
             (None, true) if self.in_set => match self.untold() {
                 None => (VipState::Announced, self.announced()),
@@ -209,6 +215,19 @@ impl<'a> Facts<'a> {
             }
             _ => Why::new("Served", message),
         }
+    }
+
+    /// Why IPVS does not serve it, where it is to.
+    fn unbacked(&self) -> Option<Why> {
+        let lacks = plan::unbacked(self.address, self.inputs.desired?, self.inputs.observed)?;
+        let words =
+            lacks.into_iter().map(|(service, lack)| match (self.inputs.observed.failures.get(&StepKey::VirtualService(service)), lack) {
+                (Some(failure), _) => format!("{service}: {} (tried {} times)", failure.error, failure.count),
+                (None, Lack::Absent) => format!("{service} is about to be made"),
+                (None, Lack::TakenByOthers) => format!("{service} is a virtual service of somebody else, and is left alone"),
+                (None, Lack::Nobody) => format!("{service} has no real server that takes connections"),
+            });
+        Some(Why::new("NotProgrammed", format!("IPVS does not serve it yet: {}", words.collect::<Vec<_>>().join("; "))))
     }
 
     fn placing(&self) -> Why {

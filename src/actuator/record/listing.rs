@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::script::{INTERFACE, MARKS, PENDING, PENDING_RANGES, PENDING_SERVICES, PLACED, RANGES, SERVICES};
+use super::script::{INTERFACE, MARKS, PENDING, PENDING_RANGES, PENDING_SERVICES, PLACED, RANGES, SERVICES, VIPS};
 use crate::api::PortRange;
 use crate::desired::{Rules, ServiceKey};
 use crate::observed::Record;
@@ -59,6 +59,7 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
                     name if PENDING.has(name) => listed.record.pending.extend(addresses),
                     name if SERVICES.has(name) || RANGES.has(name) => listed.record.confirmed_services.extend(services),
                     name if PENDING_SERVICES.has(name) || PENDING_RANGES.has(name) => listed.record.pending_services.extend(services),
+                    name if VIPS.has(name) => {}
                     INTERFACE => listed.interfaces.extend(elements.map(ToOwned::to_owned)),
                     _ => {
                         listed.foreign = true;

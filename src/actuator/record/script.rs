@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The scripts of `nft` that make, change and remove the table of an instance. Each says the same whatever the table held before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 
 use super::Change;
 use crate::desired::{Rules, ServiceKey};
+use crate::observed::Record;
+use crate::plan::Entries;
 
 pub(super) const PLACED: Pair = Pair { v4: "placed4", v6: "placed6" };
 pub(super) const PENDING: Pair = Pair { v4: "pending4", v6: "pending6" };
@@ -15,6 +17,8 @@ pub(super) const PENDING_SERVICES: Pair = Pair { v4: "pending-services4", v6: "p
 /// As the two above, for ranges of ports.
 pub(super) const RANGES: Pair = Pair { v4: "ranges4", v6: "ranges6" };
 pub(super) const PENDING_RANGES: Pair = Pair { v4: "pending-ranges4", v6: "pending-ranges6" };
+/// VIPs with virtual services of ours, whoever placed them.
+pub(super) const VIPS: Pair = Pair { v4: "vips4", v6: "vips6" };
 /// Maps from ranges of ports to firewall marks.
 pub(super) const MARKS: Pair = Pair { v4: "marks4", v6: "marks6" };
 /// The interface that the addresses are on.
@@ -51,7 +55,9 @@ const WAITING: Sets = Sets { addresses: PENDING, services: PENDING_SERVICES, ran
 pub(super) fn layout(table: &str, interface: &str) -> String {
     let mut script = String::new();
     line(&mut script, format_args!("add table inet {table} {{ comment \"vipherald: which addresses it placed\"; }}"));
-    for (pair, meaning) in [(PLACED, "placed by vipherald"), (PENDING, "about to be placed by vipherald")] {
+    for (pair, meaning) in
+        [(PLACED, "placed by vipherald"), (PENDING, "about to be placed by vipherald"), (VIPS, "with virtual services of vipherald")]
+    {
         line(&mut script, format_args!("add set inet {table} {} {{ type ipv4_addr; comment \"{meaning}\"; }}", pair.v4));
         line(&mut script, format_args!("add set inet {table} {} {{ type ipv6_addr; comment \"{meaning}\"; }}", pair.v6));
     }
@@ -77,7 +83,8 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
 
 /// The lines for a change. Adding an element that is there changes nothing; adding it before deleting it lets the deletion of one that is not there
 /// succeed.
-pub(super) fn change(table: &str, change: Change<'_>) -> String {
+/// `known` is the record before it.
+pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String {
     let mut script = String::new();
     let (entries, added, deleted): (_, &[_], &[_]) = match change {
         Change::Pending(entries) => (entries, &[WAITING], &[]),
@@ -96,6 +103,9 @@ pub(super) fn change(table: &str, change: Change<'_>) -> String {
                 elements.entry(sets.of(service.vip)).or_default().push(element(*service));
             }
         }
+        for vip in vips(entries, change, verb, known) {
+            elements.entry(VIPS.of(vip)).or_default().push(vip.to_string());
+        }
         for (service, mark) in entries.marks.iter().filter(|_| !sets.is_empty()) {
             // An element that was added in the same transaction cannot be deleted together with its value.
             let value = if verb == "add" { format!(" : {mark}") } else { String::new() };
@@ -106,6 +116,20 @@ pub(super) fn change(table: &str, change: Change<'_>) -> String {
         }
     }
     script
+}
+
+/// The VIPs that get their first virtual service, or lose their last one.
+fn vips(entries: &Entries, change: Change<'_>, verb: &str, known: &Record) -> BTreeSet<IpAddr> {
+    let of_entries = entries.services.iter().map(|service| service.vip);
+    match (change, verb) {
+        (Change::Confirmed(_), "add") => of_entries.collect(),
+        (Change::Removed(_), _) => {
+            let left = |service: &&ServiceKey| !entries.services.contains(service);
+            let left: BTreeSet<IpAddr> = known.confirmed_services.iter().filter(left).map(|service| service.vip).collect();
+            of_entries.filter(|vip| !left.contains(vip)).collect()
+        }
+        _ => BTreeSet::new(),
+    }
 }
 
 /// The chains anew, so that whatever was in them is gone, or gone altogether.
