@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 CARGO_DENY_VERSION := 0.20.2
 
-.PHONY: bench build demo test test-fast golden ci fmt clippy doc deny packages packages-demo
+.PHONY: bench build demo test test-fast golden interop ci fmt clippy doc deny packages packages-demo uml-kernel
 
 build:                ## the binary, optimised
 	cargo build --release --locked
@@ -13,22 +13,27 @@ build:                ## the binary, optimised
 demo: packages-demo build   ## two racks on this machine: routes, spread of 1,000 requests, stop and restart of a node
 	labs/run multi-rack
 
-test: packages        ## all tests; needs root
+test: packages uml-kernel   ## all tests; needs root
 	cargo build --release --locked
 	cargo test --workspace --locked --no-fail-fast
+	cargo run --release --locked --example bench -- check
 	python3 -m unittest discover -s labs -p 'test_*.py'
 	labs/run --check
 
 test-fast:            ## what needs neither root nor a peer
 	cargo test --workspace --locked --lib --bins --test plan --test convergence --test config --test cli \
-	    --test malformed_attributes --test differential --test fuzz_corpus
+	    --test malformed_attributes --test differential --test fuzz_corpus --test golden
 
-bench: packages       ## routes to a router, and one change to the wire, beside others; needs root and a quiet machine
-	cargo run --release --locked --example announce
+bench: packages       ## routes to a router and through a reflector, and one change, beside others; needs root and a quiet machine
+	cargo run --release --locked --example bench
 
 golden:               ## writes the goldens again and shows what changed
 	UPDATE_GOLDENS=1 cargo test --locked --test plan
 	git diff --stat -- tests
+
+interop: packages     ## the speaker with every router, and the table in docs/interoperability.md written again; needs root
+	UPDATE_GOLDENS=1 cargo test --locked --test interop
+	git diff --stat -- docs
 
 ci: packages fmt clippy doc deny test
 
@@ -45,6 +50,9 @@ doc:
 deny:
 	cargo deny --version 2>/dev/null | grep -qx 'cargo-deny $(CARGO_DENY_VERSION)' || cargo install --locked cargo-deny@$(CARGO_DENY_VERSION)
 	cargo deny --locked check bans licenses sources
+
+uml-kernel: packages  ## the kernel with IPVS that tests run in; once, 6.5 minutes, kept outside of the checkout
+	tests/uml/build-kernel
 
 packages:
 	tests/install-packages labs/packages.txt tests/packages.txt

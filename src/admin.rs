@@ -14,7 +14,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr as UnixSocketAddr, UnixListener as StdUnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,17 +24,19 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use bgp::Prefix;
+use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
-use tracing::error;
+use tracing::{debug, error, warn};
 
-use crate::driver::bgp::{Operation, Operator};
-use crate::status::{NodeStatus, Phase, StatusReader};
+use crate::driver::bgp::{Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
+use crate::status::{NodeStatus, Phase, StatusReader, advertised, received};
 use crate::telemetry::{Metrics, chain};
 
-pub use client::{ClientError, fetch, order};
+pub use client::{ClientError, fetch, order, routes_of};
 pub use pulse::Pulse;
 
 /// The socket's name in the state directory.
@@ -42,6 +44,8 @@ pub const SOCKET: &str = "admin.sock";
 
 /// A lock held for so long is that of a daemon that runs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks whether the socket is still there.
+const SOCKET_CHECK: Duration = Duration::from_secs(1);
 /// Between two tries to lock.
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
@@ -91,23 +95,82 @@ pub enum AdminError {
     },
 }
 
-/// The Unix socket, bound, and the lock on its directory. It goes when this is dropped.
+/// The Unix socket, bound, and the locks on its directory and on the instance. It goes when this is dropped.
 #[derive(Debug)]
 pub struct AdminSocket {
-    listener: UnixListener,
-    path: SocketPath,
-    _lock: Flock<File>,
+    bound: Bound,
+    state_dir: PathBuf,
+    instance: String,
     _instance_lock: StdUnixListener,
 }
 
-/// Unlinks the socket at its end.
+/// The socket in a directory that is locked.
 #[derive(Debug)]
-struct SocketPath(PathBuf);
+struct Bound {
+    listener: UnixListener,
+    place: Place,
+    _lock: Flock<File>,
+}
 
-impl Drop for SocketPath {
+/// Where a socket is, as long as it is there. Unlinks it at its end.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    inode: Option<u64>,
+}
+
+impl Place {
+    fn of(path: PathBuf) -> Self {
+        let inode = inode(&path);
+        Self { path, inode }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.inode.is_some() && inode(&self.path) == self.inode
+    }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    fs::symlink_metadata(path).ok().map(|metadata| metadata.ino())
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        // A socket that stays behind is replaced by the next process.
-        fs::remove_file(&self.0).ok();
+        if self.is_ours() {
+            // A socket that stays behind is replaced by the next process.
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+impl Bound {
+    /// Makes and locks the directory, and binds the socket in it.
+    fn new(state_dir: &Path, instance: &str) -> Result<Self, AdminError> {
+        let unusable = |source| AdminError::StateDir { path: state_dir.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(unusable)?;
+        let directory = File::open(state_dir).map_err(unusable)?;
+        let lock = lock(directory).map_err(|errno| match errno {
+            Errno::EWOULDBLOCK => AdminError::Running { instance: instance.to_owned(), path: state_dir.to_owned() },
+            errno => unusable(errno.into()),
+        })?;
+        let path = state_dir.join(SOCKET);
+        let listener = bind_private(&path).map_err(|source| AdminError::Socket { path: path.clone(), source })?;
+        Ok(Self { listener, place: Place::of(path), _lock: lock })
+    }
+
+    /// Serves until somebody takes the socket away.
+    async fn serve(self, router: Router) -> io::Result<()> {
+        let Self { listener, place, _lock } = self;
+        tokio::select! {
+            served = axum::serve(listener, router) => served,
+            () = taken_away(&place) => Ok(()),
+        }
+    }
+}
+
+async fn taken_away(place: &Place) {
+    while place.is_ours() {
+        tokio::time::sleep(SOCKET_CHECK).await;
     }
 }
 
@@ -117,33 +180,48 @@ impl AdminSocket {
     /// # Errors
     /// Another process has the directory, or the system refuses.
     pub fn bind(state_dir: &Path, instance: &str) -> Result<Self, AdminError> {
-        let unusable = |source| AdminError::StateDir { path: state_dir.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(unusable)?;
-        let directory = File::open(state_dir).map_err(unusable)?;
-        let lock = lock(directory).map_err(|errno| match errno {
-            Errno::EWOULDBLOCK => AdminError::Running { instance: instance.to_owned(), path: state_dir.to_owned() },
-            errno => unusable(errno.into()),
-        })?;
-        let instance_lock = lock_instance(instance)?;
-        let path = state_dir.join(SOCKET);
-        let listener = bind_private(&path).map_err(|source| AdminError::Socket { path: path.clone(), source })?;
-        Ok(Self { listener, path: SocketPath(path), _lock: lock, _instance_lock: instance_lock })
+        let bound = Bound::new(state_dir, instance)?;
+        let _instance_lock = lock_instance(instance)?;
+        Ok(Self { bound, state_dir: state_dir.to_owned(), instance: instance.to_owned(), _instance_lock })
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path.0
+        &self.bound.place.path
     }
 
-    /// Answers `GET /state` and `POST /peer` until the future is dropped.
+    /// Answers `GET /state`, `POST /peer` and `POST /routes` until the future is dropped. A socket that somebody has deleted, alone or with its
+    /// directory, is made anew within a second.
     ///
     /// # Errors
     /// The listener fails.
     pub async fn serve(self, status: StatusReader, operator: Operator) -> io::Result<()> {
+        let Self { mut bound, state_dir, instance, _instance_lock } = self;
         let state = get(async |State(status): State<StatusReader>| Json(NodeStatus::clone(&status.read()))).with_state(status);
-        let router = Router::new().route("/state", state).route("/peer", post(peer).with_state(operator));
-        axum::serve(self.listener, router).await
+        let orders = Router::new().route("/peer", post(peer)).route("/routes", post(routes)).with_state(operator);
+        let router = orders.merge(Router::new().route("/state", state));
+        loop {
+            bound.serve(router.clone()).await?;
+            warn!(directory = %state_dir.display(), "the admin socket was taken away; making another one");
+            bound = bind_again(&state_dir, &instance).await;
+        }
+    }
+}
+
+/// Tries until it succeeds; complains once.
+async fn bind_again(state_dir: &Path, instance: &str) -> Bound {
+    let mut complained = false;
+    loop {
+        match Bound::new(state_dir, instance) {
+            Ok(bound) => return bound,
+            Err(error) if complained => debug!(error = %chain(&error), "still no admin socket"),
+            Err(error) => {
+                error!(error = %chain(&error), "no admin socket, so that 'vipherald show' has no answer; trying again each second");
+                complained = true;
+            }
+        }
+        tokio::time::sleep(SOCKET_CHECK).await;
     }
 }
 
@@ -159,9 +237,65 @@ pub struct PeerOrder {
 
 async fn peer(State(operator): State<Operator>, Json(order): Json<PeerOrder>) -> Response {
     match operator.operate(&order.peer, order.operation).await {
-        Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(error) => (StatusCode::CONFLICT, error.to_string()).into_response(),
+        Ok(done) => done.into_response(),
+        Err(OperatorError::Impossible(reason)) => refused(format!("{}: {reason}", order.peer)),
+        Err(error) => refused(error.to_string()),
     }
+}
+
+/// A question about the routes of one BGP neighbour, as it is sent.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RoutesQuestion {
+    /// The neighbour's name.
+    pub peer: String,
+    /// Which of its routes.
+    pub of: RoutesOf,
+    /// Only those to this destination: an address, or a prefix.
+    pub only: Option<String>,
+}
+
+async fn routes(State(operator): State<Operator>, Json(RoutesQuestion { peer, of, only }): Json<RoutesQuestion>) -> Response {
+    let only = match only.as_deref().map(prefix).transpose() {
+        Ok(only) => only,
+        Err(reason) => return refused(reason),
+    };
+    let found = match operator.routes(&peer, Question { of, only }).await {
+        Ok(found) => found,
+        Err(error) => return refused(error.to_string()),
+    };
+    // There may be very many.
+    let written = tokio::task::spawn_blocking(move || {
+        let mut status = match found {
+            PeerRoutes::Advertised(routes, withheld) => advertised(&peer, routes.as_deref(), &withheld),
+            PeerRoutes::Received { routes, announced, omitted } => received(&peer, routes.as_deref(), announced, omitted),
+        };
+        if let Some(only) = only.filter(|_| status.routes.is_empty()) {
+            let absent = match of {
+                RoutesOf::Advertised => format!(
+                    "{only} is not for it: this node does not announce it ('vipherald show vips' says why), or has it from elsewhere and may not pass it on"
+                ),
+                RoutesOf::Received => format!("{only} is not among its routes"),
+            };
+            status.note.get_or_insert(absent);
+        }
+        serde_json::to_vec(&status)
+    });
+    match written.await {
+        Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// A whole prefix, or an address for the prefix of one address.
+fn prefix(text: &str) -> Result<Prefix, String> {
+    let network: IpNetwork = text.parse().map_err(|_not_one| format!("'{text}' is no address and no prefix"))?;
+    Prefix::new(network.ip(), network.prefix()).map_err(|error| format!("'{text}': {error}"))
+}
+
+fn refused(reason: String) -> Response {
+    (StatusCode::CONFLICT, reason).into_response()
 }
 
 /// Takes the instance's name in this network namespace, where its kernel objects are: a name without a file, which goes with the process and which

@@ -20,6 +20,9 @@ pub use ingress::{
     FieldError, ForwardingMethod, IngressSpec, InvalidFields, PortMapping, PortRange, PortRangeError, Protocol, Scheduler, UnknownWord,
 };
 
+/// The annotation, or else the label, by which an object names the policy of its VIPs.
+pub const POLICY_KEY: &str = "vipherald.io/bgp-policy";
+
 /// The kinds that are read.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub enum Kind {

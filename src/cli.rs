@@ -59,24 +59,52 @@ struct Intent {
 #[derive(Args, Debug)]
 struct Show {
     /// What to show
+    #[command(subcommand)]
     noun: Noun,
     /// The form of the output [default: a table]
-    #[arg(short, long, value_name = "FORM")]
+    #[arg(short, long, global = true, value_name = "FORM")]
     output: Option<Output>,
     #[command(flatten)]
     daemon: show::Daemon,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+#[derive(Clone, Debug, Eq, PartialEq, Subcommand)]
 enum Noun {
     /// Every VIP: where it stands and why
     Vips,
     /// The BGP neighbours
-    Peers,
+    Peers {
+        /// Only this one
+        name: Option<String>,
+    },
+    /// All about one BGP neighbour
+    Peer {
+        /// Its name, as `show peers` has it
+        name: String,
+    },
     /// What each peer was told
-    Routes,
+    Routes {
+        #[command(subcommand)]
+        of: Option<RoutesNoun>,
+    },
     /// Objects and files that take no part, and why
     Rejections,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq, Subcommand)]
+enum RoutesNoun {
+    /// What one peer was told, with all attributes as sent; and what it was not told, and why
+    Advertised(PeerPrefix),
+    /// What one peer has told, as far as that is kept: see bgp.peers[].keepReceived
+    Received(PeerPrefix),
+}
+
+#[derive(Args, Clone, Debug, Eq, PartialEq)]
+struct PeerPrefix {
+    /// The name of the peer
+    name: String,
+    /// Only the routes to this address or prefix
+    prefix: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -165,7 +193,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let text = block_on("plan", reconcile::dry_run(config, intent.manifests))?.map_err(|error| Failure::verb("plan", error))?;
             print(&text)
         }
-        Verb::Show(show) => show::show(&show),
+        Verb::Show(show) => show::show(show),
         Verb::Peer(verb) => peer::peer(verb),
         Verb::Config(ConfigVerb::Check { file }) => {
             load(&file)?;

@@ -10,6 +10,7 @@ mod follow;
 mod keys;
 mod kinds;
 mod parse;
+mod policy;
 mod read;
 mod tree;
 
@@ -25,7 +26,7 @@ use std::time::Duration;
 use bgp::Prefix;
 use nix::fcntl::OFlag;
 
-use crate::desired::{DesiredBgp, DrainTimes};
+use crate::desired::{DesiredBgp, DrainTimes, Routing};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -145,6 +146,8 @@ pub struct Config {
     pub dataplane: Dataplane,
     /// Speaker and neighbours.
     pub bgp: DesiredBgp,
+    /// `bgp.policies` and `bgp.aggregates`.
+    pub routing: Routing,
     /// What SIGTERM means.
     pub on_termination: OnTermination,
     /// Times of the way out.

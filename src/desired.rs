@@ -8,6 +8,8 @@ mod addresses;
 pub mod cache;
 mod claims;
 mod endpoints;
+mod route_set;
+mod routing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,9 +25,12 @@ use serde::{Deserialize, Serialize};
 use self::addresses::{Reserved, not_allowed, unfit};
 use self::claims::{Balanced, Claimant, claimants, settle_conflicts, wanted};
 use self::endpoints::{Availability, Slices};
-use crate::api::ObjectRef;
+use crate::api::{ObjectRef, POLICY_KEY, quoted};
 use crate::config::{Config, Dataplane, WithoutEndpoints};
 use crate::source::Snapshot;
+
+pub use self::route_set::{RouteSet, attributes};
+pub use self::routing::{Aggregate, Policy, Router, Routing};
 
 /// The whole intent for this node. Equal values wake nobody.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,6 +45,8 @@ pub struct Desired {
     pub found: Vec<Prefix>,
     /// The speaker and its neighbours.
     pub bgp: DesiredBgp,
+    /// With what routes are announced to every neighbour, and which of them are aggregated.
+    pub routing: Routing,
     /// How long steps on the way out may take.
     pub drain: DrainTimes,
 }
@@ -64,6 +71,9 @@ pub struct DesiredVip {
     pub owners: BTreeSet<ObjectRef>,
     /// Whether it can be served here.
     pub intent: VipIntent,
+    /// The policy that the oldest of its owners which asks for one asks for; there may be none of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// What is to be done with an accepted VIP.
@@ -144,15 +154,47 @@ impl DesiredListen {
     #[must_use]
     pub fn dynamic_peer(&self, address: IpAddr) -> Option<DesiredPeer> {
         let contained = self.prefixes.iter().any(|prefix| prefix.contains(address));
-        contained.then(|| DesiredPeer { address, ..self.template.clone() })
+        contained.then(|| DesiredPeer { address: PeerAddress::Known(address), ..self.template.clone() })
+    }
+}
+
+/// Where a neighbour is. Prints as a person would name it.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum PeerAddress {
+    /// At this address.
+    Known(IpAddr),
+    /// It is the default gateway of the node, whichever that is.
+    Gateway,
+    /// It is the router on the link of this interface; its link-local address is learned from its Router Advertisements (RFC 4861).
+    Unnumbered(String),
+}
+
+impl PeerAddress {
+    /// The address, where it is configured.
+    #[must_use]
+    pub const fn known(&self) -> Option<IpAddr> {
+        match self {
+            Self::Known(address) => Some(*address),
+            Self::Gateway | Self::Unnumbered(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(address) => address.fmt(f),
+            Self::Gateway => f.write_str("the default gateway"),
+            Self::Unnumbered(interface) => f.write_str(interface),
+        }
     }
 }
 
 /// One neighbour.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DesiredPeer {
-    /// Its address.
-    pub address: IpAddr,
+    /// Where it is.
+    pub address: PeerAddress,
     /// Its TCP port, 179 by default.
     pub port: u16,
     /// Its AS.
@@ -177,6 +219,8 @@ pub struct DesiredPeer {
     pub reflector_client: bool,
     /// Several paths to one destination (RFC 7911), in every family; only one where absent.
     pub add_path: Option<AddPathMode>,
+    /// So many of its routes at most are kept, only to be looked at.
+    pub keep_received: u32,
     /// What we are to it, where it is an external one (RFC 9234).
     pub role: Option<RoleConfig>,
     /// Messages of up to 65,535 octets (RFC 8654).
@@ -227,7 +271,7 @@ impl DesiredPeer {
     #[must_use]
     pub fn new(address: IpAddr, asn: Asn) -> Self {
         Self {
-            address,
+            address: PeerAddress::Known(address),
             port: Self::PORT,
             asn,
             transport: Transport::default(),
@@ -240,9 +284,21 @@ impl DesiredPeer {
             export: DesiredExport::default(),
             reflector_client: false,
             add_path: None,
+            keep_received: 0,
             role: None,
             extended_messages: false,
             extended_next_hop: false,
+        }
+    }
+}
+
+impl DesiredPeer {
+    /// The only interface, or VRF, that the session uses.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        match &self.address {
+            PeerAddress::Unnumbered(interface) => Some(interface),
+            PeerAddress::Known(_) | PeerAddress::Gateway => self.transport.interface.as_deref(),
         }
     }
 }
@@ -260,6 +316,10 @@ pub struct DesiredExport {
     pub communities: BTreeSet<u32>,
     /// LARGE_COMMUNITY (RFC 8092).
     pub large_communities: BTreeSet<[u32; 3]>,
+    /// Extended Communities (RFC 4360).
+    pub extended_communities: BTreeSet<u64>,
+    /// The bandwidth of the link, in octets per second; not sent where absent.
+    pub link_bandwidth: Option<u64>,
     /// Next hop of IPv4 routes; the session's own address where absent.
     pub next_hop_ipv4: Option<Ipv4Addr>,
     /// Next hop of IPv6 routes; the node's own global address where absent.
@@ -275,6 +335,8 @@ impl Default for DesiredExport {
             prepend: 0,
             communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
+            extended_communities: BTreeSet::new(),
+            link_bandwidth: None,
             next_hop_ipv4: None,
             next_hop_ipv6: None,
         }
@@ -286,7 +348,7 @@ impl Default for DesiredExport {
 pub struct Transport {
     /// Our address on it; the kernel chooses where absent.
     pub source: Option<IpAddr>,
-    /// The only interface, or VRF, that it uses; routing decides where absent.
+    /// The only interface, or VRF, that it uses; routing decides where absent. That of an unnumbered peer is part of its address.
     pub interface: Option<String>,
     /// How far away the peer may be.
     pub ttl: Ttl,
@@ -294,6 +356,38 @@ pub struct Transport {
     pub passive: bool,
     /// The file with the TCP-MD5 key (RFC 2385); segments are not signed where absent.
     pub password_file: Option<PathBuf>,
+    /// The keys of TCP-AO (RFC 5925), the preferred one first; not together with TCP-MD5. Segments are not signed where there is none.
+    pub ao_keys: Vec<AoKey>,
+}
+
+impl Transport {
+    /// The files with the keys of the connection.
+    pub fn key_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.password_file.iter().chain(self.ao_keys.iter().map(|key| &key.password_file))
+    }
+}
+
+/// A master key tuple (RFC 5925 §3.1).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AoKey {
+    /// SendID: the KeyID of our segments.
+    pub send_id: u8,
+    /// RecvID: the KeyID of the peer's.
+    pub recv_id: u8,
+    /// How segments are signed.
+    pub algorithm: AoAlgorithm,
+    /// The file with the master key.
+    pub password_file: PathBuf,
+}
+
+/// How segments are signed with TCP-AO (RFC 5926 §2.2).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AoAlgorithm {
+    /// HMAC-SHA-1-96.
+    #[default]
+    HmacSha1,
+    /// AES-128-CMAC-96.
+    Aes128Cmac,
 }
 
 /// How far away a peer may be.
@@ -314,6 +408,8 @@ pub enum Ttl {
 /// Times of the way out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DrainTimes {
+    /// From the announcement of all as the last resort (RFC 8326) to the withdrawal; 0 where there is no such announcement.
+    pub graceful_shutdown: Duration,
     /// From the acknowledged withdrawal to the removal of the address: how long the fabric needs to move the flows.
     pub fabric_delay: Duration,
     /// After this a peer that does not acknowledge no longer holds up the removal.
@@ -390,6 +486,8 @@ pub enum RejectionReason {
     Conflict,
     /// The object names a Service that is not there.
     ServiceNotFound,
+    /// The object names a policy that is not in `bgp.policies`.
+    PolicyNotFound,
 }
 
 /// What [`compile`] makes of a snapshot.
@@ -408,7 +506,8 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let mut claimants = claimants(snapshot, config.dataplane, &mut rejections);
     refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
     settle_conflicts(&mut claimants, &mut rejections);
-    let vips = intents(&claimants, snapshot, config, &mut rejections);
+    let mut vips = intents(&claimants, snapshot, config, &mut rejections);
+    choose_policies(&claimants, &config.routing, &mut vips, &mut rejections);
     rejections.sort();
     rejections.dedup();
     let desired = Desired {
@@ -417,6 +516,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         vips,
         found: found(config),
         bgp: config.bgp.clone(),
+        routing: config.routing.clone(),
         drain: config.drain,
     };
     Compiled { desired, rejections }
@@ -478,7 +578,43 @@ fn intents(
         Some(Some(_)) if config.vips.without_endpoints == WithoutEndpoints::Announce => VipIntent::Serve { without_endpoints: true },
         Some(Some(reason)) => VipIntent::Withhold(reason),
     };
-    owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip) })).collect()
+    owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip), policy: None })).collect()
+}
+
+/// Gives each VIP the policy that its oldest claimant asks for which asks for any.
+fn choose_policies(
+    claimants: &[Claimant<'_>],
+    routing: &Routing,
+    vips: &mut BTreeMap<IpAddr, DesiredVip>,
+    rejections: &mut Vec<Rejection>,
+) {
+    let mut asking: Vec<_> = claimants.iter().filter_map(|claimant| Some((claimant, claimant.policy?))).collect();
+    asking.sort_by_key(|(claimant, _)| claimant.age());
+    let mut chosen: BTreeMap<IpAddr, &Claimant<'_>> = BTreeMap::new();
+    for (claimant, policy) in asking {
+        for vip in claimant.vips.keys() {
+            let Some(desired) = vips.get_mut(vip) else { continue };
+            let winner = *chosen.entry(*vip).or_insert(claimant);
+            let subject = Subject::Object { object: claimant.object.clone(), vip: Some(*vip) };
+            let asked = desired.policy.get_or_insert_with(|| policy.to_owned());
+            if asked != policy {
+                let message = format!("{POLICY_KEY}: {} asks for policy {} of {vip}, and comes first", winner.object, quoted(asked));
+                rejections.push(Rejection { subject, reason: RejectionReason::Conflict, message });
+            } else if !routing.policies.contains_key(policy) {
+                let message = unknown_policy(policy, *vip, routing);
+                rejections.push(Rejection { subject, reason: RejectionReason::PolicyNotFound, message });
+            }
+        }
+    }
+}
+
+fn unknown_policy(policy: &str, vip: IpAddr, routing: &Routing) -> String {
+    let known: Vec<&str> = routing.policies.keys().map(String::as_str).collect();
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    format!(
+        "{POLICY_KEY}: there is no policy {} in bgp.policies, which has {known}; {vip} stays announced as it is, and is not announced anew",
+        quoted(policy)
+    )
 }
 
 #[cfg(test)]

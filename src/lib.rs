@@ -19,5 +19,6 @@ pub mod observed;
 pub mod plan;
 pub mod reconcile;
 pub mod source;
+mod spelling;
 pub mod status;
 pub mod telemetry;

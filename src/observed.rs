@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 
+use crate::desired::RouteSet;
 use crate::plan::StepKey;
 use crate::telemetry::chain;
 
@@ -28,8 +29,8 @@ pub struct Observed {
     pub kernel: KernelState,
     /// The speaker.
     pub speaker: ObservedSpeaker,
-    /// When each VIP's [`Announcement`] last changed; a VIP that was never announced since process start is withdrawn since then.
-    pub announcements: BTreeMap<IpAddr, Since<Announcement>>,
+    /// When the [`Announcement`] of each VIP and each aggregate last changed; what was never announced since process start is withdrawn since then.
+    pub announcements: BTreeMap<Prefix, Since<Announcement>>,
     /// When this process started: `since` of all that is not in a map above.
     pub started: Option<Instant>,
     /// Steps that failed and have not succeeded since.
@@ -98,11 +99,20 @@ pub struct Record {
     pub confirmed: BTreeSet<IpAddr>,
 }
 
+impl KernelState {
+    /// What an earlier process may have announced: what it has confirmed, and what it has placed while its end came before the confirmation.
+    #[must_use]
+    pub fn left_behind(&self) -> BTreeSet<IpAddr> {
+        let placed = self.record.pending.iter().filter(|address| self.addresses.contains_key(address));
+        self.record.confirmed.iter().chain(placed).copied().collect()
+    }
+}
+
 /// What the speaker reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedSpeaker {
     /// The set it advertises; `None` before the first.
-    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    pub advertised: Option<Arc<RouteSet>>,
     /// Its neighbours' configuration in force; `None` before the first, and after it was stopped.
     pub configured: Option<Arc<crate::desired::DesiredBgp>>,
     /// Prefixes withdrawn whose UPDATE some peer has not acknowledged yet.
@@ -111,11 +121,28 @@ pub struct ObservedSpeaker {
     pub open_sessions: usize,
 }
 
-/// Where a VIP stands towards the fabric.
+impl ObservedSpeaker {
+    /// How this prefix is advertised, if it is, by itself or as that of a VIP for which an aggregate stands.
+    #[must_use]
+    pub fn announced(&self, prefix: Prefix) -> Option<Announcement> {
+        let set = self.advertised.as_ref()?;
+        match set.routes.get(&prefix) {
+            Some(route) if route.is_shutting_down() => Some(Announcement::ShuttingDown),
+            Some(_) => Some(Announcement::Advertised),
+            None => {
+                (prefix == Prefix::host(prefix.address()) && set.covered.contains(&prefix.address())).then_some(Announcement::Advertised)
+            }
+        }
+    }
+}
+
+/// Where a VIP, or an aggregate of VIPs, stands towards the fabric.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Announcement {
     /// In the advertised set.
     Advertised,
+    /// In it as the last resort (RFC 8326).
+    ShuttingDown,
     /// No longer in it, but some peer may not know yet.
     Withdrawing,
     /// Every peer has acknowledged the withdrawal or has no session.
@@ -153,33 +180,29 @@ impl Observed {
             || self.kernel.record.pending.contains(&vip)
             || self.kernel.record.confirmed.contains(&vip)
             || self.speaker.withdrawing.contains(&prefix)
-            || self.speaker.advertised.as_ref().is_some_and(|advertised| advertised.contains(&prefix))
+            || self.speaker.advertised.as_ref().is_some_and(|advertised| advertised.serves(vip))
     }
 
-    /// Where the speaker has the VIP now.
-    fn announcement(&self, vip: IpAddr) -> Announcement {
-        let prefix = Prefix::host(vip);
-        if self.speaker.advertised.as_ref().is_some_and(|advertised| advertised.contains(&prefix)) {
-            Announcement::Advertised
-        } else if self.speaker.withdrawing.contains(&prefix) {
-            Announcement::Withdrawing
-        } else {
-            Announcement::Withdrawn
-        }
+    /// Where the speaker has this prefix now.
+    fn announcement(&self, prefix: Prefix) -> Announcement {
+        self.speaker
+            .announced(prefix)
+            .unwrap_or_else(|| if self.speaker.withdrawing.contains(&prefix) { Announcement::Withdrawing } else { Announcement::Withdrawn })
     }
 }
 
 /// Puts what was read just now together with when it came to be. Pure: equal inputs give equal outputs.
 ///
-/// An [`Announcement`] is kept for each VIP on the interface, in the record, advertised or being withdrawn. One that is nowhere any more is kept for
-/// a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still count.
+/// An [`Announcement`] is kept for each VIP on the interface or in the record, and for each VIP and aggregate advertised or being withdrawn. One that is
+/// nowhere any more is kept for a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still
+/// count.
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
     let started = previous.started.unwrap_or(now);
     let mut observed = Observed { kernel, speaker, announcements: BTreeMap::new(), started: Some(started), failures: BTreeMap::new() };
-    let since = |vip| announced_since(previous.announcements.get(&vip), observed.announcement(vip), started, now);
-    let known: BTreeMap<_, _> = known_vips(&observed).map(|vip| (vip, since(vip))).collect();
-    let gone = previous.announcements.keys().filter(|vip| !known.contains_key(vip)).map(|vip| (*vip, since(*vip)));
+    let since = |prefix| announced_since(previous.announcements.get(&prefix), observed.announcement(prefix), started, now);
+    let known: BTreeMap<_, _> = known_prefixes(&observed).map(|prefix| (prefix, since(prefix))).collect();
+    let gone = previous.announcements.keys().filter(|prefix| !known.contains_key(prefix)).map(|prefix| (*prefix, since(*prefix)));
     let remembered: BTreeMap<_, _> = gone.filter(|(_, announcement)| is_remembered(*announcement, started, now)).collect();
     observed.announcements = known.into_iter().chain(remembered).collect();
     let is_current = |key: &StepKey| !matches!(key, StepKey::Address(vip) if !observed.is_known(*vip));
@@ -187,12 +210,13 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     observed
 }
 
-/// Every VIP that is somewhere; some more than once.
-fn known_vips(observed: &Observed) -> impl Iterator<Item = IpAddr> {
-    let advertised = observed.speaker.advertised.iter().flat_map(|advertised| advertised.iter());
-    let prefixes = advertised.chain(&observed.speaker.withdrawing).filter(|prefix| **prefix == Prefix::host(prefix.address()));
-    let recorded = observed.kernel.record.pending.iter().chain(&observed.kernel.record.confirmed);
-    observed.kernel.addresses.keys().chain(recorded).copied().chain(prefixes.map(Prefix::address))
+/// Every VIP and aggregate that is somewhere; some more than once.
+fn known_prefixes(observed: &Observed) -> impl Iterator<Item = Prefix> {
+    let Observed { kernel: KernelState { addresses, record, .. }, speaker, .. } = observed;
+    let covered = speaker.advertised.iter().flat_map(|advertised| &advertised.covered);
+    let vips = addresses.keys().chain(&record.pending).chain(&record.confirmed).chain(covered).copied().map(Prefix::host);
+    let advertised = speaker.advertised.iter().flat_map(|advertised| advertised.prefixes());
+    vips.chain(advertised).chain(speaker.withdrawing.iter().copied())
 }
 
 fn announced_since(before: Option<&Since<Announcement>>, value: Announcement, started: Instant, now: Instant) -> Since<Announcement> {

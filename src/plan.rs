@@ -8,7 +8,10 @@
 //! - In: record as pending, place, then announce and record as ours.
 //! - Out: leave the advertised set, wait for the peers and the fabric, remove, take out of the record.
 //! - Start: the sessions open once everything that can be placed is placed and advertised.
-//! - Drain: all of it goes out, then the sessions close, then the record goes.
+//! - Drain: all is announced once more as the last resort for `graceful_shutdown`, where that is wanted; then all of it goes out, then the sessions
+//!   close, then the record goes.
+//! - Aggregates: announced while a VIP inside is; the last VIP waits for its aggregate as for its own prefix. While others keep the aggregate up, a VIP
+//!   does not wait for it: packets go on coming, which is what aggregation means.
 //! - Keep: the sessions close, and nothing else happens.
 //!
 //! Invariants: a VIP is in the advertised set only while its address is read back on an interface that is up and its intent is to serve; an address leaves only after
@@ -20,14 +23,15 @@ mod ownership;
 mod predict;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::Prefix;
+use bgp::rib::Route;
 
-use crate::desired::{Desired, DesiredBgp, Lifecycle, VipIntent};
+use crate::desired::{Desired, DesiredBgp, DesiredVip, Lifecycle, RouteSet, Router, VipIntent};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 
 use blocked::OwnAddresses;
@@ -50,7 +54,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
     /// Make this the whole set that the speaker advertises.
-    Advertise(Arc<BTreeSet<Prefix>>),
+    Advertise(Arc<RouteSet>),
     /// Write into the record that these addresses are about to be placed.
     RecordPending(BTreeSet<IpAddr>),
     /// Place one address on `vips.interface`.
@@ -107,6 +111,9 @@ pub fn plan(desired: &Desired, observed: &Observed, now: Instant) -> Plan {
     for address in planner.subjects() {
         planner.decide(address);
     }
+    planner.aggregate();
+    planner.shut_down();
+    planner.leave_all();
     planner.finish()
 }
 
@@ -142,8 +149,13 @@ struct Planner<'a> {
     observed: &'a Observed,
     now: Instant,
     own: OwnAddresses,
+    router: Router<'a>,
+    /// Aggregates that are advertised, or have been.
+    aggregates: Vec<Prefix>,
     /// What the advertised set shall be.
-    announced: BTreeSet<Prefix>,
+    announced: RouteSet,
+    /// Addresses of ours that are to leave the interface.
+    leaving: Vec<IpAddr>,
     removals: Vec<IpAddr>,
     forced: BTreeSet<IpAddr>,
     pending: BTreeSet<IpAddr>,
@@ -164,7 +176,10 @@ impl<'a> Planner<'a> {
             observed,
             now,
             own: OwnAddresses::of(desired, observed),
-            announced: BTreeSet::new(),
+            router: Router::new(&desired.routing),
+            aggregates: observed.announcements.keys().filter(|prefix| !is_host(**prefix)).copied().collect(),
+            announced: RouteSet::default(),
+            leaving: Vec::new(),
             removals: Vec::new(),
             forced: BTreeSet::new(),
             pending: BTreeSet::new(),
@@ -188,12 +203,13 @@ impl<'a> Planner<'a> {
         let record = &self.observed.kernel.record;
         let confirmed = record.confirmed.contains(&address);
         let recorded = confirmed || record.pending.contains(&address);
-        let serves = self.desired.lifecycle == Lifecycle::Run && serves(self.desired, address);
-        let block = blocked::reason(address, self.observed, self.own);
+        let intended = serves(self.desired, address);
+        let serves = self.desired.lifecycle == Lifecycle::Run && intended;
+        let block = blocked::reason(address, self.desired, self.observed, self.own);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
-        if (wanted && ownership.is_some()) || found(address, self.desired, self.observed) {
-            self.announced.insert(Prefix::host(address));
+        if (intended && block.is_none() && ownership.is_some()) || is_found(address, self.desired, self.observed) {
+            self.announce(address);
         }
         match ownership {
             None if wanted => self.enter(address, recorded),
@@ -201,7 +217,7 @@ impl<'a> Planner<'a> {
                 self.occupied = true;
                 let stays = serves && block.is_none_or(BlockReason::keeps_address);
                 if !stays && self.strays_leave() {
-                    self.leave(address);
+                    self.leaving.push(address);
                 } else if !confirmed {
                     self.confirmed.insert(address);
                 }
@@ -245,12 +261,102 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// One step off the interface: only once the fabric has had its time, or a peer has let the bound pass.
+    /// Puts a VIP into the set. Where the policy that it asks for is not there, it stays as it is.
+    fn announce(&mut self, vip: IpAddr) {
+        let policy = self.desired.vips.get(&vip).and_then(|desired| desired.policy.as_deref());
+        let advertised = self.observed.speaker.advertised.as_deref();
+        let in_force = || Some(Arc::clone(advertised?.announces(vip)?.1));
+        let route = self.router.route(Prefix::host(vip), policy).or_else(in_force);
+        self.announced.routes.extend(route.map(|route| (Prefix::host(vip), route)));
+    }
+
+    /// Adds the aggregates of what is in the set, and takes out those for which an aggregate is to stand. Where one takes over from the other, both are
+    /// announced first, so that the peers are never without a route.
+    fn aggregate(&mut self) {
+        let advertised = self.observed.speaker.advertised.as_deref();
+        let in_force = |prefix: &Prefix| advertised.is_some_and(|set| set.contains(prefix));
+        let vips: Vec<IpAddr> = self.announced.routes.keys().map(Prefix::address).collect();
+        for (prefix, aggregate) in &self.desired.routing.aggregates {
+            let mut inside = vips.iter().filter(|vip| prefix.contains(**vip)).peekable();
+            let Some(route) = self.router.route(*prefix, aggregate.policy.as_deref()) else { continue };
+            if inside.peek().is_none() {
+                continue;
+            }
+            self.announced.routes.insert(*prefix, route);
+            if aggregate.suppress {
+                let taken_over = |vip: &&IpAddr| in_force(prefix) || !in_force(&Prefix::host(**vip));
+                self.announced.covered.extend(inside.filter(taken_over));
+            }
+        }
+        for vip in &self.announced.covered {
+            self.announced.routes.remove(&Prefix::host(*vip));
+        }
+        for (prefix, route) in advertised.iter().flat_map(|set| &set.routes).filter(|(prefix, _)| !is_host(**prefix)) {
+            let covered = advertised.iter().flat_map(|set| &set.covered).filter(|vip| prefix.contains(**vip));
+            if covered.into_iter().any(|vip| self.announced.contains(&Prefix::host(*vip))) {
+                self.announced.routes.entry(*prefix).or_insert_with(|| Arc::clone(route));
+            }
+        }
+    }
+
+    /// In a drain, what is advertised stays so for a while as the last resort (RFC 8326 §4), as long as there is somebody to tell; nothing is added.
+    fn shut_down(&mut self) {
+        if self.desired.lifecycle == Lifecycle::Run {
+            return;
+        }
+        let RouteSet { routes, covered } = std::mem::take(&mut self.announced);
+        let hosts = routes.keys().filter(|prefix| is_host(**prefix)).map(Prefix::address);
+        let vips: BTreeSet<IpAddr> = hosts.chain(covered).collect();
+        let speaker = &self.observed.speaker;
+        let Some(advertised) = speaker.advertised.as_deref().filter(|_| speaker.open_sessions > 0) else { return };
+        let mut made: BTreeMap<Arc<Route>, Arc<Route>> = BTreeMap::new();
+        for (prefix, route) in routes.into_iter().filter(|(prefix, _)| advertised.contains(prefix)) {
+            if self.has_time(prefix) {
+                let last_resort = made.entry(route).or_insert_with_key(|route| Arc::new(route.shutting_down()));
+                self.announced.routes.insert(prefix, Arc::clone(last_resort));
+            }
+        }
+        let aggregates: Vec<Prefix> = self.announced.prefixes().filter(|prefix| !is_host(*prefix)).collect();
+        let around = |vip: &IpAddr| aggregates.iter().any(|prefix| prefix.contains(*vip));
+        let alone = |vip: &IpAddr| self.announced.contains(&Prefix::host(*vip));
+        self.announced.covered = vips.into_iter().filter(|vip| advertised.serves(*vip) && around(vip) && !alone(vip)).collect();
+    }
+
+    /// Whether a prefix is not withdrawn yet in a drain.
+    fn has_time(&mut self, prefix: Prefix) -> bool {
+        let time = self.desired.drain.graceful_shutdown;
+        match self.announcement(prefix) {
+            Since { value: Announcement::Advertised, .. } => !time.is_zero(),
+            Since { value: Announcement::ShuttingDown, since } => !self.due(since, time),
+            Since { value: Announcement::Withdrawing | Announcement::Withdrawn, .. } => false,
+        }
+    }
+
+    fn leave_all(&mut self) {
+        for address in std::mem::take(&mut self.leaving) {
+            self.leave(address);
+        }
+    }
+
+    /// One step off the interface: only once the fabric has had its time, or a peer has let the bound pass, for each prefix that brings packets here.
     fn leave(&mut self, address: IpAddr) {
-        let Since { value, since } = self.announcement(address);
-        let forced = value == Announcement::Withdrawing;
-        let delay = if forced { self.desired.drain.timeout } else { self.desired.drain.fabric_delay };
-        if value == Announcement::Advertised || !self.due(since, delay) || !self.ready(StepKey::Address(address)) {
+        let goes = |prefix: &Prefix| self.desired.lifecycle != Lifecycle::Run || !self.announced.contains(prefix);
+        let around = self.aggregates.iter().filter(|prefix| prefix.contains(address) && goes(prefix));
+        let prefixes: Vec<Prefix> = around.copied().chain([Prefix::host(address)]).collect();
+        let mut forced = false;
+        for prefix in prefixes {
+            let Since { value, since } = self.announcement(prefix);
+            let delay = match value {
+                Announcement::Advertised | Announcement::ShuttingDown => return,
+                Announcement::Withdrawing => self.desired.drain.timeout,
+                Announcement::Withdrawn => self.desired.drain.fabric_delay,
+            };
+            if !self.due(since, delay) {
+                return;
+            }
+            forced |= value == Announcement::Withdrawing;
+        }
+        if !self.ready(StepKey::Address(address)) {
             return;
         }
         self.removals.push(address);
@@ -259,18 +365,17 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Where a VIP stands towards the fabric; in doubt what keeps its address longer.
-    fn announcement(&self, vip: IpAddr) -> Since<Announcement> {
+    /// Where a prefix stands towards the fabric; in doubt what keeps addresses longer.
+    fn announcement(&self, prefix: Prefix) -> Since<Announcement> {
         let speaker = &self.observed.speaker;
-        let prefix = Prefix::host(vip);
         let known = self
             .observed
             .announcements
-            .get(&vip)
+            .get(&prefix)
             .copied()
             .unwrap_or_else(|| Since { value: Announcement::Withdrawn, since: self.observed.started.unwrap_or(self.now) });
-        let value = if speaker.advertised.as_ref().is_some_and(|set| set.contains(&prefix)) {
-            Announcement::Advertised
+        let value = if let Some(announced) = speaker.announced(prefix) {
+            announced
         } else if speaker.withdrawing.contains(&prefix) && known.value == Announcement::Withdrawn {
             Announcement::Withdrawing
         } else {
@@ -280,7 +385,7 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(mut self) -> Plan {
-        let withdraws = self.observed.speaker.advertised.as_ref().is_some_and(|set| !set.is_subset(&self.announced));
+        let withdraws = self.observed.speaker.advertised.as_ref().is_some_and(|set| !set.is_within(&self.announced));
         let advertise = self.advertise();
         let (first, last) = if withdraws { (advertise, None) } else { (None, advertise) };
         let record = self.record();
@@ -339,12 +444,12 @@ impl<'a> Planner<'a> {
     /// Whether no peer needs its session any more: nothing of ours is reachable, and each withdrawal is acknowledged or out of time.
     fn quiet(&mut self) -> bool {
         let Observed { announcements, speaker, .. } = self.observed;
-        let vips: BTreeSet<IpAddr> = announcements.keys().copied().chain(speaker.withdrawing.iter().map(Prefix::address)).collect();
+        let prefixes: BTreeSet<Prefix> = announcements.keys().chain(&speaker.withdrawing).copied().collect();
         let mut quiet = !self.occupied && speaker.advertised.as_ref().is_none_or(|set| set.is_empty());
-        for vip in vips {
-            let Since { value, since } = self.announcement(vip);
+        for prefix in prefixes {
+            let Since { value, since } = self.announcement(prefix);
             quiet &= match value {
-                Announcement::Advertised => false,
+                Announcement::Advertised | Announcement::ShuttingDown => false,
                 Announcement::Withdrawing => self.due(since, self.desired.drain.timeout),
                 Announcement::Withdrawn => true,
             };
@@ -384,15 +489,22 @@ impl<'a> Planner<'a> {
 /// Whether this address is announced as somebody else put it on the interface (speaker-only use).
 #[must_use]
 pub fn found(address: IpAddr, desired: &Desired, observed: &Observed) -> bool {
-    desired.lifecycle == Lifecycle::Run
-        && observed.kernel.interface == InterfaceState::Up
+    desired.lifecycle == Lifecycle::Run && is_found(address, desired, observed)
+}
+
+fn is_found(address: IpAddr, desired: &Desired, observed: &Observed) -> bool {
+    observed.kernel.interface == InterfaceState::Up
         && desired.found.iter().any(|prefix| prefix.contains(address))
         && ownership(address, desired, observed).is_some_and(|ownership| ownership != Ownership::Ours)
 }
 
 /// Whether the intent for this VIP is to serve it here.
 fn serves(desired: &Desired, vip: IpAddr) -> bool {
-    desired.vips.get(&vip).is_some_and(|vip| matches!(vip.intent, VipIntent::Serve { .. }))
+    matches!(desired.vips.get(&vip), Some(DesiredVip { intent: VipIntent::Serve { .. }, .. }))
+}
+
+fn is_host(prefix: Prefix) -> bool {
+    prefix == Prefix::host(prefix.address())
 }
 
 #[cfg(test)]

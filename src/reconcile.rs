@@ -158,14 +158,17 @@ impl Reconciler {
         readable
     }
 
-    /// What the record holds at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
+    /// What the record tells of at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
     /// may have kept it.
     fn inherit(&self) {
-        let KernelState { record, interface, addresses, .. } = &self.kernel_state;
-        if !record.confirmed.is_empty() {
-            let prefixes = record.confirmed.iter().copied().map(Prefix::host).collect();
-            let forwarding = *interface == InterfaceState::Up && record.confirmed.iter().all(|address| addresses.contains_key(address));
-            tracing::info!(vips = record.confirmed.len(), forwarding, "goes on from an earlier process");
+        let left = self.kernel_state.left_behind();
+        if !left.is_empty() {
+            let KernelState { interface, addresses, .. } = &self.kernel_state;
+            let around = |prefix: &Prefix| left.iter().any(|vip| prefix.contains(*vip));
+            let aggregates = self.intent.aggregates().into_iter().filter(around);
+            let forwarding = *interface == InterfaceState::Up && left.iter().all(|address| addresses.contains_key(address));
+            let prefixes = left.iter().copied().map(Prefix::host).chain(aggregates).collect();
+            tracing::info!(vips = left.len(), forwarding, "goes on from an earlier process");
             self.speaker.inherit(prefixes, forwarding);
         }
     }
@@ -272,7 +275,7 @@ impl Reconciler {
     /// Why a drain that cannot end is given up: each wait in it is bounded, but what only others can mend may fail for ever.
     fn overdue(&self, now: Instant) -> Option<RunError> {
         let bound = self.intent.drain_times()?;
-        let bound = bound.timeout + bound.fabric_delay + DRAIN_SLACK;
+        let bound = bound.graceful_shutdown + bound.timeout + bound.fabric_delay + DRAIN_SLACK;
         let late = self.leaving_since.is_some_and(|since| now.saturating_duration_since(since) > bound);
         let failing = self.observed.failures.values().map(|failure| failure.error.clone()).collect::<Vec<_>>().join("; ");
         late.then_some(RunError::DrainOverdue { bound, failing })

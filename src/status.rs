@@ -4,7 +4,10 @@
 //! Inputs: [`Inputs`], plain values of all other modules, and the status before, for the times. Output: a [`NodeStatus`], which `show`, the admin
 //! socket and the metrics print. Pure: it decides nothing and asks nobody.
 
+mod capability;
+mod details;
 mod peer;
+mod route;
 mod time;
 mod vip;
 
@@ -17,10 +20,16 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
 
 use crate::api::ObjectRef;
-use crate::desired::{Desired, Lifecycle, Rejection};
+use crate::desired::{Desired, Lifecycle, Rejection, RouteSet};
 use crate::observed::Observed;
 use crate::plan::{Ownership, StepKey};
 
+pub use capability::CapabilityStatus;
+pub(crate) use capability::exchange;
+pub(crate) use details::{Clock, by_name, self_description};
+pub use details::{ConnectionStatus, FailureCounts, PeerDetails, RestartOffer, RestartStatus, TimerStatus, TransportStatus};
+pub use route::{PeerRoutesStatus, RouteDetails, RouteStanding};
+pub(crate) use route::{advertised, received};
 pub use time::Time;
 
 /// The version of the form in which a [`NodeStatus`] is written.
@@ -72,7 +81,7 @@ pub struct SpeakerView {
     /// Why nothing is listened to though the configuration asks for it.
     pub listen_error: Option<String>,
     /// The set it advertises; `None` before the first.
-    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    pub advertised: Option<Arc<RouteSet>>,
     /// What is withdrawn and perhaps still held by some peer.
     pub withdrawing: BTreeSet<Prefix>,
     /// The neighbours by name.
@@ -82,8 +91,8 @@ pub struct SpeakerView {
 /// One neighbour in plain values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerView {
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; `None` while it is not known.
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: Asn,
     /// Where the state machine is, in the words of RFC 4271 §8.2.2.
@@ -102,6 +111,8 @@ pub struct PeerView {
     pub families: BTreeSet<Family>,
     /// The other capabilities that both sides have, once negotiated.
     pub capabilities: Vec<&'static str>,
+    /// The next hops with which it is told routes that start here, by family.
+    pub next_hops: BTreeMap<Family, IpAddr>,
     /// Prefixes that the peer was told and holds; without a session it holds none.
     pub told: BTreeSet<Prefix>,
     /// Prefixes that are withdrawn and whose UPDATE the peer's host has not acknowledged.
@@ -124,6 +135,8 @@ pub struct PeerView {
     pub shut: bool,
     /// What an operator should mend though the session may be up.
     pub warning: Option<String>,
+    /// All else.
+    pub details: PeerDetails,
 }
 
 /// Messages by type, since the peer was configured.
@@ -172,6 +185,36 @@ pub struct LastError {
     pub at: Time,
     /// How often in a row for this reason.
     pub count: u64,
+    /// The NOTIFICATION that ended it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notification: Option<NotificationStatus>,
+}
+
+/// A NOTIFICATION (RFC 4271 §4.5).
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotificationStatus {
+    /// Whether we sent it, or the peer.
+    pub direction: MessageDirection,
+    /// Error code.
+    pub code: u8,
+    /// Error subcode.
+    pub subcode: u8,
+    /// Both in words.
+    pub name: String,
+    /// The text for the operator (RFC 9003), escaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communication: Option<String>,
+}
+
+/// Which way a message went.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MessageDirection {
+    /// To the peer.
+    Sent,
+    /// From the peer.
+    Received,
 }
 
 /// What one node says of itself.
@@ -389,8 +432,9 @@ pub enum Truth {
 pub struct PeerStatus {
     /// Its name in the configuration.
     pub name: String,
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; absent while it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: u32,
     /// Where the state machine is.
@@ -437,6 +481,9 @@ pub struct PeerStatus {
     /// What an operator should mend though the session may be up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// All else.
+    #[serde(flatten)]
+    pub details: PeerDetails,
 }
 
 /// One prefix towards one peer.
@@ -447,7 +494,7 @@ pub struct RouteStatus {
     pub prefix: String,
     /// Its family.
     pub family: String,
-    /// The next hop, where it is configured or our address on the session.
+    /// The next hop of its UPDATE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<IpAddr>,
     /// Whether the peer has it.
@@ -504,7 +551,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
         vips: vip::statuses(inputs, previous),
         unclaimed: unclaimed.map(|(address, _)| *address).collect(),
         rejections: inputs.rejections.to_vec(),
-        peers: inputs.speaker.peers.iter().map(|(name, view)| peer::status(name, view, inputs.desired)).collect(),
+        peers: inputs.speaker.peers.iter().map(|(name, view)| peer::status(name, view)).collect(),
         failures: inputs.observed.failures.iter().map(|(key, failure)| failure_status(*key, failure)).collect(),
     }
 }

@@ -54,7 +54,12 @@ fn help_and_version() {
 
 #[test]
 fn wrong_usage_is_2() {
-    let wrong: [&[&str]; 14] = [
+    let wrong: [&[&str]; 19] = [
+        &["peer", "reset", "tor", "--soft", "up"],
+        &["show", "peer"],
+        &["show", "routes", "sent", "tor"],
+        &["show", "routes", "advertised"],
+        &["show", "vips", "tor"],
         &["peer"],
         &["peer", "reset"],
         &["peer", "start", "tor", "--message", "x"],
@@ -102,8 +107,9 @@ fn a_bad_configuration_starts_nothing() {
     let manifests = directory.path().display().to_string();
     for verb in ["run", "plan"] {
         let ended = vipherald(&[verb, "--config", &path, "--manifests", &manifests]);
-        let expected =
-            format!("vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, clusterId, listen, peers\n");
+        let expected = format!(
+            "vipherald: config: {path}:1:19: bgp.bfd: unknown key; expected one of asn, routerId, clusterId, sendHostName, sendSoftwareVersion, listen, peers, policies, aggregates\n"
+        );
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), (Some(1), "", expected), "{verb}");
     }
 }
@@ -171,6 +177,7 @@ fn show_prints_what_the_daemon_says() {
     let json = vipherald(&["show", "vips", "-o", "json", "--socket", &socket]);
     let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!((json.code, &value["vips"][0]["reason"], &value["node"]), (Some(0), &"NoPeers".into(), &"node-1".into()));
+    assert_eq!(value["warnings"], serde_json::json!(["config: a restart is needed for instance"]));
     let yaml = vipherald(&["show", "vips", "-o", "yaml", "--socket", &socket]);
     assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&yaml.stdout).unwrap(), value);
 }
@@ -179,10 +186,18 @@ fn show_prints_what_the_daemon_says() {
 fn an_order_about_a_peer_that_is_not_there_is_a_finding() {
     let directory = tempfile::tempdir().unwrap();
     let socket = serve(directory.path(), STATUS).display().to_string();
-    for order in [&["shutdown", "tor", "--message", "new line card"][..], &["start", "tor"], &["reset", "tor"]] {
+    let soft = [&["reset", "tor", "--soft"][..], &["reset", "tor", "--soft", "in"], &["reset", "--soft=out", "tor"]];
+    let orders = [&["shutdown", "tor", "--message", "new line card"][..], &["start", "tor"], &["reset", "tor"]];
+    for order in orders.into_iter().chain(soft) {
         let ended = vipherald(&[&["peer"], order, &["--socket", &socket]].concat());
         let expected = "vipherald: peer: there is no peer 'tor'; there is none\n";
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(1), "", expected), "{order:?}");
+    }
+    for question in [&["routes", "advertised", "tor"][..], &["routes", "received", "tor", "10.0.0.7"], &["peer", "tor"], &["peers", "tor"]]
+    {
+        let ended = vipherald(&[&["show"], question, &["--socket", &socket]].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{question:?}");
+        assert!(ended.stderr.ends_with("vipherald: show: there is no peer 'tor'; there is none\n"), "{}", ended.stderr);
     }
     let long = vipherald(&["peer", "shutdown", "tor", "--message", &"x".repeat(256), "--socket", &socket]);
     assert_eq!(long.code, Some(2));

@@ -4,14 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bgp::Family;
 use bgp::peer::RoleConfig;
+use bgp::rib::{NextHops, Route};
 use bgp::wire::{AddPathMode, BgpRole};
+use bgp::{Family, Prefix};
 use proptest::prelude::*;
 use vipherald::config::{self, Config, Dataplane, Environment, KEYS, LogFormat, OnTermination, WithoutEndpoints, load};
-use vipherald::desired::{DesiredExport, DesiredImport, DesiredRestart, Transport, Ttl};
+use vipherald::desired::{Aggregate, DesiredExport, DesiredImport, DesiredRestart, Policy, Routing, Transport, Ttl};
 
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -38,7 +40,7 @@ fn the_least_file_gives_the_documented_defaults() {
     assert_eq!((config.vips.without_endpoints, config.dataplane), (WithoutEndpoints::Withdraw, Dataplane::KubeProxy));
     assert_eq!((config.bgp.asn.number(), config.bgp.router_id), (65_001, None));
     let peer = &config.bgp.peers["tor"];
-    assert_eq!((peer.address, peer.port, peer.asn.number()), ("10.211.1.254".parse().unwrap(), 179, 65_001));
+    assert_eq!((peer.address.known(), peer.port, peer.asn.number()), ("10.211.1.254".parse().ok(), 179, 65_001));
     assert_eq!((peer.families.clone(), peer.transport.clone()), (BTreeSet::from(Family::ALL), Transport::default()));
     assert_eq!((peer.hold_time.secs(), peer.connect_retry, peer.graceful_restart), (9, Duration::from_secs(5), None));
     assert_eq!(config.on_termination, OnTermination::Auto);
@@ -126,6 +128,8 @@ bgp:
         prepend: 3
         communities: [65001:100, NO_EXPORT, BLACKHOLE, GRACEFUL_SHUTDOWN]
         largeCommunities: ['4200000001:7:0']
+        extendedCommunities: ['rt:65001:100', 'ro:4200000001:7', '0x8000ffff00000001']
+        linkBandwidth: 10Gbit
         nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}
 drain: {onTermination: keep, fabricDelay: 0s, timeout: 1h}
 startup: {patience: 0s}
@@ -142,13 +146,14 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!((config.vips.interface.as_str(), config.vips.without_endpoints), ("eth0.7", WithoutEndpoints::Announce));
     assert_eq!((config.bgp.asn.number(), config.bgp.router_id.unwrap().to_string().as_str()), (65_001, "192.0.2.9"));
     let peer = &config.bgp.peers["p_1.a"];
-    assert_eq!((peer.address, peer.port, peer.asn.number()), ("::1".parse().unwrap(), 1179, 4_294_967_294));
+    assert_eq!((peer.address.known(), peer.port, peer.asn.number()), ("::1".parse().ok(), 1179, 4_294_967_294));
     let transport = Transport {
         source: Some("::1".parse().unwrap()),
         interface: Some("lo".to_owned()),
         ttl: Ttl::Security { hops: 2 },
         passive: true,
         password_file: Some("/keys/p".into()),
+        ao_keys: Vec::new(),
     };
     assert_eq!(peer.transport, transport);
     let listen = config.bgp.listen.as_ref().unwrap();
@@ -177,6 +182,8 @@ log: {level: 'warn,bgp=trace', format: text}
         prepend: 3,
         communities: BTreeSet::from([65_001 << 16 | 100, 0xFFFF_FF01, 0xFFFF_029A, 0xFFFF_0000]),
         large_communities: BTreeSet::from([[4_200_000_001, 7, 0]]),
+        extended_communities: BTreeSet::from([0x0002_FDE9_0000_0064, 0x0203_FA56_EA01_0007, 0x8000_FFFF_0000_0001]),
+        link_bandwidth: Some(1_250_000_000),
         next_hop_ipv4: Some("192.0.2.1".parse().unwrap()),
         next_hop_ipv6: Some("2001:db8::1".parse().unwrap()),
     };
@@ -185,6 +192,58 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!((config.startup_patience, config.state_dir), (Duration::ZERO, "/tmp/$x".into()));
     assert_eq!((config.http_address, config.log.level.as_str()), ("[::1]:1".parse().unwrap(), "warn,bgp=trace"));
     assert_eq!(config.log.format, LogFormat::Text);
+}
+
+#[test]
+fn policies_and_aggregates_are_read() {
+    let config = read(
+        "bgp:
+  asn: 65001
+  policies:
+    - {name: plain}
+    - name: gold
+      prefixes: [10.0.0.0/25, '2001:db8:7::/64']
+      localPreference: 200
+      med: 0
+      prepend: 2
+      communities: [65001:200]
+      largeCommunities: ['65001:200:7']
+      extendedCommunities: ['rt:65001:100']
+      linkBandwidth: 800Mbit
+      nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}
+      peers: [rr1]
+  peers: [{name: rr1, address: 192.0.2.9, asn: 65001}]
+  aggregates:
+    - {prefix: 10.0.0.0/24, policy: gold, vips: suppress}
+    - {prefix: '2001:db8:7::/64'}
+drain: {gracefulShutdown: 5s}
+",
+    )
+    .unwrap();
+    let Routing { policies, aggregates } = config.routing;
+    assert_eq!(policies["plain"], Policy { prefixes: BTreeSet::new(), route: Route::originated() });
+    let prefix = |address: &str, length| Prefix::new(address.parse().unwrap(), length).unwrap();
+    assert_eq!(policies["gold"].prefixes, BTreeSet::from([prefix("10.0.0.0", 25), prefix("2001:db8:7::", 64)]));
+    let route = Route {
+        local_preference: Some(200),
+        med: Some(0),
+        prepend: 2,
+        communities: BTreeSet::from([65_001 << 16 | 200]),
+        large_communities: BTreeSet::from([[65_001, 200, 7]]),
+        extended_communities: BTreeSet::from([0x0002_FDE9_0000_0064]),
+        link_bandwidth: Some(100_000_000),
+        peers: Some(Arc::new(BTreeSet::from(["rr1".to_owned()]))),
+        next_hop: NextHops { ipv4: Some("192.0.2.1".parse().unwrap()), ipv6: Some("2001:db8::1".parse().unwrap()) },
+        ..Route::originated()
+    };
+    assert_eq!(policies["gold"].route, route);
+    let expected = [
+        (prefix("10.0.0.0", 24), Aggregate { policy: Some("gold".to_owned()), suppress: true }),
+        (prefix("2001:db8:7::", 64), Aggregate::default()),
+    ];
+    assert_eq!(aggregates, BTreeMap::from(expected));
+    assert_eq!(config.drain.graceful_shutdown, Duration::from_secs(5));
+    assert_eq!(read("bgp: {asn: 1}\n").unwrap().drain.graceful_shutdown, Duration::ZERO);
 }
 
 #[test]
@@ -215,28 +274,28 @@ const MISTAKES: &[(&str, &str)] = &[
         "- 1\n",
         "c.yaml:1:1: expected a map with the keys instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
     ),
-    ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys onTermination, fabricDelay, timeout, found '5s'"),
+    ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys onTermination, gracefulShutdown, fabricDelay, timeout, found '5s'"),
     ("@vips: {allow: 10.0.0.0/8}\n", "c.yaml:2:15: vips.allow: expected a list, found '10.0.0.0/8'"),
     ("@? [x]\n: 1\n", "c.yaml:2:3: expected a key, found a list"),
     ("@1: 2\n", "c.yaml:2:1: expected a key, found the number 1"),
     ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
     (
         "bgp: {asn: 1, peers: [a]}\n",
-        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export, found 'a'",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
     ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
-        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, port, asn, passwordFile, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export",
     ),
     ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
     ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
     ("log: {}\n", "c.yaml:1:1: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
     (
         "bgp: {asn: 1, peers: [{}]}\n",
-        "c.yaml:1:23: bgp.peers[0].name: this key is missing, expected 1 to 63 of letters, digits, '-', '_' and '.'\nc.yaml:1:23: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer\nc.yaml:1:23: bgp.peers[0].asn: this key is missing, expected an AS number from 1 to 4294967294",
+        "c.yaml:1:23: bgp.peers[0].name: this key is missing, expected 1 to 63 of letters, digits, '-', '_' and '.'\nc.yaml:1:23: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:1:23: bgp.peers[0].asn: this key is missing, expected an AS number from 1 to 4294967294",
     ),
     (
         "@vips: {allow: [{namespaces: [a]}]}\n",
@@ -336,6 +395,18 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:5:12: bgp.peers[1].name: another peer is named 'a'\nc.yaml:6:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
     ),
     (
+        "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, gateway: true, asn: 1}\n  - {name: b, gateway: true, interface: eth1, asn: 1}\n  - {name: c, interface: a/b, asn: 1}\n  - {name: d, gateway: no, asn: 1}\n",
+        "c.yaml:4:44: bgp.peers[0].gateway: expected either address or gateway: the peer is at an address, or is the node's default gateway\nc.yaml:5:41: bgp.peers[1].interface: expected either gateway or interface: routing says by which interface the default gateway is reached\nc.yaml:6:26: bgp.peers[2].interface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found 'a/b'\nc.yaml:7:24: bgp.peers[3].gateway: expected true or false, found 'no'",
+    ),
+    (
+        "bgp:\n  asn: 1\n  listen: {address: 0.0.0.0}\n  peers:\n  - {name: a, interface: eth1, asn: 1, passive: true, source: 'fe80::1'}\n  - {name: b, interface: eth1, asn: 1}\n  - {name: c, gateway: true, asn: 1, passive: true}\n  - {name: d, gateway: true, asn: 1}\n",
+        "c.yaml:5:49: bgp.peers[0].passive: the peer cannot dial us: bgp.listen.address 0.0.0.0 is of the other family, unnumbered sessions are over IPv6\nc.yaml:5:63: bgp.peers[0].source: an unnumbered session is between the link-local addresses of its link; leave source out\nc.yaml:6:26: bgp.peers[1].interface: bgp.peers[0] has eth1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)\nc.yaml:8:24: bgp.peers[3].gateway: bgp.peers[2] has the default gateway and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
+    ),
+    (
+        "bgp:\n  asn: 1\n  peers:\n  - name: a\n    address: 192.0.2.1\n    asn: 1\n    passwordFile: /k\n    tcpAo: {keys: [{sendId: 256, passwordFile: k}, {algorithm: md5}]}\n  - {name: b, address: 192.0.2.2, asn: 1, tcpAo: {keys: [{sendId: 1, passwordFile: /k}, {sendId: 2, recvId: 1, passwordFile: /l}, {sendId: 2, recvId: 3, passwordFile: /m}]}}\n  - {name: c, address: 192.0.2.3, asn: 1, tcpAo: {}}\n",
+        "c.yaml:8:12: bgp.peers[0].tcpAo: expected either tcpAo or passwordFile: TCP-MD5 and TCP-AO do not go together (RFC 5925 §2.2)\nc.yaml:8:29: bgp.peers[0].tcpAo.keys[0].sendId: expected a KeyID from 0 to 255, found '256'\nc.yaml:8:48: bgp.peers[0].tcpAo.keys[0].passwordFile: expected an absolute path of a file, found 'k'\nc.yaml:8:52: bgp.peers[0].tcpAo.keys[1].sendId: this key is missing, expected a KeyID from 0 to 255\nc.yaml:8:52: bgp.peers[0].tcpAo.keys[1].passwordFile: this key is missing, expected an absolute path of a file\nc.yaml:8:64: bgp.peers[0].tcpAo.keys[1].algorithm: expected hmac-sha-1-96 or aes-128-cmac-96, found 'md5'\nc.yaml:9:109: bgp.peers[1].tcpAo.keys[1].recvId: another key has 1 (RFC 5925 §3.1)\nc.yaml:9:140: bgp.peers[1].tcpAo.keys[2].sendId: another key has 2 (RFC 5925 §3.1)\nc.yaml:10:50: bgp.peers[2].tcpAo.keys: expected at least one key",
+    ),
+    (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, port: 0}]}\n",
         "c.yaml:1:67: bgp.peers[0].port: expected a TCP port from 1 to 65535, found '0'",
     ),
@@ -360,8 +431,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:70: bgp.peers[0].passive: the peer cannot dial us: there is no bgp.listen",
     ),
     (
-        "bgp: {asn: 1, clusterId: auto, listen: {address: '::', asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}}]}\n",
-        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:151: bgp.peers[0].reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 2\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'",
+        "bgp: {asn: 1, clusterId: auto, listen: {address: '::', asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}, keepReceived: 100001}]}\n",
+        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:151: bgp.peers[0].reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 2\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'\nc.yaml:1:194: bgp.peers[0].keepReceived: expected a number from 0 to 100000, found '100001'",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true}]}\n",
@@ -413,6 +484,22 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, gracefulRestart: {restartTime: 2h}}, {name: b, address: 192.0.2.2, asn: 1, gracefulRestart: {}}]}\n",
         "c.yaml:1:92: bgp.peers[0].gracefulRestart.restartTime: expected a time from 1s to 4095s, found '2h'\nc.yaml:1:153: bgp.peers[1].gracefulRestart.restartTime: this key is missing, expected a time from 1s to 4095s",
+    ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {extendedCommunities: ['rt:1', '0x12', 'rt:65536:65536'], linkBandwidth: 10G}}]}\n",
+        "c.yaml:1:92: bgp.peers[0].export.extendedCommunities[0]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found 'rt:1'\nc.yaml:1:100: bgp.peers[0].export.extendedCommunities[1]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found '0x12'\nc.yaml:1:108: bgp.peers[0].export.extendedCommunities[2]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found 'rt:65536:65536': beside an AS number over 65535 there are two octets (RFC 5668)\nc.yaml:1:142: bgp.peers[0].export.linkBandwidth: expected a bandwidth such as 10Gbit (bit, kbit, Mbit, Gbit or Tbit per second), found '10G'",
+    ),
+    (
+        "bgp: {asn: 1, policies: [{name: a, prefixes: [10.0.0.0/8]}, {name: a, nextHop: {ipv4: self}}, {name: b, prefixes: [10.0.0.0/8]}, {med: 1}]}\n",
+        "c.yaml:1:68: bgp.policies[1].name: another policy is named 'a'\nc.yaml:1:87: bgp.policies[1].nextHop.ipv4: expected an IPv4 address, found 'self'\nc.yaml:1:115: bgp.policies[2].prefixes: 10.0.0.0/8 has the policy 'a' already\nc.yaml:1:130: bgp.policies[3].name: this key is missing, expected the name of a policy (1 to 63 of letters, digits, '-', '_' and '.')",
+    ),
+    (
+        "bgp: {asn: 1, policies: [{name: a, peers: [rr1]}]}\n",
+        "c.yaml:1:43: bgp.policies[0].peers: expected names of bgp.peers, found 'rr1'",
+    ),
+    (
+        "bgp: {asn: 1, aggregates: [{prefix: 10.0.0.7/32}, {prefix: 10.0.0.0/24, policy: a, vips: hide}, {prefix: 10.0.1.0/24}, {prefix: 10.0.1.0/24}, {}]}\n",
+        "c.yaml:1:37: bgp.aggregates[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.7/32': it is a single address, which aggregates nothing\nc.yaml:1:81: bgp.aggregates[1].policy: expected the name of one of bgp.policies, found 'a'\nc.yaml:1:90: bgp.aggregates[1].vips: expected announce or suppress, found 'hide'\nc.yaml:1:129: bgp.aggregates[3].prefix: another aggregate is 10.0.1.0/24\nc.yaml:1:143: bgp.aggregates[4].prefix: this key is missing, expected a prefix such as 10.0.0.0/24 or 2001:db8::/64",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, localRole: customer, strictRole: true}, {name: b, address: 192.0.2.2, asn: 2, strictRole: true}, {name: c, address: 192.0.2.3, asn: 2, localRole: transit}]}\n",
@@ -530,9 +617,9 @@ fn example_reference_and_code_know_the_same_keys() {
     // Dynamic peers have keys of peers.
     let known = |key: String| if code.contains(&key) { key } else { key.replace("bgp.listen.", "bgp.peers[].") };
 
+    let mut keys = BTreeSet::new();
     let example = root("examples/config/all-keys.yaml");
     load(&example, &environment()).unwrap();
-    let mut keys = BTreeSet::new();
     keys_of(&serde_saphyr::from_str(&std::fs::read_to_string(example).unwrap()).unwrap(), "", &mut keys);
     assert_eq!(keys.into_iter().map(known).collect::<BTreeSet<_>>(), code, "examples/config/all-keys.yaml");
 

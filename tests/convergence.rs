@@ -16,10 +16,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bgp::rib::Route;
 use bgp::{Asn, Prefix};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, VipIntent, WithholdReason};
+use vipherald::desired::{
+    Aggregate, Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Policy, RouteSet, Routing, VipIntent, WithholdReason,
+};
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{Ownership, Plan, Step, StepKey, has_left, ownership, plan};
 
@@ -28,6 +31,11 @@ const OWN: &str = "192.0.2.10";
 const PEERS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
+const GRACEFUL_SHUTDOWN: Duration = Duration::from_secs(2);
+/// Aggregates that are there in some stories.
+const AGGREGATES: [&str; 2] = ["10.0.0.0", "2001:db8::"];
+/// Of these policies only the first is always there, and the second never.
+const POLICIES: [&str; 2] = ["gold", "lead"];
 /// More rounds than any of these worlds needs to come to rest.
 const ROUNDS: usize = 40;
 
@@ -57,6 +65,8 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
     let seen = seen.into_inner();
     let expected = [
         "add",
+        "aggregate taken over",
+        "aggregated",
         "adopted",
         "advertise",
         "blocked",
@@ -67,8 +77,11 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         "failed",
         "failed after effect",
         "force",
+        "graceful shutdown",
+        "last of its aggregate",
         "lost while planned",
         "pending",
+        "policy in force",
         "remove",
         "removed",
         "stop",
@@ -82,7 +95,10 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Intent(IpAddr, Option<VipIntent>),
+    Intent(IpAddr, Option<VipIntent>, Option<&'static str>),
+    /// Which of the aggregates there are, and whether they suppress their VIPs.
+    Aggregates([Option<bool>; AGGREGATES.len()]),
+    GracefulShutdown(bool),
     Complete(bool),
     Lifecycle(Lifecycle),
     Peers(usize),
@@ -145,9 +161,13 @@ fn op() -> impl Strategy<Value = Op> {
         3 => Just(Some(VipIntent::Serve { without_endpoints: false })),
         1 => Just(Some(VipIntent::Withhold(WithholdReason::NoEndpoints))),
     ];
+    let policy = prop_oneof![3 => Just(None), 1 => prop::sample::select(POLICIES.to_vec()).prop_map(Some)];
+    let aggregate = prop::option::weighted(0.6, any::<bool>());
     let lifecycle = prop_oneof![3 => Just(Lifecycle::Run), 1 => Just(Lifecycle::Drain)];
     prop_oneof![
-        5 => (vip(), intent).prop_map(|(vip, intent)| Op::Intent(vip, intent)),
+        5 => (vip(), intent, policy).prop_map(|(vip, intent, policy)| Op::Intent(vip, intent, policy)),
+        1 => [aggregate.clone(), aggregate].prop_map(Op::Aggregates),
+        1 => any::<bool>().prop_map(Op::GracefulShutdown),
         1 => prop::bool::weighted(0.7).prop_map(Op::Complete),
         1 => lifecycle.prop_map(Op::Lifecycle),
         1 => (0..=PEERS.len()).prop_map(Op::Peers),
@@ -218,15 +238,17 @@ struct World {
     record: Record,
     peers: [Peer; 2],
     // The process.
-    advertised: Option<Arc<BTreeSet<Prefix>>>,
+    advertised: Option<Arc<RouteSet>>,
     configured: Option<Arc<DesiredBgp>>,
     before: Observed,
     wake_at: Option<Instant>,
     // The truth, for the checks.
-    /// When a VIP was last advertised or known to a peer.
-    reachable: BTreeMap<IpAddr, Instant>,
-    /// When a VIP was last in the advertised set.
-    in_set: BTreeMap<IpAddr, Instant>,
+    /// When a prefix was last advertised or known to a peer.
+    reachable: BTreeMap<Prefix, Instant>,
+    /// When a prefix was last in the advertised set.
+    in_set: BTreeMap<Prefix, Instant>,
+    /// Since when a prefix has been advertised as the last resort.
+    last_resort: BTreeMap<Prefix, Instant>,
     /// What the last plan was allowed to have advertised, and what it found advertised wrongly or lost since.
     allowed: BTreeSet<IpAddr>,
     lost: BTreeSet<IpAddr>,
@@ -246,7 +268,8 @@ impl World {
                 vips: BTreeMap::new(),
                 found: Vec::new(),
                 bgp: neighbours(PEERS.len()),
-                drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
+                routing: routing([None; AGGREGATES.len()]),
+                drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
             },
             protocols,
             interface: InterfaceState::Up,
@@ -260,6 +283,7 @@ impl World {
             wake_at: None,
             reachable: BTreeMap::new(),
             in_set: BTreeMap::new(),
+            last_resort: BTreeMap::new(),
             allowed: BTreeSet::new(),
             lost: BTreeSet::new(),
             unprovable: BTreeSet::new(),
@@ -269,12 +293,15 @@ impl World {
 
     fn happen(&mut self, op: Op) {
         match op {
-            Op::Intent(vip, None) => {
+            Op::Intent(vip, None, _) => {
                 self.desired.vips.remove(&vip);
             }
-            Op::Intent(vip, Some(intent)) => {
-                self.desired.vips.insert(vip, DesiredVip { owners: BTreeSet::new(), intent });
+            Op::Intent(vip, Some(intent), policy) => {
+                let policy = policy.map(ToOwned::to_owned);
+                self.desired.vips.insert(vip, DesiredVip { owners: BTreeSet::new(), intent, policy });
             }
+            Op::Aggregates(aggregates) => self.desired.routing = routing(aggregates),
+            Op::GracefulShutdown(on) => self.desired.drain.graceful_shutdown = if on { GRACEFUL_SHUTDOWN } else { Duration::ZERO },
             Op::Complete(complete) => self.desired.complete = complete,
             Op::Lifecycle(lifecycle) => self.desired.lifecycle = lifecycle,
             Op::Peers(count) => self.desired.bgp = neighbours(count),
@@ -303,14 +330,14 @@ impl World {
         if closing {
             *peer = Peer::default();
         } else {
-            peer.routes = &peer.routes & &advertised;
+            peer.routes.retain(|prefix| advertised.contains(prefix));
         }
     }
 
     fn session_up(&mut self, peer: usize) {
         let configured = self.configured.as_ref().is_some_and(|bgp| peer < bgp.peers.len());
         if configured && !self.peers[peer].open {
-            self.peers[peer] = Peer { open: true, routes: self.advertised_set() };
+            self.peers[peer] = Peer { open: true, routes: self.advertised_set().prefixes().collect() };
         }
     }
 
@@ -389,24 +416,29 @@ impl World {
     /// Keeps the times of the truth; called after everything that happens.
     fn stamp(&mut self) {
         let set = self.advertised_set();
-        for vip in VIPS.map(ip) {
-            let prefix = Prefix::host(vip);
-            if set.contains(&prefix) {
-                self.in_set.insert(vip, self.now);
+        for prefix in VIPS.map(ip).map(Prefix::host).into_iter().chain(AGGREGATES.map(aggregate)) {
+            let advertised = set.contains(&prefix) || set.covered.iter().any(|vip| Prefix::host(*vip) == prefix);
+            if advertised {
+                self.in_set.insert(prefix, self.now);
             }
-            if set.contains(&prefix) || self.peers.iter().any(|peer| peer.routes.contains(&prefix)) {
-                self.reachable.insert(vip, self.now);
+            if advertised || self.peers.iter().any(|peer| peer.routes.contains(&prefix)) {
+                self.reachable.insert(prefix, self.now);
+            }
+            if set.routes.get(&prefix).is_some_and(|route| route.is_shutting_down()) {
+                self.last_resort.entry(prefix).or_insert(self.now);
+            } else {
+                self.last_resort.remove(&prefix);
             }
         }
     }
 
-    fn advertised_set(&self) -> BTreeSet<Prefix> {
+    fn advertised_set(&self) -> RouteSet {
         self.advertised.as_deref().cloned().unwrap_or_default()
     }
 
     fn withdrawing(&self) -> BTreeSet<Prefix> {
-        let told: BTreeSet<Prefix> = self.peers.iter().flat_map(|peer| peer.routes.iter().copied()).collect();
-        &told - &self.advertised_set()
+        let set = self.advertised_set();
+        self.peers.iter().flat_map(|peer| &peer.routes).filter(|prefix| !set.contains(prefix)).copied().collect()
     }
 
     fn open_sessions(&self) -> usize {
@@ -475,7 +507,7 @@ impl World {
             Step::Advertise(set) => {
                 self.advertised = Some(Arc::clone(set));
                 for peer in self.peers.iter_mut().filter(|peer| peer.open) {
-                    peer.routes.extend(set.iter());
+                    peer.routes.extend(set.prefixes());
                 }
             }
             Step::RecordPending(set) => {
@@ -519,13 +551,15 @@ impl World {
 // What must hold of each plan and after each step.
 impl World {
     fn check_plan(&mut self, made: &Plan, observed: &Observed) {
-        self.allowed = VIPS.map(ip).into_iter().filter(|vip| self.wanted(*vip) && self.is_served(vip)).collect();
         let set = self.advertised_set();
-        self.lost = set.iter().map(Prefix::address).filter(|vip| !self.allowed.contains(vip)).collect();
+        let may_stay = |vip: &IpAddr| self.desired.lifecycle == Lifecycle::Run || (self.may_shut_down() && set.serves(*vip));
+        let servable = |vip: &IpAddr| self.servable(*vip) && self.is_served(vip) && may_stay(vip);
+        self.allowed = VIPS.map(ip).into_iter().filter(servable).collect();
+        self.lost = announced(&set).filter(|vip| !self.allowed.contains(vip)).collect();
         let waiting = observed.failures.get(&StepKey::Advertise).is_some_and(|failure| failure.last + back_off(failure.count) > self.now);
         if !self.lost.is_empty() && !waiting {
             let first = made.steps.first();
-            let withdraws = matches!(first, Some(Step::Advertise(set)) if set.iter().all(|prefix| !self.lost.contains(&prefix.address())));
+            let withdraws = matches!(first, Some(Step::Advertise(set)) if announced(set).all(|vip| !self.lost.contains(&vip)));
             assert!(withdraws, "{:?} must be withdrawn first: {made}", self.lost);
             self.seen.insert("withdraw");
         }
@@ -548,7 +582,7 @@ impl World {
         let recorded = |vip: &IpAddr| observed.kernel.record.pending.contains(vip) || observed.kernel.record.confirmed.contains(vip);
         let event = match step {
             Step::Advertise(set) => {
-                assert_eq!(**set, self.allowed.iter().copied().map(Prefix::host).collect(), "advertises what is served, all of it");
+                self.check_set(set);
                 "advertise"
             }
             Step::RecordPending(set) => {
@@ -588,12 +622,12 @@ impl World {
                 "release"
             }
             Step::StopSpeaker => {
-                assert!(self.desired.lifecycle == Lifecycle::Drain && self.advertised_set().is_empty());
+                assert!(self.desired.lifecycle == Lifecycle::Drain && self.advertised_set() == RouteSet::default());
                 assert!(
                     !self.kernel.iter().any(|(vip, placed)| placed.ours && !self.unprovable.contains(vip)),
                     "stops before all is removed"
                 );
-                let late = |prefix: &Prefix| self.now >= self.in_set[&prefix.address()] + TIMEOUT;
+                let late = |prefix: &Prefix| self.now >= self.in_set[prefix] + TIMEOUT;
                 assert!(self.withdrawing().iter().all(late), "stops before peers know");
                 "stop"
             }
@@ -608,22 +642,94 @@ impl World {
 
     /// Either no peer has had a route for as long as the fabric needs, or one has had the bound to give it up.
     fn check_withdrawn(&self, vip: IpAddr, made: &Plan) -> &'static str {
-        assert!(!self.advertised_set().contains(&Prefix::host(vip)), "{vip} is removed while advertised");
-        let passed = |times: &BTreeMap<IpAddr, Instant>, delay| times.get(&vip).is_none_or(|since| self.now >= *since + delay);
-        if made.forced.contains(&vip) {
-            assert!(passed(&self.in_set, TIMEOUT), "{vip} is forced off too early");
-            "force"
-        } else {
-            assert!(passed(&self.reachable, FABRIC_DELAY), "{vip} is removed before the fabric could follow");
-            "remove"
+        let set = self.advertised_set();
+        assert!(!set.serves(vip), "{vip} is removed while advertised");
+        let next = made.steps.iter().find_map(|step| if let Step::Advertise(set) = step { Some(&**set) } else { None }).unwrap_or(&set);
+        let leaving = self.desired.lifecycle == Lifecycle::Drain;
+        // While others keep an aggregate up, nothing is withdrawn that could be waited for.
+        let around: Vec<Prefix> =
+            AGGREGATES.map(aggregate).into_iter().filter(|prefix| prefix.contains(vip) && (leaving || !next.contains(prefix))).collect();
+
+        let passed = |times: &BTreeMap<Prefix, Instant>, prefix, delay| times.get(&prefix).is_none_or(|since| self.now >= *since + delay);
+        for prefix in around.iter().copied().chain([Prefix::host(vip)]) {
+            assert!(!set.contains(&prefix), "{vip} is removed while {prefix} is advertised");
+            let in_time = passed(&self.reachable, prefix, FABRIC_DELAY);
+            let late = made.forced.contains(&vip) && passed(&self.in_set, prefix, TIMEOUT);
+            assert!(in_time || late, "{vip} is removed before {prefix} could be forgotten: {made}");
         }
+        match (made.forced.contains(&vip), around.iter().any(|prefix| self.in_set.contains_key(prefix))) {
+            (true, _) => "force",
+            (false, true) => "last of its aggregate",
+            (false, false) => "remove",
+        }
+    }
+
+    /// What is served is advertised, all of it, with what it asks for; in a drain, what was advertised before, as the last resort and for its time.
+    fn check_set(&mut self, next: &RouteSet) {
+        let whole = self.expected();
+        if self.desired.lifecycle == Lifecycle::Run {
+            assert_eq!(*next, whole, "advertises what is served, all of it");
+            self.seen.extend((!next.covered.is_empty()).then_some("aggregated"));
+            return;
+        }
+        let set = self.advertised_set();
+        for (prefix, route) in &next.routes {
+            let expected = whole.routes.get(prefix).map(|route| route.shutting_down());
+            assert!(self.may_shut_down() && set.contains(prefix) && Some(&**route) == expected.as_ref(), "{prefix} is added in a drain");
+            self.seen.insert("graceful shutdown");
+        }
+        for prefix in whole.prefixes().filter(|prefix| set.contains(prefix) && !next.contains(prefix)) {
+            let over = self.last_resort.get(&prefix).is_some_and(|since| self.now >= *since + GRACEFUL_SHUTDOWN);
+            assert!(over || !self.may_shut_down(), "{prefix} is withdrawn without its time as the last resort");
+        }
+    }
+
+    fn may_shut_down(&self) -> bool {
+        !self.desired.drain.graceful_shutdown.is_zero() && self.open_sessions() > 0
+    }
+
+    /// What would be advertised were the node to stay.
+    fn expected(&mut self) -> RouteSet {
+        let now = self.advertised_set();
+        let mut set = RouteSet::default();
+        let servable: Vec<IpAddr> = VIPS.map(ip).into_iter().filter(|vip| self.servable(*vip) && self.is_served(vip)).collect();
+        for vip in servable {
+            let route = match self.desired.vips.get(&vip).and_then(|desired| desired.policy.as_deref()) {
+                None => Arc::new(Route::originated()),
+                Some("gold") => Arc::new(gold()),
+                Some(_) => {
+                    self.seen.insert("policy in force");
+                    Arc::clone(now.announces(vip).unwrap().1)
+                }
+            };
+            set.routes.insert(Prefix::host(vip), route);
+        }
+        for (prefix, aggregate) in &self.desired.routing.aggregates {
+            let inside: Vec<IpAddr> = announced(&set).filter(|vip| prefix.contains(*vip)).collect();
+            if !inside.is_empty() {
+                set.routes.insert(*prefix, Arc::new(Route::originated()));
+            }
+            if aggregate.suppress {
+                // One is announced before the other is withdrawn.
+                let covered = inside.into_iter().filter(|vip| now.contains(prefix) || !now.contains(&Prefix::host(*vip)));
+                set.covered.extend(covered);
+            }
+        }
+        for (prefix, route) in AGGREGATES.map(aggregate).into_iter().filter_map(|prefix| Some((prefix, now.routes.get(&prefix)?))) {
+            if now.covered.iter().any(|vip| prefix.contains(*vip) && set.contains(&Prefix::host(*vip)) && !set.covered.contains(vip)) {
+                set.routes.entry(prefix).or_insert_with(|| Arc::clone(route));
+                self.seen.insert("aggregate taken over");
+            }
+        }
+        set.covered.iter().for_each(|vip| drop(set.routes.remove(&Prefix::host(*vip))));
+        set
     }
 
     fn check_first_plan_applied(&self, observed: &Observed) {
         let set = self.advertised.as_deref().expect("sessions open before there is a set");
         for vip in VIPS.map(ip).into_iter().filter(|vip| self.wanted(*vip)) {
             let failing = observed.failures.contains_key(&StepKey::Address(vip)) || observed.failures.contains_key(&StepKey::Record);
-            let served = self.kernel.contains_key(&vip) && set.contains(&Prefix::host(vip));
+            let served = self.kernel.contains_key(&vip) && set.serves(vip);
             assert!(served || failing, "sessions open before {vip} is served");
         }
     }
@@ -632,9 +738,13 @@ impl World {
     fn check_advertised(&mut self, step: &Step) {
         if let Step::Advertise(_) = step {
             let set = self.advertised_set();
-            self.lost.retain(|vip| set.contains(&Prefix::host(*vip)));
+            self.lost.retain(|vip| set.serves(*vip));
         }
-        for vip in self.advertised_set().iter().map(Prefix::address) {
+        let set = self.advertised_set();
+        for prefix in AGGREGATES.map(aggregate).into_iter().filter(|prefix| set.contains(prefix)) {
+            assert!(announced(&set).any(|vip| prefix.contains(vip)), "{prefix} is advertised, and no VIP inside: {step}");
+        }
+        for vip in announced(&set) {
             let served = self.allowed.contains(&vip) && self.is_served(&vip);
             assert!(served || self.lost.contains(&vip), "{vip} is advertised and not served after: {step}");
         }
@@ -650,10 +760,17 @@ impl World {
     }
 
     fn wanted(&self, vip: IpAddr) -> bool {
+        self.desired.lifecycle == Lifecycle::Run && self.servable(vip)
+    }
+
+    /// Whether the node would serve it were it to stay.
+    fn servable(&self, vip: IpAddr) -> bool {
+        let policy = self.desired.vips.get(&vip).and_then(|desired| desired.policy.as_deref());
+        let known = policy != Some("lead") || self.advertised_set().serves(vip);
         let only_elsewhere = self.elsewhere.contains(&vip) && !self.kernel.contains_key(&vip);
         let sourceless = vip.is_ipv4() && !self.has_own_ipv4();
         let up = self.interface == InterfaceState::Up;
-        self.desired.lifecycle == Lifecycle::Run && self.serves(vip) && up && !only_elsewhere && !sourceless
+        known && self.serves(vip) && up && !only_elsewhere && !sourceless
     }
 
     fn has_own_ipv4(&self) -> bool {
@@ -708,7 +825,7 @@ impl World {
     fn check_exact(&mut self) {
         let observed = self.observe();
         let leaving = self.desired.lifecycle == Lifecycle::Drain;
-        let served: BTreeSet<Prefix> = VIPS.map(ip).into_iter().filter(|vip| self.wanted(*vip)).map(Prefix::host).collect();
+        let served = if leaving { RouteSet::default() } else { self.expected() };
         assert_eq!(self.advertised_set(), served, "what is wanted is advertised");
         for vip in VIPS.map(ip) {
             let blocked = self.serves(vip) && !leaving && !self.wanted(vip);
@@ -748,9 +865,9 @@ impl World {
 }
 
 /// Where a step stands in a plan: what leaves comes before what arrives.
-fn rank(step: &Step, advertised: &BTreeSet<Prefix>) -> u8 {
+fn rank(step: &Step, advertised: &RouteSet) -> u8 {
     match step {
-        Step::Advertise(set) if !advertised.is_subset(set) => 0,
+        Step::Advertise(set) if !advertised.is_within(set) => 0,
         Step::RemoveAddress(_) => 1,
         Step::RecordPending(_) | Step::RecordConfirmed(_) | Step::RecordRemoved(_) => 2,
         Step::AddAddress(_) => 3,
@@ -758,6 +875,26 @@ fn rank(step: &Step, advertised: &BTreeSet<Prefix>) -> u8 {
         Step::ConfigureSpeaker(_) | Step::StopSpeaker | Step::ReleaseSpeaker => 5,
         Step::DropRecord => 6,
     }
+}
+
+/// The VIPs of a set, by themselves or as part of an aggregate.
+fn announced(set: &RouteSet) -> impl Iterator<Item = IpAddr> {
+    VIPS.map(ip).into_iter().filter(|vip| set.serves(*vip))
+}
+
+fn aggregate(address: &str) -> Prefix {
+    Prefix::new(ip(address), if ip(address).is_ipv4() { 24 } else { 64 }).unwrap()
+}
+
+fn gold() -> Route {
+    Route { communities: BTreeSet::from([1]), ..Route::originated() }
+}
+
+fn routing(aggregates: [Option<bool>; AGGREGATES.len()]) -> Routing {
+    let gold = Policy { prefixes: BTreeSet::new(), route: gold() };
+    let there = AGGREGATES.into_iter().zip(aggregates);
+    let aggregates = there.filter_map(|(address, suppress)| Some((aggregate(address), Aggregate { policy: None, suppress: suppress? })));
+    Routing { policies: BTreeMap::from([("gold".to_owned(), gold)]), aggregates: aggregates.collect() }
 }
 
 fn back_off(count: u32) -> Duration {

@@ -8,6 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test says where")]
 
 mod common;
+#[path = "interop/peers/mod.rs"]
+mod peers;
 #[path = "../bgp/tests/malformed_attributes/table.rs"]
 mod table;
 
@@ -21,6 +23,7 @@ use std::time::Duration;
 use bgp::peer::State;
 use bgp::{Asn, Family, HoldTime};
 use common::{Namespace, Process, wait_until};
+use peers::exabgp_with_settings;
 use table::{Case, cases};
 use tempfile::TempDir;
 use vipherald::desired::{DesiredBgp, DesiredPeer, Transport};
@@ -70,12 +73,7 @@ impl ExaBgp {
         }
         let file = self.directory.path().join("exabgp.conf");
         std::fs::write(&file, self.configuration()).unwrap();
-        let mut command = theirs.command("exabgp");
-        command.arg(file);
-        for (name, value) in [("api.cli", "false"), ("daemon.drop", "false"), ("daemon.user", "root"), ("log.destination", "stdout")] {
-            command.env(format!("exabgp.{name}"), value);
-        }
-        theirs.spawn(&mut command)
+        theirs.spawn(&mut exabgp_with_settings(theirs.command("exabgp"), &file))
     }
 
     /// Where it writes what it hears, as lines of JSON.

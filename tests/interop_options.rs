@@ -19,7 +19,7 @@ use bgp::wire::BgpRole;
 use bgp::{Asn, Family, Prefix};
 use common::{Namespace, wait_until};
 use daemons::{Router, Software};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredImport, DesiredPeer, DesiredRestart, Transport};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredImport, DesiredPeer, DesiredRestart, RouteSet, Transport};
 use vipherald::driver::bgp::{Operation, PeerStatus, Speaker, SpeakerStatus};
 
 /// How long anything may take, on a busy machine.
@@ -81,7 +81,7 @@ impl Rig {
     }
 }
 
-fn set(vips: &[&str]) -> Arc<BTreeSet<Prefix>> {
+fn set(vips: &[&str]) -> Arc<RouteSet> {
     Arc::new(vips.iter().map(|vip| prefix(vip)).collect())
 }
 

@@ -10,9 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bgp::rib::Route;
 use bgp::{Asn, Family, Prefix};
 use serde::Deserialize;
-use vipherald::desired::{Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, VipIntent, WithholdReason};
+use vipherald::desired::{
+    Aggregate, Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Policy, RouteSet, Routing, VipIntent, WithholdReason,
+};
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Failure, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, Since,
 };
@@ -72,8 +75,23 @@ struct DesiredInput {
     complete: bool,
     drain: bool,
     peers: Vec<String>,
+    graceful_shutdown: Time,
     fabric_delay: Time,
     timeout: Time,
+    /// Each policy has one community.
+    policies: BTreeMap<String, PolicyInput>,
+    /// What each of these VIPs asks for.
+    asks: BTreeMap<IpAddr, String>,
+    /// `announce` or `suppress`, and a policy.
+    aggregates: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct PolicyInput {
+    community: u32,
+    prefixes: Vec<String>,
 }
 
 impl Default for DesiredInput {
@@ -85,26 +103,75 @@ impl Default for DesiredInput {
             complete: true,
             drain: false,
             peers: vec!["rr1".to_owned()],
+            graceful_shutdown: Time(Duration::ZERO),
             fabric_delay: Time(Duration::from_secs(1)),
             timeout: Time(Duration::from_secs(25)),
+            policies: BTreeMap::new(),
+            asks: BTreeMap::new(),
+            aggregates: BTreeMap::new(),
         }
     }
 }
 
 impl DesiredInput {
     fn typed(self) -> Desired {
-        let vip = |intent| DesiredVip { owners: BTreeSet::new(), intent };
+        let routing = routing(self.policies, &self.aggregates);
+        let vip = |intent| DesiredVip { owners: BTreeSet::new(), intent, policy: None };
         let serve = self.serve.into_iter().map(|address| (address, vip(VipIntent::Serve { without_endpoints: false })));
         let withhold = self.withhold.into_iter().map(|address| (address, vip(VipIntent::Withhold(WithholdReason::NoEndpoints))));
+        let mut vips: BTreeMap<_, _> = serve.chain(withhold).collect();
+        for (address, policy) in self.asks {
+            vips.get_mut(&address).unwrap().policy = Some(policy);
+        }
         Desired {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
-            vips: serve.chain(withhold).collect(),
+            vips,
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
-            drain: DrainTimes { fabric_delay: self.fabric_delay.0, timeout: self.timeout.0 },
+            routing,
+            drain: DrainTimes { graceful_shutdown: self.graceful_shutdown.0, fabric_delay: self.fabric_delay.0, timeout: self.timeout.0 },
         }
     }
+}
+
+fn routing(policies: BTreeMap<String, PolicyInput>, aggregates: &BTreeMap<String, String>) -> Routing {
+    let policies = policies.into_iter().map(|(name, PolicyInput { community, prefixes })| {
+        let route = Route { communities: BTreeSet::from([community]), ..Route::originated() };
+        (name, Policy { prefixes: prefixes.iter().map(|text| prefix(text)).collect(), route })
+    });
+    let aggregates = aggregates.iter().map(|(text, words)| {
+        let (vips, policy) = words.split_once(' ').map_or((words.as_str(), None), |(vips, policy)| (vips, Some(policy.to_owned())));
+        (prefix(text), Aggregate { policy, suppress: vips == "suppress" })
+    });
+    Routing { policies: policies.collect(), aggregates: aggregates.collect() }
+}
+
+/// A prefix, or the host prefix of an address.
+fn prefix(text: &str) -> Prefix {
+    match text.split_once('/') {
+        Some((address, length)) => Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap(),
+        None => Prefix::host(text.parse().unwrap()),
+    }
+}
+
+/// `10.0.0.1`, `10.0.0.1 with 65001` (a community), `10.0.0.1 shutting down`, or `10.0.0.1 aggregated`.
+fn advertised(texts: &[String]) -> RouteSet {
+    let mut set = RouteSet::default();
+    for text in texts {
+        let (announced, how) = text.split_once(' ').unwrap_or((text, ""));
+        let route = match how.split_once(' ') {
+            _ if how == "aggregated" => {
+                set.covered.insert(announced.parse().unwrap());
+                continue;
+            }
+            Some(("with", community)) => Route { communities: BTreeSet::from([community.parse().unwrap()]), ..Route::originated() },
+            Some(("shutting", "down")) => Route::originated().shutting_down(),
+            _ => Route::originated(),
+        };
+        set.routes.insert(prefix(announced), Arc::new(route));
+    }
+    set
 }
 
 fn neighbours(names: &[String]) -> DesiredBgp {
@@ -130,13 +197,13 @@ struct ObservedInput {
     record: bool,
     pending: BTreeSet<IpAddr>,
     confirmed: BTreeSet<IpAddr>,
-    advertised: Option<Vec<IpAddr>>,
-    withdrawing: Vec<IpAddr>,
+    advertised: Option<Vec<String>>,
+    withdrawing: Vec<String>,
     /// The neighbours in force.
     peers: Option<Vec<String>>,
     open_sessions: usize,
     /// `withdrawn 3s`: for how long; what is advertised is so since the start.
-    announcements: BTreeMap<IpAddr, String>,
+    announcements: BTreeMap<String, String>,
     /// `address 10.0.0.1: 3 1s`: how often, and how long ago.
     failures: BTreeMap<String, String>,
 }
@@ -165,8 +232,13 @@ impl Default for ObservedInput {
 impl ObservedInput {
     fn typed(self, desired: &Desired, now: Instant) -> Observed {
         let started = now - self.started.0;
-        let advertised = self.advertised.iter().flatten().map(|vip| (*vip, Since { value: Announcement::Advertised, since: started }));
-        let others = self.announcements.iter().map(|(vip, text)| (*vip, announcement(text, now)));
+        let set = self.advertised.as_deref().map(advertised);
+        let since_the_start = set.iter().flat_map(|set| {
+            let hosts = set.covered.iter().copied().map(Prefix::host);
+            set.prefixes().chain(hosts).map(|prefix| (prefix, Since { value: Announcement::Advertised, since: started }))
+        });
+        let others = self.announcements.iter().map(|(text, state)| (prefix(text), announcement(state, now)));
+        let announcements = since_the_start.chain(others).collect();
         let interface = match self.state.as_str() {
             "up" => InterfaceState::Up,
             "down" => InterfaceState::Down,
@@ -188,13 +260,13 @@ impl ObservedInput {
                     confirmed: self.confirmed,
                 },
             },
-            announcements: advertised.chain(others).collect(),
+            announcements,
             started: Some(started),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
             speaker: ObservedSpeaker {
-                advertised: self.advertised.map(|vips| Arc::new(vips.into_iter().map(Prefix::host).collect())),
+                advertised: set.map(Arc::new),
                 configured: self.peers.map(|names| Arc::new(DesiredBgp { asn: desired.bgp.asn, ..neighbours(&names) })),
-                withdrawing: self.withdrawing.into_iter().map(Prefix::host).collect(),
+                withdrawing: self.withdrawing.iter().map(|text| prefix(text)).collect(),
                 open_sessions: self.open_sessions,
             },
         }
@@ -217,6 +289,7 @@ fn address(text: &str) -> (IpAddr, ObservedAddress) {
 fn announcement(text: &str, now: Instant) -> Since<Announcement> {
     let (value, since) = text.split_once(' ').unwrap();
     let value = match value {
+        "shutting-down" => Announcement::ShuttingDown,
         "withdrawing" => Announcement::Withdrawing,
         "withdrawn" => Announcement::Withdrawn,
         other => panic!("{other} is no announcement"),

@@ -14,12 +14,16 @@ mod common;
 mod crash;
 #[path = "system/drain.rs"]
 mod drain;
+#[path = "system/inspect.rs"]
+mod inspect;
 #[path = "system/keep.rs"]
 mod keep;
 #[path = "system/loss.rs"]
 mod loss;
 #[path = "system/peers.rs"]
 mod peers;
+#[path = "system/policy.rs"]
+mod policy;
 #[path = "system/rig.rs"]
 mod rig;
 #[path = "system/served.rs"]

@@ -19,6 +19,7 @@ mod dial;
 mod restart;
 mod session;
 mod status;
+mod timers;
 mod timing;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::wire::{Cease, Negotiated, Notification, Open};
 pub use crate::rib::{Export, Import, LocalAddresses, NextHopPolicy, PeerId};
 pub use config::{PeerConfig, RestartConfig, RoleConfig};
 pub use status::{Counters, DownReason, MessageCounts, PrefixCounts, State};
+pub use timers::Timers;
 
 use connection::{Connection, Connections};
 use dial::Dial;
@@ -107,6 +109,8 @@ pub enum Event {
     Stop(Stop),
     /// The deadline may have come.
     Tick,
+    /// The peer may be reached now, or elsewhere than before: a dial that waits for its time is made at once, one that is under way is made again.
+    Reachable,
     /// A TCP connection is up (Events 16 and 17). There must be none of this role, but for what [`Peer::accepts`] says.
     Connected {
         /// Who dialled.
@@ -146,7 +150,12 @@ pub enum Event {
     /// The whole set of routes that the peer is to hold from now on; it outlives sessions.
     Routes(Arc<LocRib>),
     /// Some destinations have other paths than in that set. Ignored before the first one.
-    Changes(Arc<Changes>),
+    Changes {
+        /// Their paths, in steps that follow one another.
+        changes: Vec<Arc<Changes>>,
+        /// The whole set with them.
+        rib: Arc<LocRib>,
+    },
     /// The policy of the peer from now on; the session stays, and only what changes is told again.
     Export(Export),
     /// Our addresses on a connection are others now: the next hops that change by it are told again, in the same session.
@@ -166,8 +175,13 @@ pub enum Event {
         /// As [`PeerConfig::send_hold_time`]; counts from the next octets on that the peer leaves unread.
         send_hold_time: Option<Duration>,
     },
+    /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).
+    Selected,
     /// Ask the peer for all its routes of a family (RFC 2918). Ignored where it does not understand that.
     Refresh(Family),
+    /// Tell the peer all routes of a family again, between marks where the peer takes those (RFC 7313 §4, a route refresh initiated locally).
+    /// Ignored where the session does not carry the family.
+    Readvertise(Family),
 }
 
 /// What the driver is to do.
@@ -248,9 +262,13 @@ pub struct Peer {
     retained: Option<Retained>,
     /// Until then our OPEN says that we have restarted.
     restart_until: Option<Instant>,
+    /// Until then End-of-RIB waits for what other peers have yet to tell.
+    deferred_until: Option<Instant>,
     counters: Counters,
     last_error: Option<DownReason>,
     established_since: Option<Instant>,
+    last_received: Option<Instant>,
+    last_sent: Option<Instant>,
     state: State,
 }
 
@@ -282,9 +300,12 @@ impl Peer {
             adj_rib_in: config.adj_rib_in(),
             retained: None,
             restart_until: None,
+            deferred_until: None,
             counters: Counters::default(),
             last_error: None,
             established_since: None,
+            last_received: None,
+            last_sent: None,
             state: State::Idle,
             config,
         }
@@ -297,6 +318,7 @@ impl Peer {
             Event::Start => self.start(&mut turn),
             Event::Stop(stop) => self.stop(&stop, &mut turn),
             Event::Tick => self.tick(&mut turn),
+            Event::Reachable => self.reachable(&mut turn),
             Event::Connected { role, local } => self.connected(role, local, &mut turn),
             Event::ConnectFailed { role } => self.connect_failed(role, &mut turn),
             Event::Received { role, bytes } => self.received(role, &bytes, &mut turn),
@@ -304,10 +326,12 @@ impl Peer {
             Event::Writable { role } => self.writable(role, &mut turn),
             Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
             Event::Import(import) => self.set_import(import, &mut turn),
+            Event::Selected => self.selected(&mut turn),
             Event::Timers { connect_retry, send_hold_time } => self.set_timers(connect_retry, send_hold_time, &turn),
             Event::Refresh(family) => self.request_refresh(family, &mut turn),
+            Event::Readvertise(family) => self.readvertise(family, &mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
-            Event::Changes(changes) => self.change_routes(&changes, &mut turn),
+            Event::Changes { changes, rib } => self.change_routes(&changes, rib, &mut turn),
             Event::Export(export) => self.set_export(export, &mut turn),
             Event::Local { role, local } => self.set_local(role, local, &mut turn),
         }
@@ -327,9 +351,11 @@ impl Peer {
 
     /// Whether a connection that the peer dials now is taken. While there is one of [`Role::Passive`] already, the driver asks before it accepts: where
     /// the answer is yes, the new one takes its place, because a peer that dials again has given up the first; where it is no, the new one is refused.
+    /// A peer with graceful restart may have restarted without a word, and so replaces a session too (RFC 4724 §5).
     #[must_use]
     pub fn accepts(&self) -> bool {
         match self.connections.get(Role::Passive).map(Connection::state) {
+            Some(State::Established) => self.may_have_restarted(Role::Passive),
             Some(state) => state == State::OpenSent,
             None => !self.dial.is_idle(),
         }

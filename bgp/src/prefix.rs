@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Destinations: an address family, and a prefix in which no host bit is set.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -53,7 +54,7 @@ impl fmt::Display for Family {
 }
 
 /// A destination: an address and how many of its leading bits count. Bits beyond are 0.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Prefix {
     address: IpAddr,
     length: u8,
@@ -118,6 +119,23 @@ impl Prefix {
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && Self::truncated(address, self.length).is_ok_and(|other| other == *self)
+    }
+}
+
+impl Ord for Prefix {
+    /// By family, address and length. As numbers, because every look-up in a RIB compares many.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = |prefix: &Self| match prefix.address {
+            IpAddr::V4(address) => (false, u128::from(address.to_bits()), prefix.length),
+            IpAddr::V6(address) => (true, address.to_bits(), prefix.length),
+        };
+        order(self).cmp(&order(other))
+    }
+}
+
+impl PartialOrd for Prefix {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

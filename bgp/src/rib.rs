@@ -23,7 +23,7 @@ mod reflector;
 mod route;
 
 pub use adj_rib_in::{AdjRibIn, Held, Import, Ineligible, Session};
-pub use adj_rib_out::{AdjRibOut, Batch};
+pub use adj_rib_out::{AdjRibOut, Advertisement, Batch, Outgoing, Progress};
 pub use best_path::best_path;
 pub use export::{Export, LocalAddresses, NextHopPolicy, Target, Withheld};
 pub use loc_rib::{Changes, LocRib, Path};

@@ -14,8 +14,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::PeerOrder;
-use crate::status::NodeStatus;
+use super::{PeerOrder, RoutesQuestion};
+use crate::status::{NodeStatus, PeerRoutesStatus};
 
 /// Why there is no status to be had.
 #[derive(Debug, thiserror::Error)]
@@ -77,14 +77,27 @@ pub async fn fetch(socket: &Path, patience: Duration) -> Result<NodeStatus, Clie
     serde_json::from_slice(&body).map_err(|source| ClientError::Json { path: socket.to_owned(), source })
 }
 
-/// Gives an order about a BGP neighbour to the daemon at this socket. Needs a tokio runtime.
+/// Gives an order about a BGP neighbour to the daemon at this socket. The answer says in words what has become of it, after the name of the peer. Needs a tokio runtime.
 ///
 /// # Errors
 /// As of [`fetch`]; or the daemon refuses.
-pub async fn order(socket: &Path, patience: Duration, order: &PeerOrder) -> Result<(), ClientError> {
+pub async fn order(socket: &Path, patience: Duration, order: &PeerOrder) -> Result<String, ClientError> {
     let json = serde_json::to_vec(order).map_err(|source| ClientError::Json { path: socket.to_owned(), source })?;
     let request = Request::post("/peer").header(header::CONTENT_TYPE, "application/json");
-    ask(socket, patience, request, json.into()).await.map(drop)
+    let done = ask(socket, patience, request, json.into()).await?;
+    Ok(String::from_utf8_lossy(&done).into_owned())
+}
+
+/// Asks the daemon at this socket for the routes of a BGP neighbour. Needs a tokio runtime.
+///
+/// # Errors
+/// As of [`fetch`]; or there is no such neighbour.
+pub async fn routes_of(socket: &Path, patience: Duration, question: &RoutesQuestion) -> Result<PeerRoutesStatus, ClientError> {
+    let not_understood = |source| ClientError::Json { path: socket.to_owned(), source };
+    let json = serde_json::to_vec(question).map_err(not_understood)?;
+    let request = Request::post("/routes").header(header::CONTENT_TYPE, "application/json");
+    let body = ask(socket, patience, request, json.into()).await?;
+    serde_json::from_slice(&body).map_err(not_understood)
 }
 
 async fn ask(socket: &Path, patience: Duration, request: Builder, body: Bytes) -> Result<Bytes, ClientError> {

@@ -165,3 +165,34 @@ async fn ready_once_the_first_plan_is_carried_out() {
     node.source.message = "no file was read yet".to_owned();
     assert_eq!(readyz(&node).await, not_ready("what is wanted is not known yet: no file was read yet"));
 }
+
+#[tokio::test]
+async fn a_socket_that_is_taken_away_is_made_anew_and_no_other_one_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let state_dir = directory.path().join("state");
+    let socket = AdminSocket::bind(&state_dir, "taken").unwrap();
+    let path = socket.path().to_owned();
+    let node = Node::eventful();
+    let speaker = Speaker::spawn(1).unwrap();
+    let server = tokio::spawn(socket.serve(reader(&node), speaker.operator()));
+    fetch(&path, PATIENCE).await.unwrap();
+    fs::remove_dir_all(&state_dir).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while fetch(&path, PATIENCE).await.is_err() {
+        assert!(Instant::now() < deadline, "it is not made anew");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+
+    let question = RoutesQuestion { peer: "nobody".to_owned(), of: RoutesOf::Received, only: None };
+    assert_eq!(routes_of(&path, PATIENCE, &question).await.unwrap_err().to_string(), "there is no peer 'nobody'; there is none");
+    let question = RoutesQuestion { only: Some("10.0.0.1/8".to_owned()), ..question };
+    assert!(routes_of(&path, PATIENCE, &question).await.unwrap_err().to_string().starts_with("'10.0.0.1/8': "));
+
+    // What stands in its place is not ours to remove.
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "another's").unwrap();
+    server.abort();
+    server.await.unwrap_err();
+    assert!(path.exists());
+}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipherald peer`: an operator's orders about one BGP neighbour. They hold until the daemon ends, or the next order.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::show::{Daemon, PATIENCE};
 use super::{Failure, block_on, print};
 use crate::admin::{self, PeerOrder};
-use crate::driver::bgp::Operation;
+use crate::driver::bgp::{Direction, Operation};
 
 /// The longest text that a NOTIFICATION carries (RFC 9003 §2).
 const LONGEST_MESSAGE: usize = 255;
@@ -26,11 +26,25 @@ pub(super) enum PeerVerb {
         #[command(flatten)]
         peer: Peer,
     },
-    /// Close the session and open it again
+    /// Close the session and open it again; with --soft, exchange all routes anew in the session that there is
     Reset {
         #[command(flatten)]
         peer: Peer,
+        /// Keep the session: send our routes again (out), ask the peer for its own (in), or both
+        #[arg(long, value_name = "DIRECTION", num_args = 0..=1, default_missing_value = "both")]
+        soft: Option<SoftDirection>,
     },
+}
+
+/// Whose routes are exchanged anew.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum SoftDirection {
+    /// Those of the peer
+    In,
+    /// Ours
+    Out,
+    /// All
+    Both,
 }
 
 #[derive(Args, Debug)]
@@ -49,14 +63,22 @@ fn message(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn peer(verb: PeerVerb) -> Result<(), Failure> {
-    let (peer, operation, done) = match verb {
-        PeerVerb::Shutdown { peer, message } => (peer, Operation::Shutdown { message }, "is shut down"),
-        PeerVerb::Start { peer } => (peer, Operation::Start, "is started"),
-        PeerVerb::Reset { peer } => (peer, Operation::Reset, "is reset"),
+    let (peer, operation) = match verb {
+        PeerVerb::Shutdown { peer, message } => (peer, Operation::Shutdown { message }),
+        PeerVerb::Start { peer } => (peer, Operation::Start),
+        PeerVerb::Reset { peer, soft: None } => (peer, Operation::Reset),
+        PeerVerb::Reset { peer, soft: Some(direction) } => {
+            let direction = match direction {
+                SoftDirection::In => Direction::In,
+                SoftDirection::Out => Direction::Out,
+                SoftDirection::Both => Direction::Both,
+            };
+            (peer, Operation::SoftReset { direction })
+        }
     };
     let Peer { name, daemon } = peer;
     let order = PeerOrder { peer: name, operation };
     let ordered = block_on("peer", admin::order(&daemon.socket(), PATIENCE, &order))?;
-    ordered.map_err(|error| Failure::Daemon { verb: "peer", source: error })?;
+    let done = ordered.map_err(|error| Failure::Daemon { verb: "peer", source: error })?;
     print(&format!("{} {done}\n", order.peer))
 }

@@ -3,6 +3,9 @@
 //!
 //! Whatever is asked for, what keeps the node from doing what its files say is told beside it on standard error.
 
+mod peer;
+mod routes;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +17,7 @@ use super::table::table;
 use super::{Failure, Noun, Output, Show, block_on, complain, print};
 use crate::admin::{self, SOCKET};
 use crate::desired::{Rejection, Subject};
+use crate::driver::bgp::OperatorError;
 use crate::status::{LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, SourceState, Time, VipStatus};
 
 /// How long a daemon may take to answer.
@@ -23,10 +27,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Args, Debug)]
 pub(super) struct Daemon {
     /// The admin socket of the daemon
-    #[arg(long, value_name = "PATH", conflicts_with = "instance")]
+    #[arg(long, global = true, value_name = "PATH", conflicts_with = "instance")]
     socket: Option<PathBuf>,
     /// The instance whose socket is in its default place
-    #[arg(long, value_name = "NAME", default_value = "vipherald")]
+    #[arg(long, global = true, value_name = "NAME", default_value = "vipherald")]
     instance: String,
 }
 
@@ -37,15 +41,31 @@ impl Daemon {
     }
 }
 
-pub(super) fn show(show: &Show) -> Result<(), Failure> {
-    let fetched = block_on("show", admin::fetch(&show.daemon.socket(), PATIENCE))?;
-    let status = fetched.map_err(|source| Failure::Daemon { verb: "show", source })?;
-    complain(&warnings(&status, show.noun));
-    print(&render(&status, show.noun, show.output)?)
+pub(super) fn show(Show { noun, output, daemon }: Show) -> Result<(), Failure> {
+    if let Noun::Routes { of: Some(of) } = noun {
+        return routes::show(of, output, &daemon);
+    }
+    let fetched = block_on("show", admin::fetch(&daemon.socket(), PATIENCE))?;
+    let mut status = fetched.map_err(|source| Failure::Daemon { verb: "show", source })?;
+    complain(&warnings(&status, &noun));
+    if let Noun::Peers { name: Some(name) } | Noun::Peer { name } = &noun {
+        only(&mut status, name)?;
+    }
+    print(&render(&status, &noun, output)?)
+}
+
+/// Leaves this peer.
+fn only(status: &mut NodeStatus, name: &str) -> Result<(), Failure> {
+    if !status.peers.iter().any(|peer| peer.name == name) {
+        let known = status.peers.iter().map(|peer| peer.name.clone()).collect();
+        return Err(Failure::verb("show", OperatorError::Unknown { name: name.to_owned(), known }));
+    }
+    status.peers.retain(|peer| peer.name == name);
+    Ok(())
 }
 
 /// What a person should know before believing the rest.
-fn warnings(status: &NodeStatus, noun: Noun) -> Vec<String> {
+fn warnings(status: &NodeStatus, noun: &Noun) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(error) = &status.config.error {
         warnings.extend(error.lines().map(|line| format!("config: refused, the one before stays in force: {line}")));
@@ -68,20 +88,33 @@ fn warnings(status: &NodeStatus, noun: Noun) -> Vec<String> {
     for peer in &status.peers {
         warnings.extend(peer.warning.iter().map(|warning| format!("peer {}: {warning}", peer.name)));
     }
-    if noun != Noun::Rejections && !status.rejections.is_empty() {
+    if *noun != Noun::Rejections && !status.rejections.is_empty() {
         warnings.push(format!("{} rejections: see 'vipherald show rejections'", status.rejections.len()));
     }
     warnings
 }
 
-fn render(status: &NodeStatus, noun: Noun, output: Option<Output>) -> Result<String, Failure> {
+fn render(status: &NodeStatus, noun: &Noun, output: Option<Output>) -> Result<String, Failure> {
     let wide = output == Some(Output::Wide);
     match (noun, output) {
         (Noun::Vips, None | Some(Output::Wide)) => Ok(vips(status, wide)),
-        (Noun::Peers, None | Some(Output::Wide)) => Ok(peers(status, wide)),
-        (Noun::Routes, None | Some(Output::Wide)) => Ok(routes(status)),
+        (Noun::Peers { .. }, None | Some(Output::Wide)) => Ok(peers(status, wide)),
+        (Noun::Peer { .. }, None | Some(Output::Wide)) => {
+            Ok(status.peers.iter().map(|peer| peer::text(peer, status.observed_at)).collect())
+        }
+        (Noun::Routes { .. }, None | Some(Output::Wide)) => Ok(routes(status)),
         (Noun::Rejections, None | Some(Output::Wide)) => Ok(rejections(&status.rejections)),
-        (_, Some(form)) => Document::new(status, noun).write(form),
+        (_, Some(form)) => write(&Document::new(status, noun), form),
+    }
+}
+
+/// As JSON or YAML.
+fn write(document: &impl Serialize, form: Output) -> Result<String, Failure> {
+    match form {
+        Output::Yaml => serde_saphyr::to_string(document).map_err(|error| Failure::verb("show", error)),
+        Output::Json | Output::Wide => {
+            serde_json::to_string_pretty(document).map(|text| text + "\n").map_err(|error| Failure::verb("show", error))
+        }
     }
 }
 
@@ -93,6 +126,8 @@ struct Document<'a> {
     instance: &'a str,
     node: &'a str,
     observed_at: Time,
+    /// What a person is told on standard error.
+    warnings: Vec<String>,
     #[serde(flatten)]
     content: Content<'a>,
 }
@@ -115,25 +150,17 @@ struct PeerRoute<'a> {
 }
 
 impl<'a> Document<'a> {
-    fn new(status: &'a NodeStatus, noun: Noun) -> Self {
+    fn new(status: &'a NodeStatus, noun: &Noun) -> Self {
         let NodeStatus { vips, unclaimed, rejections, peers, .. } = status;
         let content = match noun {
             Noun::Vips => Content::Vips { vips, unclaimed, rejections },
-            Noun::Peers => Content::Peers { peers },
-            Noun::Routes => Content::Routes { routes: peer_routes(status) },
+            Noun::Peers { .. } | Noun::Peer { .. } => Content::Peers { peers },
+            Noun::Routes { .. } => Content::Routes { routes: peer_routes(status) },
             Noun::Rejections => Content::Rejections { rejections },
         };
         let (instance, node) = (&status.identity.instance, &status.identity.node);
-        Self { api_version: &status.api_version, instance, node, observed_at: status.observed_at, content }
-    }
-
-    fn write(&self, form: Output) -> Result<String, Failure> {
-        match form {
-            Output::Yaml => serde_saphyr::to_string(self).map_err(|error| Failure::verb("show", error)),
-            Output::Json | Output::Wide => {
-                serde_json::to_string_pretty(self).map(|text| text + "\n").map_err(|error| Failure::verb("show", error))
-            }
-        }
+        let warnings = warnings(status, noun);
+        Self { api_version: &status.api_version, instance, node, observed_at: status.observed_at, warnings, content }
     }
 }
 
@@ -191,7 +218,7 @@ fn peers(status: &NodeStatus, wide: bool) -> String {
         let advertised = peer.routes.iter().filter(|route| route.state == RouteState::Advertised).count();
         let mut row = vec![
             peer.name.clone(),
-            peer.address.to_string(),
+            peer.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string()),
             peer.asn.to_string(),
             if peer.shut { format!("{} (shut down)", peer.state) } else { peer.state.clone() },
             peer.established_since.map(|since| age(since, status.observed_at)).unwrap_or_default(),
@@ -219,13 +246,17 @@ const fn total(counts: &MessageCounts) -> u64 {
 }
 
 fn last_error(error: &LastError, wide: bool) -> String {
-    if wide { format!("{} ({} times in a row, last at {})", error.reason, error.count, error.at) } else { error.reason.clone() }
+    match (wide, error.count) {
+        (false, _) => error.reason.clone(),
+        (true, 0 | 1) => format!("{} (at {})", error.reason, error.at),
+        (true, count) => format!("{} ({count} times in a row, last at {})", error.reason, error.at),
+    }
 }
 
 fn routes(status: &NodeStatus) -> String {
     let row = |PeerRoute { peer, route }: PeerRoute<'_>| {
         let next_hop = match route.state {
-            RouteState::Advertised => route.next_hop.map_or_else(|| "self".to_owned(), |address| address.to_string()),
+            RouteState::Advertised => route.next_hop.map(|address| address.to_string()).unwrap_or_default(),
             RouteState::Withdrawing | RouteState::Withheld => String::new(),
         };
         vec![route.prefix.clone(), peer.to_owned(), next_hop, format!("{:?}", route.state), route.message.clone().unwrap_or_default()]
@@ -262,29 +293,54 @@ mod tests {
     use super::*;
     use crate::status::tests::Node;
 
+    fn nouns() -> [Noun; 5] {
+        [Noun::Vips, Noun::Peers { name: None }, Noun::Peer { name: "rr1".to_owned() }, Noun::Routes { of: None }, Noun::Rejections]
+    }
+
     #[test]
     fn tables() {
         let status = Node::eventful().status(None);
         let mut all = String::new();
-        for noun in [Noun::Vips, Noun::Peers, Noun::Routes, Noun::Rejections] {
+        for noun in nouns() {
             for output in [None, Some(Output::Wide)] {
-                all.push_str(&format!("{noun:?} {output:?}\n{}\n", render(&status, noun, output).unwrap()));
+                all.push_str(&format!("{noun:?} {output:?}\n{}\n", render(&status, &noun, output).unwrap()));
             }
         }
-        all.push_str(&warnings(&status, Noun::Vips).join("\n"));
+        all.push_str(&warnings(&status, &Noun::Vips).join("\n"));
         insta::assert_snapshot!(all);
+    }
+
+    /// What the document shows is what is printed.
+    #[test]
+    fn the_document_shows_real_output() {
+        let document = include_str!("../../docs/show.md");
+        let mut status = Node::eventful().status(None);
+        let peers = render(&status, &Noun::Peers { name: None }, None).unwrap();
+        only(&mut status, "rr1").unwrap();
+        for text in [peers, render(&status, &Noun::Peer { name: "rr1".to_owned() }, None).unwrap()] {
+            assert!(document.contains(&format!("```text\n{text}```")), "docs/show.md lacks:\n{text}");
+        }
+    }
+
+    #[test]
+    fn only_a_peer_that_is_there_can_be_shown() {
+        let mut status = Node::eventful().status(None);
+        let refused = only(&mut status, "rr2").unwrap_err();
+        assert_eq!(refused.lines(), ["show: there is no peer 'rr2'; did you mean 'rr1'?"]);
+        only(&mut status, "tor").unwrap();
+        assert_eq!(status.peers.len(), 1);
     }
 
     #[test]
     fn json_and_yaml_hold_the_same() {
         let status = Node::eventful().status(None);
-        for noun in [Noun::Vips, Noun::Peers, Noun::Routes, Noun::Rejections] {
-            let json: serde_json::Value = serde_json::from_str(&render(&status, noun, Some(Output::Json)).unwrap()).unwrap();
-            let yaml: serde_json::Value = serde_saphyr::from_str(&render(&status, noun, Some(Output::Yaml)).unwrap()).unwrap();
+        for noun in nouns() {
+            let json: serde_json::Value = serde_json::from_str(&render(&status, &noun, Some(Output::Json)).unwrap()).unwrap();
+            let yaml: serde_json::Value = serde_saphyr::from_str(&render(&status, &noun, Some(Output::Yaml)).unwrap()).unwrap();
             assert_eq!(json, yaml);
             assert_eq!((&json["apiVersion"], &json["observedAt"]), (&"vipherald.io/v1alpha1".into(), &"2026-11-28T00:01:00Z".into()));
         }
-        insta::assert_snapshot!(render(&status, Noun::Routes, Some(Output::Yaml)).unwrap());
+        insta::assert_snapshot!(render(&status, &Noun::Routes { of: None }, Some(Output::Yaml)).unwrap());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use bgp::wire::AddPathMode;
 
 use super::keys::effect;
 use super::{Config, Dataplane, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::{DesiredExport, DesiredListen, DesiredPeer, Transport, Ttl};
+use crate::desired::{AoKey, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Routing, Transport, Ttl};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -25,17 +25,24 @@ pub struct Change {
 #[must_use]
 pub fn changes(old: &Config, new: &Config) -> Vec<Change> {
     let came_or_went: Vec<String> = {
-        let peers = |config: &Config| config.bgp.peers.keys().map(|name| format!("bgp.peers[{name}]")).collect::<BTreeSet<_>>();
         let listen = (old.bgp.listen.is_some() != new.bgp.listen.is_some()).then(|| "bgp.listen".to_owned());
-        peers(old).symmetric_difference(&peers(new)).cloned().chain(listen).collect()
+        elements(old).symmetric_difference(&elements(new)).cloned().chain(listen).collect()
     };
     let (old, new) = (values(old), values(new));
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differing = keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned();
-    let differing = differing.filter(|key| !came_or_went.iter().any(|peer| key.starts_with(peer)));
+    let differing = differing.filter(|key| !came_or_went.iter().any(|element| key.starts_with(element)));
     let mut changes: Vec<Change> = differing.chain(came_or_went.iter().cloned()).map(|key| Change { effect: effect(&key), key }).collect();
     changes.sort();
     changes
+}
+
+/// Each element of a list that has a name.
+fn elements(config: &Config) -> BTreeSet<String> {
+    let peers = config.bgp.peers.keys().map(|name| format!("bgp.peers[{name}]"));
+    let policies = config.routing.policies.keys().map(|name| format!("bgp.policies[{name}]"));
+    let aggregates = config.routing.aggregates.keys().map(|prefix| format!("bgp.aggregates[{prefix}]"));
+    peers.chain(policies).chain(aggregates).collect()
 }
 
 /// What is in force once `new` replaces `old`: `new`, but for the keys that need a restart, which are returned too.
@@ -81,6 +88,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("bgp.sendSoftwareVersion", config.bgp.send_software_version.to_string());
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
     put("drain.onTermination", format!("{:?}", config.on_termination));
+    put("drain.gracefulShutdown", format!("{:?}", config.drain.graceful_shutdown));
     put("drain.fabricDelay", format!("{:?}", config.drain.fabric_delay));
     put("drain.timeout", format!("{:?}", config.drain.timeout));
     put("startup.patience", format!("{:?}", config.startup_patience));
@@ -100,6 +108,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     for (name, peer) in &config.bgp.peers {
         peer_values(name, peer, &mut put);
     }
+    routing_values(&config.routing, &mut put);
     values
 }
 
@@ -115,10 +124,11 @@ fn listen_values<R>(listen: &DesiredListen, put: &mut impl FnMut(&str, String) -
 fn peer_values<R>(name: &str, peer: &DesiredPeer, put: &mut impl FnMut(&str, String) -> R) {
     let mut put = |key: &str, value: String| put(&format!("bgp.peers[{name}].{key}"), value);
     put("name", name.to_owned());
-    put("address", peer.address.to_string());
+    put("address", format!("{:?}", peer.address.known()));
+    put("gateway", (peer.address == PeerAddress::Gateway).to_string());
+    put("interface", format!("{:?}", peer.interface()));
     put("port", peer.port.to_string());
     put("source", format!("{:?}", peer.transport.source));
-    put("interface", format!("{:?}", peer.transport.interface));
     put("passive", peer.transport.passive.to_string());
     neighbour_values(peer, &mut put);
 }
@@ -131,6 +141,7 @@ fn neighbour_values<R>(peer: &DesiredPeer, put: &mut impl FnMut(&str, String) ->
     put("reflectorClient", peer.reflector_client.to_string());
     put("addPath.send", peer.add_path.is_some_and(AddPathMode::sends).to_string());
     put("addPath.receive", peer.add_path.is_some_and(AddPathMode::receives).to_string());
+    put("keepReceived", peer.keep_received.to_string());
     put("timers.hold", format!("{}s", peer.hold_time.secs()));
     put("timers.sendHold", format!("{:?}", peer.send_hold_time));
     put("timers.connectRetry", format!("{:?}", peer.connect_retry));
@@ -155,12 +166,40 @@ fn export_values<R>(export: &DesiredExport, put: &mut impl FnMut(&str, String) -
     put("export.prepend", export.prepend.to_string());
     put("export.communities", format!("{:?}", export.communities));
     put("export.largeCommunities", format!("{:?}", export.large_communities));
+    put("export.extendedCommunities", format!("{:?}", export.extended_communities));
+    put("export.linkBandwidth", format!("{:?}", export.link_bandwidth));
     put("export.nextHop.ipv4", own_or(export.next_hop_ipv4));
     put("export.nextHop.ipv6", own_or(export.next_hop_ipv6));
 }
 
+fn routing_values<R>(routing: &Routing, put: &mut impl FnMut(&str, String) -> R) {
+    for (name, policy) in &routing.policies {
+        let mut put = |key: &str, value: String| put(&format!("bgp.policies[{name}].{key}"), value);
+        let route = &policy.route;
+        put("name", name.clone());
+        put("prefixes", words(&policy.prefixes));
+        put("peers", format!("{:?}", route.peers));
+        put("localPreference", format!("{:?}", route.local_preference));
+        put("med", format!("{:?}", route.med));
+        put("prepend", route.prepend.to_string());
+        put("communities", format!("{:?}", route.communities));
+        put("largeCommunities", format!("{:?}", route.large_communities));
+        put("extendedCommunities", format!("{:?}", route.extended_communities));
+        put("linkBandwidth", format!("{:?}", route.link_bandwidth));
+        put("nextHop.ipv4", format!("{:?}", route.next_hop.ipv4));
+        put("nextHop.ipv6", format!("{:?}", route.next_hop.ipv6));
+    }
+    for (prefix, aggregate) in &routing.aggregates {
+        let mut put = |key: &str, value: String| put(&format!("bgp.aggregates[{prefix}].{key}"), value);
+        put("prefix", prefix.to_string());
+        put("policy", format!("{:?}", aggregate.policy));
+        put("vips", if aggregate.suppress { "suppress" } else { "announce" }.to_owned());
+    }
+}
+
 fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String) -> R) {
     put("passwordFile", format!("{:?}", transport.password_file));
+    ao_values("tcpAo.keys[]", &transport.ao_keys, put);
     let (hops, multihop) = match transport.ttl {
         Ttl::Customary => (None, None),
         Ttl::Multihop(ttl) => (None, Some(ttl)),
@@ -168,6 +207,13 @@ fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String)
     };
     put("ttlSecurity.hops", format!("{hops:?}"));
     put("multihop", format!("{multihop:?}"));
+}
+
+fn ao_values<R>(path: &str, keys: &[AoKey], put: &mut impl FnMut(&str, String) -> R) {
+    put(&format!("{path}.sendId"), format!("{:?}", keys.iter().map(|key| key.send_id).collect::<Vec<_>>()));
+    put(&format!("{path}.recvId"), format!("{:?}", keys.iter().map(|key| key.recv_id).collect::<Vec<_>>()));
+    put(&format!("{path}.algorithm"), format!("{:?}", keys.iter().map(|key| key.algorithm).collect::<Vec<_>>()));
+    put(&format!("{path}.passwordFile"), format!("{:?}", keys.iter().map(|key| &key.password_file).collect::<Vec<_>>()));
 }
 
 fn words<T: Display>(set: &BTreeSet<T>) -> String {
@@ -195,6 +241,17 @@ mod tests {
     fn parsed(text: &str) -> Config {
         let environment = Environment::from([("NODE_NAME".to_owned(), "node-1".to_owned())]);
         parse::parse(text, &environment).unwrap()
+    }
+
+    #[test]
+    fn policies_and_aggregates_come_and_go_as_a_whole() {
+        let old = BASE.to_owned() + "  policies: [{name: gold, med: 5}, {name: silver}]\n  aggregates: [{prefix: 10.0.0.0/24}]\n";
+        let new = BASE.to_owned()
+            + "  policies: [{name: gold, med: 6}]\n  aggregates: [{prefix: 10.0.0.0/24, vips: suppress}, {prefix: 10.0.1.0/24}]\n";
+        let change = |key: &str| Change { key: key.to_owned(), effect: Effect::Soft };
+        let expected =
+            ["bgp.aggregates[10.0.0.0/24].vips", "bgp.aggregates[10.0.1.0/24]", "bgp.policies[gold].med", "bgp.policies[silver]"];
+        assert_eq!(changes(&parsed(&old), &parsed(&new)), expected.map(change));
     }
 
     const BASE: &str = "
@@ -260,6 +317,7 @@ bgp:
         ("vips.withoutEndpoints", "vips: {withoutEndpoints: announce, allow: [{prefix: 10.0.0.0/24}]}"),
         ("dataplane.type", "dataplane: {type: none}"),
         ("drain.onTermination", "drain: {onTermination: keep}"),
+        ("drain.gracefulShutdown", "drain: {gracefulShutdown: 2s}"),
         ("drain.fabricDelay", "drain: {fabricDelay: 2s}"),
         ("drain.timeout", "drain: {timeout: 20s}"),
         ("startup.patience", "startup: {patience: 1s}"),

@@ -58,9 +58,14 @@ pub const KEYS: &[Key] = &[
     hot("bgp.listen.limit"),
     session("bgp.peers[].name"),
     session("bgp.peers[].address"),
+    session("bgp.peers[].gateway"),
     session("bgp.peers[].port"),
     session("bgp.peers[].asn"),
     session("bgp.peers[].passwordFile"),
+    session("bgp.peers[].tcpAo.keys[].sendId"),
+    session("bgp.peers[].tcpAo.keys[].recvId"),
+    session("bgp.peers[].tcpAo.keys[].algorithm"),
+    session("bgp.peers[].tcpAo.keys[].passwordFile"),
     session("bgp.peers[].ttlSecurity.hops"),
     session("bgp.peers[].multihop"),
     session("bgp.peers[].source"),
@@ -70,6 +75,7 @@ pub const KEYS: &[Key] = &[
     session("bgp.peers[].reflectorClient"),
     session("bgp.peers[].addPath.send"),
     session("bgp.peers[].addPath.receive"),
+    session("bgp.peers[].keepReceived"),
     session("bgp.peers[].localRole"),
     session("bgp.peers[].strictRole"),
     session("bgp.peers[].extendedMessages"),
@@ -88,9 +94,27 @@ pub const KEYS: &[Key] = &[
     soft("bgp.peers[].export.prepend"),
     soft("bgp.peers[].export.communities"),
     soft("bgp.peers[].export.largeCommunities"),
+    soft("bgp.peers[].export.extendedCommunities"),
+    soft("bgp.peers[].export.linkBandwidth"),
     soft("bgp.peers[].export.nextHop.ipv4"),
     soft("bgp.peers[].export.nextHop.ipv6"),
+    soft("bgp.policies[].name"),
+    soft("bgp.policies[].prefixes"),
+    soft("bgp.policies[].peers"),
+    soft("bgp.policies[].localPreference"),
+    soft("bgp.policies[].med"),
+    soft("bgp.policies[].prepend"),
+    soft("bgp.policies[].communities"),
+    soft("bgp.policies[].largeCommunities"),
+    soft("bgp.policies[].extendedCommunities"),
+    soft("bgp.policies[].linkBandwidth"),
+    soft("bgp.policies[].nextHop.ipv4"),
+    soft("bgp.policies[].nextHop.ipv6"),
+    soft("bgp.aggregates[].prefix"),
+    soft("bgp.aggregates[].policy"),
+    soft("bgp.aggregates[].vips"),
     hot("drain.onTermination"),
+    hot("drain.gracefulShutdown"),
     hot("drain.fabricDelay"),
     hot("drain.timeout"),
     hot("startup.patience"),
@@ -172,15 +196,20 @@ mod tests {
     #[test]
     fn children_follow_the_table() {
         assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
-        assert_eq!(children("bgp"), ["asn", "routerId", "clusterId", "sendHostName", "sendSoftwareVersion", "listen", "peers"]);
+        assert_eq!(
+            children("bgp"),
+            ["asn", "routerId", "clusterId", "sendHostName", "sendSoftwareVersion", "listen", "peers", "policies", "aggregates"]
+        );
         assert_eq!(
             children("bgp.peers[7]"),
             [
                 "name",
                 "address",
+                "gateway",
                 "port",
                 "asn",
                 "passwordFile",
+                "tcpAo",
                 "ttlSecurity",
                 "multihop",
                 "source",
@@ -189,6 +218,7 @@ mod tests {
                 "families",
                 "reflectorClient",
                 "addPath",
+                "keepReceived",
                 "localRole",
                 "strictRole",
                 "extendedMessages",
@@ -215,6 +245,7 @@ mod tests {
         assert_eq!(effect("bgp.listen.port"), Effect::Hot);
         assert_eq!(effect("bgp.peers[rr1].export.communities"), Effect::Soft);
         assert_eq!(effect("bgp.peers[rr1]"), Effect::Session);
+        assert_eq!(effect("bgp.policies[gold]"), Effect::Soft);
         assert_eq!(effect("stateDir"), Effect::Restart);
     }
 }

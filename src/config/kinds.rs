@@ -11,6 +11,7 @@ use ipnetwork::IpNetwork;
 
 use super::read::{Kind, Refusal};
 use super::{Dataplane, LogFormat, OnTermination, WithoutEndpoints};
+use crate::desired::AoAlgorithm;
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -141,6 +142,12 @@ pub(super) const PEER_ADDRESS: Kind<IpAddr> = Kind {
     },
 };
 
+pub(super) const PEER_ANYWHERE: Kind<IpAddr> = Kind {
+    expected: "the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)",
+    numeric: false,
+    parse: PEER_ADDRESS.parse,
+};
+
 pub(super) const SOURCE: Kind<IpAddr> =
     Kind { expected: "an IPv4 or IPv6 address of this node", numeric: false, parse: PEER_ADDRESS.parse };
 
@@ -165,6 +172,12 @@ pub(super) const LIMIT: Kind<u32> = Kind {
     parse: |text| decimal(text).filter(|limit| (1..=10_000).contains(limit)).ok_or(Refusal::Unexpected),
 };
 
+pub(super) const KEEP_RECEIVED: Kind<u32> = Kind {
+    expected: "a number from 0 to 100000",
+    numeric: true,
+    parse: |text| decimal(text).filter(|most| *most <= 100_000).ok_or(Refusal::Unexpected),
+};
+
 pub(super) const HOPS: Kind<u8> = Kind {
     expected: "a number of hops from 1 to 254",
     numeric: true,
@@ -175,6 +188,19 @@ pub(super) const FILE: Kind<PathBuf> = Kind {
     expected: "an absolute path of a file",
     numeric: false,
     parse: |text| if text.starts_with('/') && !text.contains('\0') { Ok(PathBuf::from(text)) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const KEY_ID: Kind<u8> =
+    Kind { expected: "a KeyID from 0 to 255", numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
+
+pub(super) const AO_ALGORITHM: Kind<AoAlgorithm> = Kind {
+    expected: "hmac-sha-1-96 or aes-128-cmac-96",
+    numeric: false,
+    parse: |text| match text {
+        "hmac-sha-1-96" => Ok(AoAlgorithm::HmacSha1),
+        "aes-128-cmac-96" => Ok(AoAlgorithm::Aes128Cmac),
+        _ => Err(Refusal::Unexpected),
+    },
 };
 
 pub(super) const PORT: Kind<u16> = Kind {
@@ -274,14 +300,9 @@ pub(super) const PREPEND: Kind<u8> = Kind {
 pub(super) const COMMUNITY: Kind<u32> = Kind {
     expected: "a community such as 65001:100 (each number up to 65535), or one of NO_EXPORT, NO_ADVERTISE, NO_EXPORT_SUBCONFED, GRACEFUL_SHUTDOWN, NO_LLGR, BLACKHOLE",
     numeric: false,
-    parse: |text| match text {
-        "NO_EXPORT" => Ok(community::NO_EXPORT),
-        "NO_ADVERTISE" => Ok(community::NO_ADVERTISE),
-        "NO_EXPORT_SUBCONFED" => Ok(community::NO_EXPORT_SUBCONFED),
-        "GRACEFUL_SHUTDOWN" => Ok(community::GRACEFUL_SHUTDOWN),
-        "NO_LLGR" => Ok(community::NO_LLGR),
-        "BLACKHOLE" => Ok(community::BLACKHOLE),
-        _ => {
+    parse: |text| match community::NAMES.iter().find(|(name, _)| *name == text) {
+        Some((_, community)) => Ok(*community),
+        None => {
             let [high, low] = numbers::<u16, 2>(text)?;
             Ok(u32::from(high) << 16 | u32::from(low))
         }
@@ -290,6 +311,85 @@ pub(super) const COMMUNITY: Kind<u32> = Kind {
 
 pub(super) const LARGE_COMMUNITY: Kind<[u32; 3]> =
     Kind { expected: "a large community such as 65001:100:7 (each number up to 4294967295)", numeric: false, parse: numbers::<u32, 3> };
+
+pub(super) const EXTENDED_COMMUNITY: Kind<u64> = Kind {
+    expected: "an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064",
+    numeric: false,
+    parse: |text| {
+        if let Some(octets) = text.strip_prefix("0x") {
+            let valid = octets.len() == 16 && octets.chars().all(|c| c.is_ascii_hexdigit());
+            return if valid { u64::from_str_radix(octets, 16).map_err(unexpected) } else { Err(Refusal::Unexpected) };
+        }
+        let (subtype, numbers) = text.split_once(':').ok_or(Refusal::Unexpected)?;
+        // RFC 4360 §4, §5.
+        let subtype: u64 = match subtype {
+            "rt" => 2,
+            "ro" => 3,
+            _ => return Err(Refusal::Unexpected),
+        };
+        let (asn, number) = numbers.split_once(':').ok_or(Refusal::Unexpected)?;
+        let (asn, number) = (decimal::<u32>(asn).ok_or(Refusal::Unexpected)?, decimal::<u32>(number).ok_or(Refusal::Unexpected)?);
+        match (u16::try_from(asn), u16::try_from(number)) {
+            // RFC 4360 §3.1: two octets of AS number and four of ours.
+            (Ok(asn), _) => Ok(subtype << 48 | u64::from(asn) << 32 | u64::from(number)),
+            // RFC 5668 §2: the other way round.
+            (Err(_), Ok(number)) => Ok((0x0200 | subtype) << 48 | u64::from(asn) << 16 | u64::from(number)),
+            (Err(_), Err(_)) => Err(Refusal::Because("beside an AS number over 65535 there are two octets (RFC 5668)".to_owned())),
+        }
+    },
+};
+
+/// In octets per second.
+pub(super) const LINK_BANDWIDTH: Kind<u64> = Kind {
+    expected: "a bandwidth such as 10Gbit (bit, kbit, Mbit, Gbit or Tbit per second)",
+    numeric: false,
+    parse: |text| {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor = match unit {
+            "bit" => 1,
+            "kbit" => 1_000,
+            "Mbit" => 1_000_000,
+            "Gbit" => 1_000_000_000,
+            "Tbit" => 1_000_000_000_000,
+            _ => return Err(Refusal::Unexpected),
+        };
+        let bits: Option<u64> = decimal::<u64>(number).and_then(|number| number.checked_mul(factor));
+        bits.map(|bits| bits / 8).filter(|octets| *octets > 0).ok_or(Refusal::Unexpected)
+    },
+};
+
+pub(super) const POLICY_NAME: Kind<String> =
+    Kind { expected: "the name of a policy (1 to 63 of letters, digits, '-', '_' and '.')", numeric: false, parse: PEER_NAME.parse };
+
+pub(super) const AGGREGATE: Kind<Prefix> = Kind {
+    expected: "a prefix such as 10.0.0.0/24 or 2001:db8::/64",
+    numeric: false,
+    parse: |text| {
+        let prefix = (PREFIX.parse)(text)?;
+        if prefix == Prefix::host(prefix.address()) {
+            return Err(Refusal::Because("it is a single address, which aggregates nothing".to_owned()));
+        }
+        Ok(prefix)
+    },
+};
+
+/// Whether the VIPs inside an aggregate are suppressed.
+pub(super) const SUPPRESS: Kind<bool> = Kind {
+    expected: "announce or suppress",
+    numeric: false,
+    parse: |text| match text {
+        "announce" => Ok(false),
+        "suppress" => Ok(true),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const OTHER_NEXT_HOP_IPV4: Kind<Ipv4Addr> =
+    Kind { expected: "an IPv4 address", numeric: false, parse: |text| next_hop(text.parse().map_err(unexpected)?) };
+
+pub(super) const OTHER_NEXT_HOP_IPV6: Kind<Ipv6Addr> =
+    Kind { expected: "an IPv6 address", numeric: false, parse: |text| next_hop(text.parse().map_err(unexpected)?) };
 
 const NUMBER: &str = "a number from 0 to 4294967295";
 

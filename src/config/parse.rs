@@ -11,8 +11,13 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
-use super::{Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, tree};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, Transport, Ttl};
+use super::{
+    Allowed, Config, ConfigError, Dataplane, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds, policy, tree,
+};
+use crate::desired::{
+    AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, PeerAddress,
+    Transport, Ttl,
+};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
@@ -42,7 +47,9 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let node_name = node_name(reader, &root);
     let vips = vips(reader, &root);
     let dataplane = dataplane(reader, &root, vips.as_ref());
-    let bgp = bgp(reader, &root, node_name.as_deref());
+    let bgp_section = reader.section(&root, "bgp");
+    let bgp = bgp(reader, &bgp_section, node_name.as_deref());
+    let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
     let drain = drain(reader, &drain_section);
@@ -59,6 +66,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         vips: vips?,
         dataplane: dataplane?,
         bgp: bgp?,
+        routing,
         on_termination: on_termination?,
         drain: drain?,
         startup_patience: startup_patience?,
@@ -106,15 +114,14 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     Some(dataplane)
 }
 
-fn bgp(reader: &mut Reader<'_>, root: &Section<'_>, node_name: Option<&str>) -> Option<DesiredBgp> {
-    let section = reader.section(root, "bgp");
-    let asn = reader.required(&section, "asn", &kinds::ASN);
-    let router_id = reader.or(&section, "routerId", &kinds::ROUTER_ID, None);
-    let cluster_id = reader.optional(&section, "clusterId", &kinds::CLUSTER_ID);
-    let send_host_name = reader.flag(&section, "sendHostName", true);
-    let send_software_version = reader.flag(&section, "sendSoftwareVersion", false);
-    let listen = if section.has("listen") { listen(reader, &section, asn).map(Some) } else { Some(None) };
-    let elements = reader.list(&section, "peers").unwrap_or_default();
+fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) -> Option<DesiredBgp> {
+    let asn = reader.required(section, "asn", &kinds::ASN);
+    let router_id = reader.or(section, "routerId", &kinds::ROUTER_ID, None);
+    let cluster_id = reader.optional(section, "clusterId", &kinds::CLUSTER_ID);
+    let send_host_name = reader.flag(section, "sendHostName", true);
+    let send_software_version = reader.flag(section, "sendSoftwareVersion", false);
+    let listen = if section.has("listen") { listen(reader, section, asn).map(Some) } else { Some(None) };
+    let elements = reader.list(section, "peers").unwrap_or_default();
     let mut peers = BTreeMap::new();
     let mut seen = Seen::default();
     for element in &elements {
@@ -156,7 +163,8 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     }
     let limit = reader.or(&section, "limit", &kinds::LIMIT, DYNAMIC_LIMIT);
     let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::ASN) } else { local_asn };
-    let mut template = neighbour(reader, &section, address, asn, local_asn);
+    let own = address.map(PeerAddress::Known);
+    let mut template = neighbour(reader, &section, own, asn, local_asn);
     if let Some(template) = &mut template {
         template.transport.passive = true;
     }
@@ -167,8 +175,18 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
 fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredPeer, listen: Option<&DesiredListen>) {
     let message = match listen {
         _ if !peer.transport.passive => return,
-        Some(listen) if listen.address.is_ipv4() == peer.address.is_ipv4() => return,
-        Some(listen) => format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address),
+        Some(listen) => match &peer.address {
+            PeerAddress::Known(address) if listen.address.is_ipv4() != address.is_ipv4() => {
+                format!("the peer cannot dial us: bgp.listen.address {} is of the other family", listen.address)
+            }
+            PeerAddress::Unnumbered(_) if listen.address.is_ipv4() => {
+                format!(
+                    "the peer cannot dial us: bgp.listen.address {} is of the other family, unnumbered sessions are over IPv6",
+                    listen.address
+                )
+            }
+            PeerAddress::Known(_) | PeerAddress::Gateway | PeerAddress::Unnumbered(_) => return,
+        },
         None => "the peer cannot dial us: there is no bgp.listen".to_owned(),
     };
     reader.report(section.place_of("passive"), section.key("passive"), message);
@@ -178,7 +196,7 @@ fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredP
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<String>,
-    endpoints: BTreeMap<(IpAddr, u16), usize>,
+    endpoints: BTreeMap<(PeerAddress, u16), usize>,
     peers: usize,
 }
 
@@ -191,13 +209,18 @@ impl Seen {
             reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
         }
         if let Some(peer) = peer {
-            let other = *self.endpoints.entry((peer.address, peer.port)).or_insert(self.peers);
+            let other = *self.endpoints.entry((peer.address.clone(), peer.port)).or_insert(self.peers);
             if other != self.peers {
                 let message = format!(
                     "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
                     peer.address, peer.port
                 );
-                reader.report(section.place_of("address"), section.key("address"), message);
+                let key = match peer.address {
+                    PeerAddress::Known(_) => "address",
+                    PeerAddress::Gateway => "gateway",
+                    PeerAddress::Unnumbered(_) => "interface",
+                };
+                reader.report(section.place_of(key), section.key(key), message);
             }
         }
         self.peers += 1;
@@ -205,10 +228,10 @@ impl Seen {
 }
 
 fn peer(reader: &mut Reader<'_>, section: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredPeer> {
-    let address = reader.required(section, "address", &kinds::PEER_ADDRESS);
+    let address = peer_address(reader, section);
     let port = reader.or(section, "port", &kinds::PORT, DesiredPeer::PORT);
     let asn = reader.required(section, "asn", &kinds::ASN);
-    if address.is_some_and(is_link_local) && !section.has("interface") {
+    if address.as_ref().and_then(PeerAddress::known).is_some_and(is_link_local) && !section.has("interface") {
         let message = "this link-local address is good on one link only: say on which by interface";
         reader.report(section.place_of("address"), section.key("address"), message.to_owned());
     }
@@ -220,15 +243,16 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>, local_asn: Option<Asn>) 
 fn neighbour(
     reader: &mut Reader<'_>,
     section: &Section<'_>,
-    address: Option<IpAddr>,
+    address: Option<PeerAddress>,
     asn: Option<Asn>,
     local_asn: Option<Asn>,
 ) -> Option<DesiredPeer> {
     let internal = asn.zip(local_asn).map(|(asn, local_asn)| asn == local_asn);
-    let transport = transport(reader, section, address);
+    let transport = transport(reader, section, address.as_ref());
     let families = families(reader, section);
     let reflector_client = reflector_client(reader, section, asn, local_asn);
     let add_path = add_path(reader, section);
+    let keep_received = reader.or(section, "keepReceived", &kinds::KEEP_RECEIVED, 0);
     let role = role(reader, section, internal);
     let extended_messages = reader.flag(section, "extendedMessages", false);
     let extended_next_hop = reader.flag(section, "extendedNextHop", false);
@@ -248,11 +272,35 @@ fn neighbour(
         export: export?,
         reflector_client: reflector_client?,
         add_path: add_path?,
+        keep_received: keep_received?,
         role: role?,
         extended_messages: extended_messages?,
         extended_next_hop: extended_next_hop?,
-        ..DesiredPeer::new(address?, asn?)
+        address: address?,
+        ..DesiredPeer::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), asn?)
     })
+}
+
+/// Where a peer is: one of three ways to say it.
+fn peer_address(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<PeerAddress> {
+    let address = reader.optional(section, "address", &kinds::PEER_ADDRESS);
+    let gateway = reader.flag(section, "gateway", false);
+    let mut report = |name: &str, message: &str| reader.report(section.place_of(name), section.key(name), message.to_owned());
+    match (section.has("address"), gateway?) {
+        (true, false) => return address.map(PeerAddress::Known),
+        (true, true) => {
+            report("gateway", "expected either address or gateway: the peer is at an address, or is the node's default gateway")
+        }
+        (false, true) if section.has("interface") => {
+            report("interface", "expected either gateway or interface: routing says by which interface the default gateway is reached");
+        }
+        (false, true) => return Some(PeerAddress::Gateway),
+        (false, false) if section.has("interface") => {
+            return reader.optional(section, "interface", &kinds::INTERFACE).map(PeerAddress::Unnumbered);
+        }
+        (false, false) => return reader.required(section, "address", &kinds::PEER_ANYWHERE).map(PeerAddress::Known),
+    }
+    None
 }
 
 /// Reflection is for peers of our own AS (RFC 4456 §4).
@@ -332,6 +380,8 @@ fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> 
     let prepend = reader.or(&section, "prepend", &kinds::PREPEND, default.prepend);
     let communities = set(reader, &section, "communities", &kinds::COMMUNITY);
     let large_communities = set(reader, &section, "largeCommunities", &kinds::LARGE_COMMUNITY);
+    let extended_communities = set(reader, &section, "extendedCommunities", &kinds::EXTENDED_COMMUNITY);
+    let link_bandwidth = reader.optional(&section, "linkBandwidth", &kinds::LINK_BANDWIDTH);
     let next_hop = reader.section(&section, "nextHop");
     let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::NEXT_HOP_IPV4, None);
     let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::NEXT_HOP_IPV6, None);
@@ -341,6 +391,8 @@ fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> 
         prepend: prepend?,
         communities,
         large_communities,
+        extended_communities,
+        link_bandwidth,
         next_hop_ipv4: next_hop_ipv4?,
         next_hop_ipv6: next_hop_ipv6?,
     })
@@ -359,19 +411,22 @@ fn add_path(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Option<Add
 }
 
 /// The values of a list, of which the order does not matter; none where it is absent.
-fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind: &Kind<T>) -> BTreeSet<T> {
+pub(super) fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: &str, kind: &Kind<T>) -> BTreeSet<T> {
     let elements = reader.list(section, name).unwrap_or_default();
     elements.iter().filter_map(|element| reader.scalar(element, kind)).collect()
 }
 
 /// How the connection to a peer at this address is made.
-fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpAddr>) -> Option<Transport> {
+fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerAddress>) -> Option<Transport> {
+    let address = peer.and_then(PeerAddress::known);
     let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
+    let ao_keys = ao_keys(reader, section);
     let security = reader.section(section, "ttlSecurity");
     let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::HOPS) } else { None };
     let multihop = reader.optional(section, "multihop", &kinds::HOPS);
     let source = reader.optional(section, "source", &kinds::SOURCE);
-    let interface = reader.optional(section, "interface", &kinds::INTERFACE);
+    // That of an unnumbered peer is read with its address.
+    let interface = if section.has("address") { reader.optional(section, "interface", &kinds::INTERFACE) } else { None };
     let passive = reader.flag(section, "passive", false);
     if section.has("ttlSecurity") && section.has("multihop") {
         let message =
@@ -384,8 +439,42 @@ fn transport(reader: &mut Reader<'_>, section: &Section<'_>, address: Option<IpA
         let message = format!("expected an address of the same family as the peer's, which is {address}, found {source}");
         reader.report(section.place_of("source"), section.key("source"), message);
     }
+    if matches!(peer, Some(PeerAddress::Unnumbered(_))) && section.has("source") {
+        let message = "an unnumbered session is between the link-local addresses of its link; leave source out";
+        reader.report(section.place_of("source"), section.key("source"), message.to_owned());
+    }
     let ttl = hops.map_or_else(|| multihop.map_or(Ttl::Customary, Ttl::Multihop), |hops| Ttl::Security { hops });
-    Some(Transport { source, interface, ttl, passive: passive?, password_file })
+    Some(Transport { source, interface, ttl, passive: passive?, password_file, ao_keys })
+}
+
+/// The keys of TCP-AO. Of two keys of a peer both numbers differ (RFC 5925 §3.1).
+fn ao_keys(reader: &mut Reader<'_>, peer: &Section<'_>) -> Vec<AoKey> {
+    let section = reader.section(peer, "tcpAo");
+    let elements = reader.list(&section, "keys").unwrap_or_default();
+    if peer.has("tcpAo") && elements.is_empty() {
+        reader.report(section.place_of("keys"), section.key("keys"), "expected at least one key".to_owned());
+    }
+    if peer.has("tcpAo") && peer.has("passwordFile") {
+        let message = "expected either tcpAo or passwordFile: TCP-MD5 and TCP-AO do not go together (RFC 5925 §2.2)";
+        reader.report(peer.place_of("tcpAo"), peer.key("tcpAo"), message.to_owned());
+    }
+    let (mut keys, mut sent, mut received) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    for element in &elements {
+        let section = reader.element(element);
+        let send_id = reader.required(&section, "sendId", &kinds::KEY_ID);
+        let recv_id = if section.has("recvId") { reader.optional(&section, "recvId", &kinds::KEY_ID) } else { send_id };
+        let algorithm = reader.or(&section, "algorithm", &kinds::AO_ALGORITHM, AoAlgorithm::default());
+        let password_file = reader.required(&section, "passwordFile", &kinds::FILE);
+        for (name, id, seen) in [("sendId", send_id, &mut sent), ("recvId", recv_id, &mut received)] {
+            if let Some(id) = id.filter(|id| !seen.insert(*id)) {
+                reader.report(section.place_of(name), section.key(name), format!("another key has {id} (RFC 5925 §3.1)"));
+            }
+        }
+        if let (Some(send_id), Some(recv_id), Some(algorithm), Some(password_file)) = (send_id, recv_id, algorithm, password_file) {
+            keys.push(AoKey { send_id, recv_id, algorithm, password_file });
+        }
+    }
+    keys
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -405,6 +494,7 @@ fn families(reader: &mut Reader<'_>, section: &Section<'_>) -> BTreeSet<Family> 
 }
 
 fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {
+    let graceful_shutdown = reader.or(section, "gracefulShutdown", &kinds::TIME, Duration::ZERO);
     let fabric_delay = reader.or(section, "fabricDelay", &kinds::TIME, FABRIC_DELAY);
     let timeout = reader.or(section, "timeout", &kinds::TIME, DRAIN_TIMEOUT);
     let (fabric_delay, timeout) = (fabric_delay?, timeout?);
@@ -413,7 +503,7 @@ fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {
         let message = format!("expected a time longer than drain.fabricDelay, which is {delay}, found {found}");
         reader.report(section.place_of("timeout"), section.key("timeout"), message);
     }
-    Some(DrainTimes { fabric_delay, timeout })
+    Some(DrainTimes { graceful_shutdown: graceful_shutdown?, fabric_delay, timeout })
 }
 
 fn log(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Log> {

@@ -7,6 +7,7 @@
 use super::keys;
 use super::tree::{Node, Value};
 use super::{ConfigError, Environment, Place};
+use crate::spelling::nearest;
 
 /// What is expected of a value, and how it is read.
 pub(super) struct Kind<T> {
@@ -222,10 +223,9 @@ fn join(path: &str, name: &str) -> String {
 }
 
 fn unknown(name: &str, known: &[&str]) -> String {
-    let nearest = known.iter().map(|key| (strsim::damerau_levenshtein(&name.to_lowercase(), &key.to_lowercase()), key)).min();
-    match nearest {
-        Some((distance, key)) if distance <= 1 + key.len() / 4 => format!("unknown key; did you mean '{key}'?"),
-        _ => format!("unknown key; expected one of {}", known.join(", ")),
+    match nearest(name, known.iter().copied()) {
+        Some(key) => format!("unknown key; did you mean '{key}'?"),
+        None => format!("unknown key; expected one of {}", known.join(", ")),
     }
 }
 

@@ -87,8 +87,8 @@ impl<'a> Reserved<'a> {
             }
         }
         for (name, peer) in &config.bgp.peers {
-            if claimed.contains(&peer.address) {
-                reserved.holders.entry(peer.address).or_insert_with(|| format!("is the address of the BGP peer {name}"));
+            if let Some(address) = peer.address.known().filter(|address| claimed.contains(address)) {
+                reserved.holders.entry(address).or_insert_with(|| format!("is the address of the BGP peer {name}"));
             }
         }
         reserved.add_endpoints(snapshot, claimed);

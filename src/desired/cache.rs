@@ -66,6 +66,7 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         vips,
         found: super::found(config),
         bgp: config.bgp.clone(),
+        routing: config.routing.clone(),
         drain: config.drain,
     })
 }

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::endpoints::ServicePort;
 use super::{Rejection, RejectionReason, Subject};
-use crate::api::{IngressSpec, Kind, ObjectRef, PortRange, Protocol, parse_address};
+use crate::api::{IngressSpec, Kind, ObjectRef, POLICY_KEY, PortRange, Protocol, parse_address};
 use crate::config::Dataplane;
 use crate::source::Snapshot;
 
@@ -26,6 +26,8 @@ pub(super) struct Claimant<'a> {
     /// The ports it wants of each.
     ports: Vec<(Protocol, PortRange)>,
     pub(super) balanced: Balanced<'a>,
+    /// The policy that it asks for.
+    pub(super) policy: Option<&'a str>,
 }
 
 /// Who balances what comes in.
@@ -85,7 +87,14 @@ fn of_service<'a>(
         Dataplane::KubeProxy => Balanced::Elsewhere(service, ports),
         Dataplane::None => Balanced::Nowhere,
     };
-    Some(Claimant { object: name, created: service.metadata.creation_timestamp.as_ref(), vips, ports: claimed, balanced })
+    Some(Claimant {
+        object: name,
+        created: service.metadata.creation_timestamp.as_ref(),
+        vips,
+        ports: claimed,
+        balanced,
+        policy: policy(&service.metadata),
+    })
 }
 
 const USE_SLICES: &str = "use a Service without selector and an EndpointSlice with the addresses";
@@ -116,7 +125,14 @@ fn of_ingress<'a>(name: &'a ObjectRef, metadata: &'a ObjectMeta, spec: &IngressS
         vips: BTreeMap::from([(spec.vip, "spec.virtualServiceIP".to_owned())]),
         ports: spec.ports.iter().map(|mapping| (mapping.protocol, mapping.vip_ports)).collect(),
         balanced: Balanced::Nowhere,
+        policy: policy(metadata),
     }
+}
+
+/// The policy that an object asks for, by annotation or else by label.
+fn policy(metadata: &ObjectMeta) -> Option<&str> {
+    let said = [&metadata.annotations, &metadata.labels].into_iter().flatten().find_map(|said| said.get(POLICY_KEY));
+    said.map(String::as_str)
 }
 
 /// Rejects an ingress object of which the Service is not there, or has no endpoints by its nature. Its VIP stays listed.
@@ -141,7 +157,7 @@ impl Claimant<'_> {
         }
     }
 
-    fn age(&self) -> (bool, Option<&Time>, &str, &str, Kind) {
+    pub(super) fn age(&self) -> (bool, Option<&Time>, &str, &str, Kind) {
         (self.created.is_none(), self.created, &self.object.namespace, &self.object.name, self.object.kind)
     }
 

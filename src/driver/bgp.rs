@@ -13,17 +13,24 @@
 
 mod addresses;
 mod connection;
+mod destination;
 mod dial;
+mod discovery;
+mod gateway;
 mod keyring;
 mod link;
+mod links;
 mod listener;
 mod location;
 mod neighbours;
+mod orders;
 mod report;
 mod rib;
 mod session;
+mod signature;
 mod socket;
 mod status;
+mod whereabouts;
 mod words;
 
 use std::collections::BTreeSet;
@@ -34,13 +41,12 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use bgp::Prefix;
-use bgp::rib::LocRib;
-use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-pub use status::{LastError, Moment, PeerStatus, SpeakerStatus};
+pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
+pub use status::{Failures, LastError, Moment, Notified, Opens, PeerStatus, SpeakerStatus};
 
-use crate::desired::DesiredBgp;
+use crate::desired::{DesiredBgp, RouteSet};
 use neighbours::Neighbours;
 use status::Board;
 
@@ -62,7 +68,8 @@ impl Speaker {
     /// # Errors
     /// The thread or its runtime cannot be started.
     pub fn spawn(seed: u64) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A step of one session over a large table is long: clock and sockets are looked at after each.
+        let runtime = tokio::runtime::Builder::new_current_thread().event_interval(1).enable_all().build()?;
         let board = Board::new();
         let routes = watch::Sender::new(None);
         let target = watch::Sender::new(Target::Nothing);
@@ -76,10 +83,9 @@ impl Speaker {
     }
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
-    pub fn advertise(&self, set: Arc<BTreeSet<Prefix>>) {
-        let rib = Arc::new(LocRib::originated(set.iter().copied()));
-        self.board.advertise(&set, |generation| {
-            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), rib }));
+    pub fn advertise(&self, set: Arc<RouteSet>) {
+        self.board.advertise(&set, |generation, changed| {
+            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), changed }));
         });
     }
 
@@ -154,63 +160,6 @@ impl Drop for Speaker {
     }
 }
 
-/// What an operator may do with one neighbour. It holds until the process ends, or the next order.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Operation {
-    /// No session any more: Cease, Administrative Shutdown, with a text for the operator of the peer (RFC 9003).
-    Shutdown {
-        /// The text.
-        message: Option<String>,
-    },
-    /// The end of a shutdown.
-    Start,
-    /// A new session: Cease, Administrative Reset.
-    Reset,
-}
-
-/// Passes an operator's orders to the speaker.
-#[derive(Clone, Debug)]
-pub struct Operator(mpsc::Sender<Request>);
-
-/// Why an order is not carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum OperatorError {
-    /// No such neighbour.
-    #[error("there is no peer '{name}'; there is {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
-    Unknown {
-        /// The name asked for.
-        name: String,
-        /// Those that there are.
-        known: Vec<String>,
-    },
-    /// The thread has ended, or is about to.
-    #[error("the BGP speaker takes no orders any more")]
-    Gone,
-}
-
-impl Operator {
-    /// Gives an order; it is under way when this returns.
-    ///
-    /// # Errors
-    /// There is no such neighbour.
-    pub async fn operate(&self, name: &str, operation: Operation) -> Result<(), OperatorError> {
-        let (answer, answered) = oneshot::channel();
-        let request = Request { name: name.to_owned(), operation, answer };
-        let given = self.0.send(request).await;
-        given.ok().ok_or(OperatorError::Gone)?;
-        answered.await.ok().ok_or(OperatorError::Gone)?
-    }
-}
-
-/// One order on its way.
-#[derive(Debug)]
-struct Request {
-    name: String,
-    operation: Operation,
-    answer: oneshot::Sender<Result<(), OperatorError>>,
-}
-
 /// What the slow loop wants of the neighbours.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Target {
@@ -241,8 +190,9 @@ struct Inheritance {
 struct Routes {
     /// Counts the sets.
     generation: u64,
-    set: Arc<BTreeSet<Prefix>>,
-    rib: Arc<LocRib>,
+    set: Arc<RouteSet>,
+    /// What differs from the set before; `None` for the first one.
+    changed: Option<Arc<[Prefix]>>,
 }
 
 /// Runs a task of the speaker; a panic in it ends the process.

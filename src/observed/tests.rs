@@ -7,7 +7,7 @@ use super::*;
 
 const VIP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
 
-fn vips(vips: &[IpAddr]) -> BTreeSet<Prefix> {
+fn vips<S: FromIterator<Prefix>>(vips: &[IpAddr]) -> S {
     vips.iter().copied().map(Prefix::host).collect()
 }
 
@@ -39,7 +39,7 @@ fn history(readings: Vec<(KernelState, ObservedSpeaker)>) -> Vec<Option<(Announc
     for (second, (kernel, speaker)) in (0..).zip(readings) {
         observed = stamp(&observed, kernel, speaker, start + Duration::from_secs(second));
         assert_eq!(observed.started, Some(start));
-        told.push(observed.announcements.get(&VIP).map(|since| (since.value, since.since.duration_since(start).as_secs())));
+        told.push(observed.announcements.get(&Prefix::host(VIP)).map(|since| (since.value, since.since.duration_since(start).as_secs())));
     }
     told
 }
@@ -107,7 +107,7 @@ fn what_is_nowhere_is_forgotten_in_the_end() {
     let start = Instant::now();
     let observed = stamp(&Observed::default(), nowhere(), advertising(&[VIP], &[]), start);
     let gone = stamp(&observed, nowhere(), advertising(&[], &[]), start + Duration::from_secs(1));
-    assert!(gone.announcements.contains_key(&VIP));
+    assert!(gone.announcements.contains_key(&Prefix::host(VIP)));
     let later = stamp(&gone, nowhere(), advertising(&[], &[]), start + Duration::from_secs(1) + FORGET_AFTER);
     assert!(later.announcements.is_empty());
     let held = stamp(&gone, confirmed(&[VIP]), advertising(&[], &[]), start + Duration::from_secs(1) + FORGET_AFTER);
@@ -115,12 +115,21 @@ fn what_is_nowhere_is_forgotten_in_the_end() {
 }
 
 #[test]
-fn prefixes_that_are_no_vips_have_no_announcement() {
-    let speaker = ObservedSpeaker {
-        advertised: Some(Arc::new([Prefix::new("10.0.0.0".parse().unwrap(), 24).unwrap()].into())),
-        ..ObservedSpeaker::default()
+fn an_aggregate_and_the_vip_that_it_stands_for_have_an_announcement_each() {
+    let aggregate = Prefix::new("10.0.0.0".parse().unwrap(), 24).unwrap();
+    let told = |covered: bool, shutting_down: bool| {
+        let mut set: RouteSet = [aggregate].into_iter().collect();
+        set.covered.extend(covered.then_some(VIP));
+        if shutting_down {
+            set.routes.values_mut().for_each(|route| *route = Arc::new(route.shutting_down()));
+        }
+        let speaker = ObservedSpeaker { advertised: Some(Arc::new(set)), ..ObservedSpeaker::default() };
+        let observed = stamp(&Observed::default(), on_the_interface(&[VIP]), speaker, Instant::now());
+        [aggregate, Prefix::host(VIP)].map(|prefix| observed.announcements[&prefix].value)
     };
-    assert!(stamp(&Observed::default(), nowhere(), speaker, Instant::now()).announcements.is_empty());
+    assert_eq!(told(true, false), [Announcement::Advertised; 2]);
+    assert_eq!(told(false, false), [Announcement::Advertised, Announcement::Withdrawn]);
+    assert_eq!(told(true, true), [Announcement::ShuttingDown, Announcement::Advertised]);
 }
 
 #[test]
@@ -145,3 +154,14 @@ fn failures_count_until_success_and_go_with_their_address() {
 #[derive(Debug, thiserror::Error)]
 #[error("outer")]
 struct Outer(#[source] io::Error);
+
+/// RFC 4724 §4: the end of a process may come between the announcement and the confirmation in the record.
+#[test]
+fn what_was_placed_and_not_yet_confirmed_is_left_behind_too() {
+    let [confirmed, placed, planned] = [1, 2, 3].map(|number| IpAddr::from([10, 0, 0, number]));
+    let state = KernelState {
+        record: Record { exists: true, pending: [placed, planned].into(), confirmed: [confirmed].into() },
+        ..on_the_interface(&[placed])
+    };
+    assert_eq!(state.left_behind(), BTreeSet::from([confirmed, placed]));
+}

@@ -112,7 +112,7 @@ mod tests {
             Intent::Withhold => Some(VipIntent::Withhold(WithholdReason::NoEndpoints)),
             Intent::None => None,
         };
-        desired.vips.extend(intent.map(|intent| (VIP, DesiredVip { owners: BTreeSet::new(), intent })));
+        desired.vips.extend(intent.map(|intent| (VIP, DesiredVip { owners: BTreeSet::new(), intent, policy: None })));
         let pending = if entry == Entry::Pending { BTreeSet::from([VIP]) } else { BTreeSet::new() };
         let confirmed = if entry == Entry::Confirmed { BTreeSet::from([VIP]) } else { BTreeSet::new() };
         let observed = of_kernel(KernelState {

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use bgp::Asn;
 
 use super::*;
-use crate::desired::{DesiredVip, DrainTimes};
+use crate::desired::{DesiredVip, DrainTimes, Routing};
 use crate::observed::{ADDRESS_PROTOCOL, Failure, InterfaceState, KernelState, ObservedAddress, ObservedSpeaker, Record};
 
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
@@ -21,7 +21,8 @@ pub(super) fn desired() -> Desired {
         vips: BTreeMap::new(),
         found: Vec::new(),
         bgp: DesiredBgp::new(Asn::new(65001).unwrap()),
-        drain: DrainTimes { fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
+        routing: Routing::default(),
+        drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
     }
 }
 
@@ -33,7 +34,7 @@ pub(super) fn of_kernel(kernel: KernelState) -> Observed {
 /// Adds a VIP to be served.
 pub(super) fn serve(desired: &mut Desired, vip: IpAddr) {
     let intent = VipIntent::Serve { without_endpoints: false };
-    desired.vips.insert(vip, DesiredVip { owners: BTreeSet::new(), intent });
+    desired.vips.insert(vip, DesiredVip { owners: BTreeSet::new(), intent, policy: None });
 }
 
 /// The VIP of this number.
@@ -60,7 +61,7 @@ fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
             record: Record { exists: true, pending: BTreeSet::new(), confirmed: vips.iter().copied().collect() },
         },
         speaker,
-        announcements: vips.iter().map(|vip| (*vip, Since { value: Announcement::Advertised, since: started })).collect(),
+        announcements: vips.iter().map(|vip| (Prefix::host(*vip), Since { value: Announcement::Advertised, since: started })).collect(),
         started: Some(started),
         failures: BTreeMap::new(),
     }
@@ -70,7 +71,7 @@ fn serving(vips: &[IpAddr], desired: &Desired, started: Instant) -> Observed {
 fn leaving(value: Announcement, since: Instant) -> Observed {
     let mut observed = serving(&[vip(1)], &desired(), since);
     observed.speaker.advertised = Some(Arc::default());
-    observed.announcements.insert(vip(1), Since { value, since });
+    observed.announcements.insert(Prefix::host(vip(1)), Since { value, since });
     observed
 }
 
@@ -110,7 +111,7 @@ fn times_are_met_to_the_moment() {
 fn a_delay_beyond_all_time_never_comes() {
     let start = Instant::now();
     let mut desired = desired();
-    desired.drain = DrainTimes { fabric_delay: Duration::MAX, timeout: Duration::MAX };
+    desired.drain = DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::MAX, timeout: Duration::MAX };
     for value in [Announcement::Withdrawn, Announcement::Withdrawing] {
         assert_eq!(plan(&desired, &leaving(value, start), start), Plan::default());
     }
@@ -124,7 +125,7 @@ fn where_speaker_and_times_disagree_the_address_stays() {
     assert_eq!(plan(&desired(), &observed, later).steps, [Step::RemoveAddress(vip(1))]);
     observed.speaker.withdrawing.insert(Prefix::host(vip(1)));
     assert_eq!(plan(&desired(), &observed, later), Plan { wake_at: Some(later + TIMEOUT), ..Plan::default() });
-    observed.speaker.advertised = Some(Arc::new(BTreeSet::from([Prefix::host(vip(1))])));
+    observed.speaker.advertised = Some(Arc::new(RouteSet::from_iter([Prefix::host(vip(1))])));
     assert_eq!(plan(&desired(), &observed, later).steps, [Step::Advertise(Arc::default())]);
     let observed = leaving(Announcement::Advertised, start);
     assert_eq!(plan(&desired(), &observed, later), Plan::default());

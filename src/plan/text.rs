@@ -39,7 +39,7 @@ impl fmt::Display for Plan {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Advertise(prefixes) => write!(f, "advertise {}", list(&**prefixes)),
+            Self::Advertise(prefixes) => write!(f, "advertise {prefixes}"),
             Self::RecordPending(addresses) => write!(f, "record as pending {}", list(addresses)),
             Self::AddAddress(address) => write!(f, "add address {address}"),
             Self::RecordConfirmed(addresses) => write!(f, "record as ours {}", list(addresses)),

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bgp::Prefix;
 use tokio::sync::watch;
 
 use crate::config::{Config, InForce, OnTermination};
@@ -77,6 +78,11 @@ impl Intent {
     /// The times of a drain, once there is an intent.
     pub(super) fn drain_times(&self) -> Option<DrainTimes> {
         Some(self.in_force.as_ref()?.desired.drain)
+    }
+
+    /// The aggregates of the configuration in force.
+    pub(super) fn aggregates(&self) -> Vec<Prefix> {
+        self.config.borrow().config.routing.aggregates.keys().copied().collect()
     }
 
     pub(super) fn is_leaving(&self) -> bool {

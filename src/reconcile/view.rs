@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bgp::peer;
+use bgp::wire::NextHop;
 use tokio::sync::watch;
 
 use super::View;
@@ -19,8 +20,9 @@ use crate::driver::bgp as driver;
 use crate::observed::Observed;
 use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
 use crate::status::{
-    ConfigStatus, Identity, Inputs, LastError, MalformedCounts, MessageCounts, NodeStatus, Obstacle, PeerView, PrefixCounts, SourceState,
-    SourceStatus, SpeakerView, StatusReader, node_status,
+    Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, LastError, MalformedCounts, MessageCounts, MessageDirection,
+    NodeStatus, NotificationStatus, Obstacle, PeerDetails, PeerView, PrefixCounts, RestartStatus, SourceState, SourceStatus, SpeakerView,
+    StatusReader, TimerStatus, TransportStatus, by_name, exchange, node_status, self_description,
 };
 
 /// See the module.
@@ -103,8 +105,7 @@ fn found_addresses(desired: &Desired, observed: &Observed) -> BTreeSet<IpAddr> {
 }
 
 fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {
-    let obstacle = |vip: &IpAddr| {
-        let reason = blocked(*vip, desired, observed)?;
+    let obstacle = |(vip, reason): (IpAddr, BlockReason)| {
         let message = match reason {
             BlockReason::InterfaceMissing => "there is no such interface",
             BlockReason::InterfaceDown => "the interface is down, so the kernel delivers nothing to it",
@@ -112,6 +113,7 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
             BlockReason::DuplicateAddress => {
                 "another host on the link has it too, or that is still being found out; the kernel delivers nothing to it"
             }
+            BlockReason::PolicyNotFound => "it asks for a policy that is not in bgp.policies, and is not announced without it",
             BlockReason::OnOtherInterface => "another interface of the node has the address",
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"
@@ -120,9 +122,9 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
                 "the node has no IPv6 address of its own but link-local ones, so the kernel would take the VIP as the source of the node's own connections; give the node one"
             }
         };
-        Some((*vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() }))
+        (vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() })
     };
-    desired.vips.keys().filter_map(obstacle).collect()
+    blocked(desired, observed).into_iter().map(obstacle).collect()
 }
 
 fn source_status(desired: Option<&Desired>, cached: bool) -> SourceStatus {
@@ -138,17 +140,18 @@ fn source_status(desired: Option<&Desired>, cached: bool) -> SourceStatus {
 }
 
 fn speaker_view(status: &driver::SpeakerStatus) -> SpeakerView {
+    let clock = Clock::now();
     SpeakerView {
         router_id: status.router_id,
         started: status.configured.is_some(),
         listen_error: status.listen_error.clone(),
         advertised: status.advertised.clone(),
         withdrawing: status.withdrawing(),
-        peers: status.peers.iter().map(|(name, peer)| (name.clone(), peer_view(peer))).collect(),
+        peers: status.peers.iter().map(|(name, peer)| (name.clone(), peer_view(peer, clock))).collect(),
     }
 }
 
-fn peer_view(peer: &driver::PeerStatus) -> PeerView {
+fn peer_view(peer: &driver::PeerStatus, clock: Clock) -> PeerView {
     PeerView {
         address: peer.address,
         asn: peer.asn,
@@ -177,7 +180,58 @@ fn peer_view(peer: &driver::PeerStatus) -> PeerView {
             reason: error.reason.clone(),
             at: error.at.wall.into(),
             count: error.count,
+            notification: error.notification.as_ref().map(notification),
         }),
+        next_hops: peer.next_hops.iter().map(|(family, next_hop)| (*family, address(*next_hop))).collect(),
+        details: details(peer, clock),
+    }
+}
+
+/// What the configuration, the OPENs and the timers say.
+fn details(peer: &driver::PeerStatus, clock: Clock) -> PeerDetails {
+    let driver::Opens { local, remote } = &*peer.opens;
+    let internal = peer.asn == peer.local_asn;
+    let (host_name, software_version) = remote.as_ref().map(|(open, _)| self_description(open)).unwrap_or_default();
+    let up = u64::from(peer.established_since.is_some());
+    let connection = peer.endpoints.map(|(local, remote)| ConnectionStatus { local: local.to_string(), remote: remote.to_string() });
+    PeerDetails {
+        port: peer.settings.port,
+        internal,
+        connection,
+        transport: TransportStatus::new(&peer.settings, internal),
+        router_id: remote.as_ref().map(|(open, _)| open.identifier.to_string()),
+        host_name,
+        software_version,
+        timers: TimerStatus::new(&peer.settings, remote.as_ref(), peer.send_hold_time, peer.timers, clock),
+        capability_exchange: exchange(local, remote.as_ref()),
+        graceful_restart: RestartStatus::new(local, remote.as_ref(), peer.stale_until.and_then(|at| clock.time(at))),
+        resets: peer.counters.established.saturating_sub(up),
+        failures: FailureCounts { sent: peer.failures.sent, received: peer.failures.received, transport: peer.failures.transport },
+        keep_received: peer.settings.keep_received,
+        omitted: by_name(peer.omitted.iter().filter(|(_, count)| **count > 0).map(|(family, count)| (*family, *count))),
+    }
+}
+
+fn notification(notified: &driver::Notified) -> NotificationStatus {
+    let (direction, notification) = match notified {
+        driver::Notified::Sent(notification) => (MessageDirection::Sent, notification),
+        driver::Notified::Received(notification) => (MessageDirection::Received, notification),
+    };
+    // A Hard Reset says why inside (RFC 8538 §3.1).
+    let inside = notification.hard_reset_reason();
+    NotificationStatus {
+        direction,
+        code: notification.code,
+        subcode: notification.subcode,
+        name: notification.name(),
+        communication: inside.as_ref().unwrap_or(notification).communication(),
+    }
+}
+
+const fn address(next_hop: NextHop) -> IpAddr {
+    match next_hop {
+        NextHop::V4(address) => IpAddr::V4(address),
+        NextHop::V6 { global, .. } => IpAddr::V6(global),
     }
 }
 

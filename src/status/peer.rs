@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One neighbour's part of the status.
 
-use std::net::IpAddr;
-
 use bgp::{Family, Prefix};
 
 use super::{PeerStatus, PeerView, RouteState, RouteStatus};
-use crate::desired::{Desired, DesiredPeer};
 
-pub(super) fn status(name: &str, view: &PeerView, desired: Option<&Desired>) -> PeerStatus {
-    let configured = desired.and_then(|desired| desired.bgp.peers.get(name));
+pub(super) fn status(name: &str, view: &PeerView) -> PeerStatus {
     let route = |prefix: &Prefix, state, message| RouteStatus {
         prefix: prefix.to_string(),
         family: prefix.family().to_string(),
-        next_hop: if state == RouteState::Advertised { next_hop(prefix.family(), view, configured) } else { None },
+        next_hop: view.next_hops.get(&prefix.family()).filter(|_| state == RouteState::Advertised).copied(),
         state,
         message,
     };
@@ -41,14 +37,6 @@ pub(super) fn status(name: &str, view: &PeerView, desired: Option<&Desired>) -> 
         last_error: view.last_error.clone(),
         shut: view.shut,
         warning: view.warning.clone(),
+        details: view.details.clone(),
     }
-}
-
-/// The configured one, else our address on the session where it is of this family; the driver chooses the other family's on its own.
-fn next_hop(family: Family, view: &PeerView, configured: Option<&DesiredPeer>) -> Option<IpAddr> {
-    let explicit = configured.and_then(|peer| match family {
-        Family::Ipv4Unicast => peer.export.next_hop_ipv4.map(IpAddr::V4),
-        Family::Ipv6Unicast => peer.export.next_hop_ipv6.map(IpAddr::V6),
-    });
-    explicit.or_else(|| view.local_address.filter(|address| address.is_ipv4() == (family == Family::Ipv4Unicast)))
 }

@@ -3,9 +3,15 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use bgp::peer::Timers;
+use bgp::wire::{Capability, GracefulRestart, Negotiated, Open};
+
 use super::*;
 use crate::api::Kind;
-use crate::desired::{DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RejectionReason, Subject, VipIntent, WithholdReason};
+use crate::desired::{
+    Aggregate, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Policy, RejectionReason, RouteSet, Routing, Subject, Transport, VipIntent,
+    WithholdReason,
+};
 use crate::observed::Failure;
 
 /// All inputs in one hand.
@@ -42,11 +48,20 @@ fn service(name: &str) -> ObjectRef {
 impl Node {
     /// One neighbour with a session, one VIP that is served.
     pub(crate) fn serving() -> Self {
-        let peer = DesiredPeer::new(ip("10.211.1.1"), Asn::new(65_001).unwrap());
-        let bgp = DesiredBgp { peers: BTreeMap::from([("rr1".to_owned(), peer)]), ..DesiredBgp::new(Asn::new(65_001).unwrap()) };
-        let drain = DrainTimes { fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
+        let bgp = DesiredBgp { peers: BTreeMap::from([("rr1".to_owned(), neighbour())]), ..DesiredBgp::new(Asn::new(65_001).unwrap()) };
+        let drain =
+            DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) };
+        let desired = Desired {
+            complete: true,
+            lifecycle: Lifecycle::Run,
+            vips: BTreeMap::new(),
+            found: Vec::new(),
+            bgp,
+            routing: Routing::default(),
+            drain,
+        };
         let mut node = Self {
-            desired: Some(Desired { complete: true, lifecycle: Lifecycle::Run, vips: BTreeMap::new(), found: Vec::new(), bgp, drain }),
+            desired: Some(desired),
             observed: Observed::default(),
             rejections: Vec::new(),
             found: BTreeSet::new(),
@@ -83,6 +98,20 @@ impl Node {
         node.fail("10.0.0.9", "the kernel says no");
         let rr1 = node.speaker.peers.get_mut("rr1").unwrap();
         rr1.withdrawing = Arc::new(BTreeSet::from([prefix("10.0.0.40")]));
+        rr1.last_error = Some(LastError {
+            reason: "received NOTIFICATION Cease/Administrative Shutdown: new line card".to_owned(),
+            at: seconds(5).into(),
+            count: 1,
+            notification: Some(NotificationStatus {
+                direction: MessageDirection::Received,
+                code: 6,
+                subcode: 2,
+                name: "Cease/Administrative Shutdown".to_owned(),
+                communication: Some("new line card".to_owned()),
+            }),
+        });
+        rr1.established_count = 2;
+        rr1.held = BTreeMap::from([(Family::Ipv4Unicast, 2)]);
         let tor = PeerView {
             state: "Connect".to_owned(),
             established_since: None,
@@ -93,7 +122,13 @@ impl Node {
             told: BTreeSet::new(),
             received: MessageCounts::default(),
             sent: MessageCounts::default(),
-            last_error: Some(LastError { reason: "connection refused".to_owned(), at: seconds(55).into(), count: 7 }),
+            last_error: Some(LastError { reason: "connection refused".to_owned(), at: seconds(55).into(), count: 7, notification: None }),
+            next_hops: BTreeMap::new(),
+            details: PeerDetails {
+                port: 179,
+                failures: FailureCounts { transport: 7, ..FailureCounts::default() },
+                ..PeerDetails::default()
+            },
             ..established("2001:db8:211:1::254")
         };
         node.speaker.peers.insert("tor".to_owned(), tor);
@@ -118,7 +153,7 @@ impl Node {
 
     pub(crate) fn want(&mut self, vip: &str, intent: VipIntent) {
         let owners = BTreeSet::from([service("nginx")]);
-        self.desired.as_mut().unwrap().vips.insert(ip(vip), DesiredVip { owners, intent });
+        self.desired.as_mut().unwrap().vips.insert(ip(vip), DesiredVip { owners, intent, policy: None });
     }
 
     fn place(&mut self, vip: &str, placement: Ownership) {
@@ -128,7 +163,7 @@ impl Node {
     /// Makes this the advertised set, and what rr1 was told.
     fn tell(&mut self, vips: &[&str]) {
         let set: BTreeSet<Prefix> = vips.iter().map(|vip| prefix(vip)).collect();
-        self.speaker.advertised = Some(Arc::new(set.clone()));
+        self.speaker.advertised = Some(Arc::new(set.iter().copied().collect()));
         self.rr1().told = set;
     }
 
@@ -174,9 +209,53 @@ impl Node {
     }
 }
 
+/// Of a session that was once lost.
+fn details() -> PeerDetails {
+    let open = |identifier, hold_time, mut capabilities: Vec<Capability>| {
+        capabilities.extend([Capability::Multiprotocol(Family::Ipv4Unicast), Capability::RouteRefresh, Capability::FourOctetAs]);
+        let (asn, identifier) = (Asn::new(65_001).unwrap(), BgpIdentifier::new(identifier).unwrap());
+        Open { asn, hold_time: HoldTime::from_secs(hold_time).unwrap(), identifier, capabilities }
+    };
+    let restart = |restart_time, forwarding| {
+        let families = BTreeMap::from([(Family::Ipv4Unicast, forwarding)]);
+        Capability::GracefulRestart(GracefulRestart { restarting: false, notification: true, restart_time, families })
+    };
+    let local = open(0x0ad3_0102, 9, vec![restart(120, false), Capability::EnhancedRouteRefresh]);
+    let said = vec![restart(180, true), Capability::Fqdn { host: "rr1".to_owned(), domain: String::new() }];
+    let remote = open(0x0ad3_0101, 180, [said, vec![Capability::SoftwareVersion("ExampleOS 7.1".to_owned())]].concat());
+    let remote = (remote.clone(), Negotiated::new(&local, &remote));
+    let clock = Clock { instant: Instant::now(), wall: seconds(60) };
+    let after = |milliseconds| Some(clock.instant + Duration::from_millis(milliseconds));
+    let timers = Timers { hold: after(7500), keepalive: after(1200), last_received: after(0), last_sent: after(0), ..Timers::default() };
+    let transport =
+        Transport { password_file: Some("/key".into()), ttl: crate::desired::Ttl::Security { hops: 1 }, ..Transport::default() };
+    let settings = DesiredPeer { transport, ..neighbour() };
+    let (host_name, software_version) = self_description(&remote.0);
+    PeerDetails {
+        port: 179,
+        internal: true,
+        connection: Some(ConnectionStatus { local: "10.211.1.2:40001".to_owned(), remote: "10.211.1.1:179".to_owned() }),
+        transport: TransportStatus::new(&settings, true),
+        router_id: Some(remote.0.identifier.to_string()),
+        host_name,
+        software_version,
+        timers: TimerStatus::new(&settings, Some(&remote), Duration::from_secs(480), timers, clock),
+        capability_exchange: exchange(&local, Some(&remote)),
+        graceful_restart: RestartStatus::new(&local, Some(&remote), None),
+        resets: 1,
+        failures: FailureCounts { sent: 0, received: 1, transport: 2 },
+        keep_received: 100,
+        omitted: BTreeMap::from([("ipv4-unicast".to_owned(), 5)]),
+    }
+}
+
+fn neighbour() -> DesiredPeer {
+    DesiredPeer::new(ip("10.211.1.1"), Asn::new(65_001).unwrap())
+}
+
 fn established(address: &str) -> PeerView {
     PeerView {
-        address: ip(address),
+        address: Some(ip(address)),
         asn: Asn::new(65_001).unwrap(),
         state: "Established".to_owned(),
         since: seconds(10),
@@ -189,6 +268,7 @@ fn established(address: &str) -> PeerView {
         prefixes: BTreeMap::from([(Family::Ipv4Unicast, PrefixCounts { announced: 3, withdrawn: 1 })]),
         held: BTreeMap::new(),
         malformed: MalformedCounts { treated_as_withdraw: 0, attributes_discarded: 1 },
+        next_hops: BTreeMap::from([(Family::Ipv4Unicast, ip("10.211.1.2")), (Family::Ipv6Unicast, ip("2001:db8:211:1::2"))]),
         told: BTreeSet::new(),
         withdrawing: Arc::default(),
         withheld: BTreeMap::new(),
@@ -197,12 +277,49 @@ fn established(address: &str) -> PeerView {
         shut: false,
         warning: None,
         last_error: None,
+        details: details(),
     }
 }
 
 #[track_caller]
 fn says(node: &Node, words: &str, conditions: &str) {
     assert_eq!(node.seven(), (words.to_owned(), conditions.to_owned()));
+}
+
+#[test]
+fn policy_and_aggregate_are_told() {
+    let mut node = Node::serving();
+    node.desired.as_mut().unwrap().vips.get_mut(&ip("10.0.0.7")).unwrap().policy = Some("gold".to_owned());
+    let says = |node: &Node, words: &str| assert_eq!(node.seven().0, words);
+    says(&node, "Announced Served: announced to rr1 as before, since there is no policy gold");
+    let gold = Policy { prefixes: BTreeSet::new(), route: bgp::rib::Route::originated() };
+    node.desired.as_mut().unwrap().routing.policies.insert("gold".to_owned(), gold);
+    says(&node, "Announced Served: announced to rr1 with policy gold");
+
+    node.desired.as_mut().unwrap().vips.get_mut(&ip("10.0.0.7")).unwrap().policy = None;
+    let aggregate = Prefix::new(ip("10.0.0.0"), 24).unwrap();
+    node.desired.as_mut().unwrap().routing.aggregates.insert(aggregate, Aggregate { policy: None, suppress: true });
+    let mut set: RouteSet = [aggregate].into_iter().collect();
+    set.covered.insert(ip("10.0.0.7"));
+    node.speaker.advertised = Some(Arc::new(set));
+    node.rr1().told = BTreeSet::from([aggregate]);
+    says(&node, "Announced Served: announced to rr1 as part of 10.0.0.0/24");
+    assert_eq!(node.status(None).vips.len(), 1, "an aggregate is no VIP");
+
+    node.desired.as_mut().unwrap().vips.clear();
+    node.speaker.advertised = Some(Arc::default());
+    node.speaker.withdrawing.insert(aggregate);
+    node.rr1().withdrawing = Arc::new(BTreeSet::from([aggregate]));
+    says(&node, "Withdrawing NotRequested: no object asks for it any more; rr1 has not acknowledged the withdrawal");
+}
+
+#[test]
+fn a_graceful_shutdown_is_told() {
+    let mut node = Node::serving();
+    let desired = node.desired.as_mut().unwrap();
+    (desired.lifecycle, desired.drain.graceful_shutdown) = (Lifecycle::Drain, Duration::from_secs(5));
+    let words = "Withdrawing NodeDrains: the node is leaving; for 5s it is announced as the last resort, then withdrawn";
+    assert_eq!(node.seven().0, words);
 }
 
 #[test]

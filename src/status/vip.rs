@@ -16,9 +16,12 @@ use crate::plan::StepKey;
 pub(super) fn statuses(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> Vec<VipStatus> {
     let wanted = inputs.desired.iter().flat_map(|desired| desired.vips.keys());
     let ours = inputs.placements.iter().filter(|(_, placement)| **placement == Ownership::Ours).map(|(address, _)| address);
-    let known = inputs.speaker.advertised.iter().flat_map(|set| set.iter()).chain(&inputs.speaker.withdrawing);
-    let mut addresses: BTreeSet<IpAddr> = wanted.chain(ours).chain(inputs.found).copied().collect();
-    addresses.extend(known.map(Prefix::address));
+    let advertised = inputs.speaker.advertised.iter();
+    let prefixes = advertised.clone().flat_map(|set| set.prefixes()).chain(inputs.speaker.withdrawing.iter().copied());
+    let hosts = prefixes.filter(|prefix| *prefix == Prefix::host(prefix.address())).map(|prefix| prefix.address());
+    let covered = advertised.flat_map(|set| &set.covered);
+    let mut addresses: BTreeSet<IpAddr> = wanted.chain(ours).chain(inputs.found).chain(covered).copied().collect();
+    addresses.extend(hosts);
     let before = |address| previous?.vips.iter().find(|vip| vip.address == address);
     addresses.into_iter().map(|address| Facts::new(address, inputs).status(inputs.now.into(), before(address))).collect()
 }
@@ -42,6 +45,8 @@ struct Facts<'a> {
     inputs: &'a Inputs<'a>,
     wanted: Option<&'a DesiredVip>,
     placement: Option<Ownership>,
+    /// By which it is announced: its own, or an aggregate's.
+    prefix: Prefix,
     /// In the speaker's set.
     in_set: bool,
     /// Out of it, and some peer may not know.
@@ -54,8 +59,15 @@ struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     fn new(address: IpAddr, inputs: &'a Inputs<'a>) -> Self {
-        let prefix = Prefix::host(address);
         let speaker = inputs.speaker;
+        let host = Prefix::host(address);
+        let announced = speaker.advertised.as_ref().and_then(|set| Some(set.announces(address)?.0));
+        // The last VIP of an aggregate waits for it to be withdrawn.
+        let leaving = || {
+            let mut aggregates = inputs.desired?.routing.aggregates.keys();
+            aggregates.find(|prefix| prefix.contains(address) && speaker.withdrawing.contains(prefix)).copied()
+        };
+        let prefix = announced.or_else(|| (!speaker.withdrawing.contains(&host)).then(leaving).flatten()).unwrap_or(host);
         let told = speaker.peers.iter().filter(|(_, peer)| peer.established_since.is_some() && peer.told.contains(&prefix));
         Self {
             address,
@@ -63,7 +75,8 @@ impl<'a> Facts<'a> {
             wanted: inputs.desired.and_then(|desired| desired.vips.get(&address)),
             placement: inputs.placements.get(&address).copied(),
             found: inputs.found.contains(&address),
-            in_set: speaker.advertised.as_ref().is_some_and(|set| set.contains(&prefix)),
+            prefix,
+            in_set: announced.is_some(),
             withdrawing: speaker.withdrawing.contains(&prefix),
             told: told.map(|(name, _)| name.as_str()).collect(),
         }
@@ -165,13 +178,23 @@ impl<'a> Facts<'a> {
 
     /// Each peer with a session that is not told, and why.
     fn withheld_by(&self) -> Vec<String> {
-        let prefix = Prefix::host(self.address);
         let established = self.inputs.speaker.peers.iter().filter(|(_, peer)| peer.established_since.is_some());
-        established.filter_map(|(name, peer)| peer.withheld.get(&prefix).map(|reason| format!("{name}: {reason}"))).collect()
+        established.filter_map(|(name, peer)| peer.withheld.get(&self.prefix).map(|reason| format!("{name}: {reason}"))).collect()
     }
 
     fn announced(&self) -> Why {
         let mut message = format!("announced to {}", self.told.join(", "));
+        if self.prefix != Prefix::host(self.address) {
+            message.push_str(&format!(" as part of {}", self.prefix));
+        }
+        if let (Some(policy), Some(desired)) = (self.wanted.and_then(|wanted| wanted.policy.as_ref()), self.inputs.desired) {
+            let missing = !desired.routing.policies.contains_key(policy);
+            message.push_str(&if missing {
+                format!(" as before, since there is no policy {policy}")
+            } else {
+                format!(" with policy {policy}")
+            });
+        }
         let withheld = self.withheld_by();
         if !withheld.is_empty() {
             message.push_str(&format!("; not to {}", withheld.join("; ")));
@@ -207,8 +230,12 @@ impl<'a> Facts<'a> {
     }
 
     fn leaving(&self, why: Why) -> Why {
-        let prefix = Prefix::host(self.address);
-        let waits = self.inputs.speaker.peers.iter().filter(|(_, peer)| peer.withdrawing.contains(&prefix));
+        let times = self.inputs.desired.filter(|desired| desired.lifecycle == Lifecycle::Drain).map(|desired| desired.drain);
+        if let Some(times) = times.filter(|times| self.in_set && !times.graceful_shutdown.is_zero()) {
+            let time = humantime::format_duration(times.graceful_shutdown);
+            return Why { message: format!("{}; for {time} it is announced as the last resort, then withdrawn", why.message), ..why };
+        }
+        let waits = self.inputs.speaker.peers.iter().filter(|(_, peer)| peer.withdrawing.contains(&self.prefix));
         let waits: Vec<&str> = waits.map(|(name, _)| name.as_str()).collect();
         let message = if waits.is_empty() {
             format!("{}; it is being withdrawn", why.message)

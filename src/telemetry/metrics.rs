@@ -167,6 +167,40 @@ fn of_peers(peers: &[PeerStatus]) -> Result<Vec<MetricFamily>, Error> {
     }
     families.extend(established.collect());
     families.extend(messages.collect());
+    families.extend(of_peers_updates(peers)?);
+    Ok(families)
+}
+
+/// What peers have told, and how their sessions ended.
+fn of_peers_updates(peers: &[PeerStatus]) -> Result<Vec<MetricFamily>, Error> {
+    let help = "Destinations in UPDATEs of the peer, by family and by whether they were announced or withdrawn.";
+    let received = IntCounterVec::new(Opts::new("vipherald_bgp_prefixes_received_total", help), &["peer", "family", "change"])?;
+    let help = "Malformed parts of UPDATEs that did not end the session (RFC 7606), by how they were handled.";
+    let malformed = IntCounterVec::new(Opts::new("vipherald_bgp_malformed_updates_total", help), &["peer", "handling"])?;
+    let help = "Sessions and attempts that ended, by a NOTIFICATION of ours (sent), of the peer (received), or without one (transport).";
+    let failures = IntCounterVec::new(Opts::new("vipherald_bgp_session_failures_total", help), &["peer", "cause"])?;
+    for peer in peers {
+        for (family, counts) in &peer.prefixes {
+            for (change, number) in [("announced", counts.announced), ("withdrawn", counts.withdrawn)] {
+                received.with_label_values(&[peer.name.as_str(), family, change]).inc_by(number);
+            }
+        }
+        let handled =
+            [("treat_as_withdraw", peer.malformed.treated_as_withdraw), ("attribute_discard", peer.malformed.attributes_discarded)];
+        for (handling, number) in handled {
+            malformed.with_label_values(&[peer.name.as_str(), handling]).inc_by(number);
+        }
+        let ended = peer.details.failures;
+        for (cause, number) in [("sent", ended.sent), ("received", ended.received), ("transport", ended.transport)] {
+            failures.with_label_values(&[peer.name.as_str(), cause]).inc_by(number);
+        }
+    }
+    let held = peers.iter().flat_map(|peer| {
+        peer.held.iter().map(|(family, number)| (vec![peer.name.clone(), family.clone()], f64::from(*number))).collect::<Vec<_>>()
+    });
+    let help = "Routes of the peer that are kept, to be reflected or to be looked at, by family.";
+    let mut families = gauge("vipherald_bgp_prefixes_held", help, &["peer", "family"], held)?;
+    families.extend([received.collect(), malformed.collect(), failures.collect()].into_iter().flatten());
     Ok(families)
 }
 

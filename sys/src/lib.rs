@@ -2,12 +2,18 @@
 //! The only `unsafe` of the project: system calls that no safe library offers, each behind one safe function.
 #![allow(unsafe_code, reason = "this crate exists to hold the unsafe calls of the project")]
 
+mod icmpv6;
+mod tcp_ao;
 mod tcp_md5;
 mod ttl;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+pub use icmpv6::{Icmpv6Message, receive_icmpv6, take_only_icmpv6_types};
+pub use tcp_ao::{
+    TcpAoAlgorithm, TcpAoKey, TcpAoKeyIds, add_tcp_ao_key, has_tcp_ao, remove_tcp_ao_key, request_tcp_ao_key, tcp_ao_in_use, tcp_ao_keys,
+};
 pub use tcp_md5::{LONGEST_KEY, set_tcp_md5_key};
 pub use ttl::{set_least_hop_limit_v6, set_least_ttl_v4};
 

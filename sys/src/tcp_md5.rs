@@ -53,7 +53,8 @@ pub fn set_tcp_md5_key(socket: BorrowedFd<'_>, address: IpAddr, prefix_length: u
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn storage(address: IpAddr) -> libc::sockaddr_storage {
+/// The address without a port.
+pub(crate) fn storage(address: IpAddr) -> libc::sockaddr_storage {
     // SAFETY: all zeroes is a value of this structure of integers.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     match address {

@@ -50,7 +50,7 @@ pub(crate) struct Setup {
     pub(crate) password: Option<&'static str>,
     /// It drops packets of neighbours that are more than so many hops away (RFC 5082).
     pub(crate) ttl_security: Option<u8>,
-    /// What it announces to its neighbours; BIRD only.
+    /// What it announces to its neighbours; BIRD and FRR only.
     pub(crate) announced: Vec<Prefix>,
     /// It takes several paths to one destination (RFC 7911); BIRD only.
     pub(crate) add_paths: bool,
@@ -151,9 +151,14 @@ impl Router {
         hops.map(|hop| hop.parse().unwrap()).collect()
     }
 
-    /// All that BIRD shows of the destination as the neighbour told it.
+    /// All that BIRD shows of the destination as the neighbour told it, or FRR of all paths to it.
     pub(crate) fn details(&self, neighbour: IpAddr, prefix: Prefix) -> String {
-        self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)))
+        match self.software {
+            Software::Frr => run(&mut self.vtysh_command(&format!("show bgp {} {prefix}", frr::family(prefix.family())))),
+            Software::Bird | Software::GoBgp | Software::OpenBgpd => {
+                self.bird(&format!("show route all {prefix} protocol {}", bird::protocol(neighbour)))
+            }
+        }
     }
 
     /// How many destinations of both families it learned from the neighbour.
@@ -182,6 +187,22 @@ impl Router {
             Software::OpenBgpd => ["IPv4 unicast", "IPv6 unicast"]
                 .iter()
                 .all(|family| found(&[format!("neighbor {neighbour}: received {family} EOR marker")]) == 1),
+        }
+    }
+
+    /// How many routes the neighbour has told it, each time counted. BIRD and FRR only; FRR counts UPDATEs.
+    pub(crate) fn updates_received(&self, neighbour: IpAddr) -> u64 {
+        match self.software {
+            Software::Bird => {
+                let text = self.bird(&format!("show protocols all {}", bird::protocol(neighbour)));
+                let counts = text.lines().filter_map(|line| line.trim().strip_prefix("Import updates:"));
+                counts.map(|counts| counts.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
+            }
+            Software::Frr => {
+                let json = self.vtysh(&format!("show bgp neighbors {neighbour} json"));
+                json[neighbour.to_string()]["messageStats"]["updatesRecv"].as_u64().unwrap()
+            }
+            Software::GoBgp | Software::OpenBgpd => panic!("nobody has needed that yet"),
         }
     }
 
@@ -412,7 +433,7 @@ mod frr {
     pub(super) fn configuration(setup: &Setup) -> String {
         let asn = setup.asn;
         let mut text = format!(
-            "router bgp {asn}\n bgp router-id {}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n timers bgp 3 9\n",
+            "router bgp {asn}\n bgp router-id {}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n no bgp network import-check\n timers bgp 3 9\n",
             setup.router_id
         );
         let each = |line: &str| -> String { setup.neighbours.iter().map(|neighbour| format!(" neighbor {neighbour} {line}\n")).collect() };
@@ -425,7 +446,9 @@ mod frr {
             text += &each(&format!("ttl-security hops {hops}"));
         }
         for family in Family::ALL {
-            text += &format!(" address-family {}\n{} exit-address-family\n", self::family(family), each("activate"));
+            let announced = setup.announced.iter().filter(|prefix| prefix.family() == family);
+            let networks: String = announced.map(|prefix| format!("  network {prefix}\n")).collect();
+            text += &format!(" address-family {}\n{}{networks} exit-address-family\n", self::family(family), each("activate"));
         }
         text
     }

@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use tempfile::NamedTempFile;
 
 /// Between two looks at a condition.
-const POLL: Duration = Duration::from_millis(5);
+pub(crate) const POLL: Duration = Duration::from_millis(5);
 
 /// A network namespace of a test, with `lo` up. Dropping it ends what was started in it, and removes it.
 pub(crate) struct Namespace {
@@ -51,12 +51,7 @@ impl Namespace {
 
     /// Runs a closure on a thread in it.
     pub(crate) fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
-        let file = File::open(format!("/run/netns/{}", self.name)).unwrap();
-        let inside = move || {
-            setns(&file, CloneFlags::CLONE_NEWNET).unwrap();
-            body()
-        };
-        thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        inside(&self.name, body)
     }
 
     /// Runs a future on a thread in it, on a Tokio runtime of its own.
@@ -185,6 +180,16 @@ impl Drop for Process {
             eprintln!("--- {}\n{}---", self.program, self.log());
         }
     }
+}
+
+/// Runs a closure on a thread in the namespace of this name.
+pub(crate) fn inside<T: Send>(namespace: &str, body: impl FnOnce() -> T + Send) -> T {
+    let file = File::open(format!("/run/netns/{namespace}")).unwrap();
+    let entered = move || {
+        setns(&file, CloneFlags::CLONE_NEWNET).unwrap();
+        body()
+    };
+    thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Waits until the condition holds; fails with these words where it does not in time.

@@ -39,7 +39,9 @@ fn the_daemon_explains_itself() {
     let vips = found.as_object_mut().unwrap().remove("vips").unwrap();
     assert_eq!(
         found,
-        json!({"apiVersion": head["apiVersion"], "instance": head["instance"], "node": head["node"], "unclaimed": [], "rejections": []})
+        json!({
+            "apiVersion": head["apiVersion"], "instance": head["instance"], "node": head["node"], "warnings": [], "unclaimed": [], "rejections": [],
+        })
     );
     let mut vip = without_times(&vips[0]);
     let conditions = vip.as_object_mut().unwrap().remove("conditions").unwrap();
@@ -64,15 +66,19 @@ fn the_daemon_explains_itself() {
     }
     let routes = json!([
         {"prefix": "10.1.0.1/32", "family": "ipv4-unicast", "nextHop": "10.99.0.1", "state": "Advertised"},
-        {"prefix": "2001:db8:7::1/128", "family": "ipv6-unicast", "state": "Advertised"},
+        {"prefix": "2001:db8:7::1/128", "family": "ipv6-unicast", "nextHop": "2001:db8:99::1", "state": "Advertised"},
     ]);
+    let details = ["port", "internal", "connection", "transport", "routerId", "timers", "capabilityExchange", "gracefulRestart", "resets"];
+    for key in details.into_iter().chain(["failures", "keepReceived"]) {
+        assert!(peer.as_object_mut().unwrap().remove(key).is_some(), "{key} in {peer}");
+    }
     peer.as_object_mut().unwrap().remove("lastError");
     assert_eq!(
         peer,
         json!({
             "name": "tor", "address": "10.99.0.2", "asn": 65001, "state": "Established", "establishedCount": 1, "localAddress": "10.99.0.1",
             "holdSeconds": 9, "families": ["ipv4-unicast", "ipv6-unicast"], "routes": routes,
-            "capabilities": ["four-octet-as", "route-refresh"], "shut": false, "prefixes": {}, "malformed": {"treatedAsWithdraw": 0, "attributesDiscarded": 0},
+            "capabilities": ["four-octet-as", "route-refresh", "enhanced-route-refresh"], "shut": false, "prefixes": {}, "malformed": {"treatedAsWithdraw": 0, "attributesDiscarded": 0},
         })
     );
     let (document, _) = rig.daemon.show("routes");

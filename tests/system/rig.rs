@@ -151,6 +151,9 @@ pub(crate) struct Settings {
     pub(crate) interface: String,
     /// Names and addresses.
     pub(crate) peers: Vec<(String, IpAddr)>,
+    /// Further keys of `bgp`, as lines that begin with two spaces.
+    pub(crate) routing: &'static str,
+    pub(crate) graceful_shutdown: &'static str,
     pub(crate) fabric_delay: &'static str,
     pub(crate) drain_timeout: &'static str,
     pub(crate) on_termination: &'static str,
@@ -167,6 +170,8 @@ impl Default for Settings {
             instance: "vipherald".to_owned(),
             interface: "lo".to_owned(),
             peers: vec![("tor".to_owned(), Ipv4Addr::new(10, 99, 0, 2).into())],
+            routing: "",
+            graceful_shutdown: "0s",
             fabric_delay: "100ms",
             drain_timeout: "5s",
             on_termination: "auto",
@@ -189,14 +194,16 @@ impl Settings {
             })
             .collect();
         format!(
-            "instance: {}\nnode: {{name: node-1}}\nvips: {{interface: {}, withoutEndpoints: {}}}\nbgp:\n  asn: 65001\n  peers:{}\n\
-             drain: {{onTermination: {}, fabricDelay: {}, timeout: {}}}\nstartup: {{patience: {}}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:{}\"}}\n\
+            "instance: {}\nnode: {{name: node-1}}\nvips: {{interface: {}, withoutEndpoints: {}}}\nbgp:\n  asn: 65001\n  peers:{}\n{}\
+             drain: {{onTermination: {}, gracefulShutdown: {}, fabricDelay: {}, timeout: {}}}\nstartup: {{patience: {}}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:{}\"}}\n\
              log: {{level: \"info,vipherald=debug\", format: json}}\n",
             self.instance,
             self.interface,
             self.without_endpoints,
             if peers.is_empty() { " []".to_owned() } else { format!("\n{}", peers.trim_end()) },
+            self.routing,
             self.on_termination,
+            self.graceful_shutdown,
             self.fabric_delay,
             self.drain_timeout,
             self.patience,

@@ -3,7 +3,7 @@
 //!
 //! Input: the node that it is linked to. Output: what it learned, how often it was told to forget something, and what it logged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -68,6 +68,42 @@ impl Tor {
         routes.lines().filter_map(|line| line.split_once('/')).filter_map(|(address, _)| address.parse().ok()).collect()
     }
 
+    /// Each prefix that it learned from a node, with the attributes that are not on every route.
+    pub(crate) fn routes(&self, protocol: &str) -> BTreeMap<String, String> {
+        let mut routes = BTreeMap::new();
+        let mut prefix = String::new();
+        for line in self.birdc(&format!("show route all protocol {protocol}")).lines() {
+            if let Some(attribute) = line.trim().strip_prefix("BGP.").filter(|_| line.starts_with(char::is_whitespace)) {
+                let told: &mut String = routes.get_mut(&prefix).unwrap();
+                let (name, value) = attribute.split_once(": ").unwrap_or((attribute, ""));
+                if !matches!(name, "origin" | "as_path:" | "as_path" | "next_hop") && attribute != "local_pref: 100" {
+                    told.push_str(&format!("{name} {} ", value.trim()));
+                }
+            } else if line.contains(" unicast ") && !line.starts_with(char::is_whitespace) {
+                prefix = line.split_whitespace().next().unwrap().to_owned();
+                routes.insert(prefix.clone(), String::new());
+            }
+        }
+        routes
+    }
+
+    /// How many routes the node has told on the session that there is, those that it told again among them.
+    pub(crate) fn updates(&self) -> u64 {
+        self.counted("Import updates:")
+    }
+
+    /// Links one more node to it, by the network `10.99.NUMBER.0/24`: protocol `another`.
+    pub(crate) fn link(&self, node: &Namespace, number: u8) {
+        node.veth("eth0", &self.namespace, "eth1");
+        for (side, device, last) in [(node, "eth0", 1), (&self.namespace, "eth1", 2)] {
+            side.ip(&format!("address add 10.99.{number}.{last}/24 dev {device}"));
+        }
+        let file = self.directory.path().join("bird.conf");
+        let text = fs::read_to_string(&file).unwrap() + &protocol("another", number, "ipv4 { import all; export none; };");
+        fs::write(&file, text).unwrap();
+        self.birdc("configure");
+    }
+
     /// The destinations in its kernel that BIRD put there.
     pub(crate) fn kernel_routes(&self) -> BTreeSet<IpAddr> {
         let of_family = |family: &str| {
@@ -80,8 +116,12 @@ impl Tor {
 
     /// How often the node has told it to forget a destination on the session that there is.
     pub(crate) fn withdrawals(&self) -> u64 {
+        self.counted("Import withdraws:")
+    }
+
+    fn counted(&self, what: &str) -> u64 {
         let text = self.birdc("show protocols all node");
-        let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Import withdraws:"));
+        let lines = text.lines().filter_map(|line| line.trim().strip_prefix(what));
         lines.map(|numbers| numbers.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
@@ -116,8 +156,15 @@ fn configuration(number: u8) -> String {
          protocol device {{}}\nprotocol direct {{ ipv4; ipv6; }}\n\
          protocol kernel {{ ipv4 {{ import none; export where source = RTS_BGP; }}; }}\n\
          protocol kernel {{ ipv6 {{ import none; export where source = RTS_BGP; }}; }}\n\
-         protocol bgp node {{\n  debug {{ states, events, packets }};\n  local 10.99.{number}.2 as 65001;\n  neighbor 10.99.{number}.1 as 65001;\n  direct;\n\
-         \x20 hold time 9;\n  connect delay time 1;\n  error wait time 0, 1;\n  ipv4 {{ import all; export none; }};\n  ipv6 {{ import all; export none; }};\n}}\n"
+         {}",
+        protocol("node", number, "ipv4 { import all; export none; };\n  ipv6 { import all; export none; };")
+    )
+}
+
+fn protocol(name: &str, number: u8, families: &str) -> String {
+    format!(
+        "protocol bgp {name} {{\n  debug {{ states, events, packets }};\n  local 10.99.{number}.2 as 65001;\n  neighbor 10.99.{number}.1 as 65001;\n  direct;\n\
+         \x20 hold time 9;\n  connect delay time 1;\n  error wait time 0, 1;\n  {families}\n}}\n"
     )
 }
 

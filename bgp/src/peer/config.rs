@@ -130,7 +130,7 @@ impl PeerConfig {
     }
 
     pub(super) fn target(&self) -> Target {
-        Target { peer: self.id, client: self.client, cluster_id: self.cluster_id() }
+        Target { peer: self.id, address: self.address, client: self.client, cluster_id: self.cluster_id() }
     }
 
     pub(super) fn is_external(&self) -> bool {

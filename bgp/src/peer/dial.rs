@@ -106,6 +106,13 @@ impl Peer {
         }
     }
 
+    pub(super) fn reachable(&mut self, turn: &mut Turn) {
+        if matches!(self.dial, Dial::Dialling(_) | Dial::Waiting(_)) {
+            self.abort_dial(turn);
+            self.dial(turn);
+        }
+    }
+
     pub(super) fn connected(&mut self, role: Role, local: LocalAddresses, turn: &mut Turn) {
         let wanted = match role {
             Role::Active => self.dial.is_dialling(),
@@ -121,6 +128,7 @@ impl Peer {
         if role == Role::Active {
             self.dial = Dial::Done;
         }
+        self.replaced(role, turn);
         self.connections.insert(role, Connection::new(local, self.config.local_asn, turn.now));
         self.counters.sent.open += 1;
         self.send(role, self.open.encode(), turn);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Phase};
-use super::{DownReason, Peer, Role, Turn};
+use super::{DownReason, Peer, Role, State, Turn};
 use crate::prefix::{Family, Prefix};
 use crate::rib::{AdjRibIn, Import, Learnt, Session, Source};
 use crate::wire::{Negotiated, Notification, RouteRefresh, Update};
@@ -48,6 +48,21 @@ impl Peer {
             let until = now.checked_add(kept + self.config.hold_time.duration().unwrap_or_default());
             self.retained = Some(Retained { until, prefixes });
         }
+    }
+
+    /// End-of-RIB is to wait for [`Event::Selected`](super::Event::Selected), but no longer than until then (RFC 4724 §4.1, Selection_Deferral_Timer):
+    /// what other peers have told the process before this one stays with the peer until they have told it again. Routes do not wait.
+    pub const fn defer_end_of_rib(&mut self, until: Instant) {
+        self.deferred_until = Some(until);
+    }
+
+    /// Whether nothing of the peer's first set is to be waited for (RFC 4724 §4.1): a session is up, and End-of-RIB of each family has come, or will
+    /// not, because the peer lacks the capability or has restarted itself.
+    #[must_use]
+    pub fn has_told_everything(&self) -> bool {
+        let restarts = |negotiated: &Negotiated| negotiated.graceful_restart.as_ref().is_none_or(|restart| restart.restarting);
+        let told = || self.adj_rib_in.as_ref().is_none_or(AdjRibIn::is_finished);
+        self.state == State::Established && self.negotiated().is_some_and(|negotiated| restarts(negotiated) || told())
     }
 
     /// What the peer has told, and still counts; `None` where nothing is imported.
@@ -94,6 +109,22 @@ impl Peer {
         }
     }
 
+    /// Whether the peer of this session restarts gracefully: a new connection of it then means that the session is over (RFC 4724 §5).
+    pub(super) fn may_have_restarted(&self, role: Role) -> bool {
+        let restart = self.connections.get(role).filter(|connection| connection.adj_rib_out().is_some()).and_then(Connection::negotiated);
+        restart.and_then(|negotiated| negotiated.graceful_restart.as_ref()).is_some_and(|restart| !restart.families.is_empty())
+    }
+
+    /// Another connection of the peer takes the place of this one, which ends without a word: its session is lost as if TCP had failed (RFC 4724 §5).
+    pub(super) fn replaced(&mut self, role: Role, turn: &mut Turn) {
+        let Some(connection) = self.connections.take(role) else { return };
+        if connection.state() == State::Established {
+            self.session_lost(&connection, &DownReason::ConnectionClosed, turn);
+            self.established_since = None;
+            self.down(DownReason::ConnectionClosed, turn);
+        }
+    }
+
     /// The peer is not to come back: nothing of it counts any more.
     pub(super) fn clear_adj_rib_in(&mut self, turn: &mut Turn) {
         if let Some(adj_rib_in) = &mut self.adj_rib_in {
@@ -128,14 +159,24 @@ impl Peer {
         if self.retained.as_ref().is_some_and(|retained| due(retained.until)) {
             self.retained = None;
         }
+        if due(self.deferred_until) {
+            self.selected(turn);
+        }
         if let Some(adj_rib_in) = &mut self.adj_rib_in {
             learned(adj_rib_in.expire(turn.now), turn);
         }
     }
 
+    /// End-of-RIB waits no longer.
+    pub(super) fn selected(&mut self, turn: &mut Turn) {
+        if self.deferred_until.take().is_some() {
+            self.end_deferral(turn);
+        }
+    }
+
     pub(super) fn restart_deadline(&self) -> Option<Instant> {
         let stale = self.adj_rib_in.as_ref().and_then(AdjRibIn::deadline);
-        stale.into_iter().chain(self.stale_until()).chain(self.restart_until).min()
+        stale.into_iter().chain(self.stale_until()).chain(self.restart_until).chain(self.deferred_until).min()
     }
 
     /// Our restart begins to count with the first Start.
@@ -170,10 +211,9 @@ impl Peer {
         let (Some(connection), Some(adj_rib_in)) = (self.connections.get(role), &mut self.adj_rib_in) else { return };
         let (Some(negotiated), Some(source)) = (connection.negotiated(), &connection.source) else { return };
         let learnt = adj_rib_in.update(update, &Session { source, negotiated, local: &connection.local });
-        // What went over the limit is not handed out: the end of the session has taken all back.
-        if !self.check_limits(role, turn) {
-            learned(learnt, turn);
-        }
+        let exceeded = self.check_limits(role, turn);
+        // What went over the limit is not handed out: the end of the session takes all back that is held, and what is held no longer goes here.
+        learned(learnt.into_iter().filter(|(_, route)| !exceeded || route.is_none()).collect(), turn);
     }
 
     /// Ends the session of a peer that has told too much, for a while (RFC 4486 §4, RFC 8538 §5.1). Whether that was so.
@@ -187,9 +227,10 @@ impl Peer {
         exceeded.is_some()
     }
 
-    /// A mark of a refresh that the peer answers (RFC 7313 §4.2).
-    pub(super) fn refresh_mark(&mut self, mark: RouteRefresh, turn: &mut Turn) {
-        let Some(adj_rib_in) = &mut self.adj_rib_in else { return };
+    /// A mark of a refresh that the peer answers (RFC 7313 §4); without the capability it means nothing.
+    pub(super) fn refresh_mark(&mut self, role: Role, mark: RouteRefresh, turn: &mut Turn) {
+        let negotiated = self.connections.get(role).and_then(Connection::negotiated);
+        let Some(adj_rib_in) = self.adj_rib_in.as_mut().filter(|_| negotiated.is_some_and(|it| it.enhanced_route_refresh)) else { return };
         if let Some(family) = mark.begun() {
             adj_rib_in.refresh_begins(family);
         } else if let Some(family) = mark.ended() {

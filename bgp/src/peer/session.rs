@@ -68,12 +68,14 @@ impl Peer {
     }
 
     /// Some destinations have other paths now.
-    pub(super) fn change_routes(&mut self, changes: &Changes, turn: &mut Turn) {
-        let Some(rib) = &mut self.routes else { return };
-        Arc::make_mut(rib).apply(changes);
+    pub(super) fn change_routes(&mut self, changes: &[Arc<Changes>], rib: Arc<LocRib>, turn: &mut Turn) {
+        if self.routes.is_none() {
+            return;
+        }
+        self.routes = Some(rib);
         for role in Role::BOTH {
             if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
-                adj_rib_out.apply(changes);
+                changes.iter().for_each(|changes| adj_rib_out.apply(changes));
                 self.send_updates(role, turn);
             }
         }
@@ -89,6 +91,16 @@ impl Peer {
         for role in Role::BOTH {
             if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
                 adj_rib_out.set_export(export.clone(), &routes);
+                self.send_updates(role, turn);
+            }
+        }
+    }
+
+    /// End-of-RIB may go.
+    pub(super) fn end_deferral(&mut self, turn: &mut Turn) {
+        for role in Role::BOTH {
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.defer_end_of_rib(false);
                 self.send_updates(role, turn);
             }
         }
@@ -125,6 +137,7 @@ impl Peer {
 
     /// Sends whole messages on a connection.
     pub(super) fn send(&mut self, role: Role, bytes: Bytes, turn: &mut Turn) {
+        self.last_sent = Some(turn.now);
         if let Some(connection) = self.connections.get_mut(role) {
             connection.sent += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             if let (State::Established, None, Some(negotiated)) = (connection.state(), connection.send_hold_timer, connection.negotiated())
@@ -138,6 +151,7 @@ impl Peer {
     /// The last words on a connection that is no longer the peer's.
     pub(super) fn notify(&mut self, role: Role, notification: &Notification, turn: &mut Turn) {
         self.counters.sent.notification += 1;
+        self.last_sent = Some(turn.now);
         turn.push(Action::Send { role, bytes: notification.encode() });
         turn.push(Action::Close { role });
     }
@@ -151,6 +165,7 @@ impl Peer {
 
     fn message(&mut self, role: Role, message: Message, turn: &mut Turn) {
         self.counters.received.count(&message);
+        self.last_received = Some(turn.now);
         let Some(state) = self.connections.get(role).map(Connection::state) else { return };
         match message {
             Message::Open(open) if state == State::OpenSent => self.opened(role, &open, turn),
@@ -166,7 +181,7 @@ impl Peer {
             }
             Message::RouteRefresh(request) if state == State::Established => {
                 self.refresh(role, request.requested(), turn);
-                self.refresh_mark(request, turn);
+                self.refresh_mark(role, request, turn);
             }
             Message::Notification(notification) => {
                 turn.push(Action::Close { role });
@@ -195,6 +210,10 @@ impl Peer {
         if let Err((notification, reason)) = self.check(open) {
             self.fail(role, notification, reason, turn);
             return;
+        }
+        if self.may_have_restarted(role.other()) {
+            turn.push(Action::Abort { role: role.other() });
+            self.replaced(role.other(), turn);
         }
         if let Some(loser) = self.collision(role, open) {
             self.resolve(loser, turn);
@@ -241,7 +260,8 @@ impl Peer {
     }
 
     /// Which connection the peer's OPEN on `role` makes redundant (RFC 4271 §6.8): the one dialled by the speaker with the lower BGP Identifier, or AS
-    /// where identifiers are equal (RFC 6286 §2.3). A session that is up is kept. `None` while the other has not seen an OPEN.
+    /// where identifiers are equal (RFC 6286 §2.3). A session that is up is kept, unless the peer restarts gracefully. `None` while the other has not
+    /// seen an OPEN.
     fn collision(&self, role: Role, open: &Open) -> Option<Role> {
         let ours = (self.config.identifier, self.config.local_asn);
         let theirs = (open.identifier, open.asn);
@@ -265,6 +285,7 @@ impl Peer {
         let Some(connection) = self.connections.get_mut(role) else { return };
         let Some(negotiated) = connection.negotiated().cloned() else { return };
         let mut adj_rib_out = AdjRibOut::new(self.config.export.clone(), self.config.target(), negotiated.clone(), connection.local);
+        adj_rib_out.defer_end_of_rib(self.deferred_until.is_some());
         if let Some(rib) = &self.routes {
             adj_rib_out.set(rib);
         }
@@ -281,6 +302,13 @@ impl Peer {
         if let (Some(family), Some(adj_rib_out)) = (family, self.adj_rib_out_mut(role)) {
             adj_rib_out.refresh(family);
             self.send_updates(role, turn);
+        }
+    }
+
+    /// The operator wants the peer to hear everything of a family again (RFC 7313 §4).
+    pub(super) fn readvertise(&mut self, family: Family, turn: &mut Turn) {
+        for role in Role::BOTH {
+            self.refresh(role, Some(family), turn);
         }
     }
 

@@ -3,9 +3,13 @@
 
 mod anything;
 mod collision;
+mod deferral;
+mod imported;
+mod mesh;
 mod open;
 mod reflection;
 mod restart;
+mod rfc4724;
 mod session;
 mod simulation;
 mod table;

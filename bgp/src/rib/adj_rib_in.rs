@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::{Learnt, LocalAddresses, Route, Source};
 use crate::identity::BgpIdentifier;
-use crate::prefix::Family;
+use crate::prefix::{Family, Prefix};
 use crate::wire::{ErrorHandling, LongLivedFamily, Negotiated, Nlri, PathAttribute, Update, community};
 
 pub use import::{Import, Ineligible};
@@ -31,7 +31,12 @@ pub struct AdjRibIn {
     cluster_id: BgpIdentifier,
     routes: BTreeMap<Nlri, Held>,
     counts: BTreeMap<Family, u32>,
+    omitted: BTreeMap<Family, u64>,
     restarts: BTreeMap<Family, Restart>,
+    /// The families of which a peer with graceful restart still owes the End-of-RIB of this session.
+    unfinished: BTreeSet<Family>,
+    /// The families that the peer tells anew between the marks of a refresh.
+    refreshing: BTreeSet<Family>,
 }
 
 /// The session in which an UPDATE came.
@@ -63,6 +68,8 @@ struct Restart {
     /// Stale routes go at this instant, or become long-lived.
     until: Option<Instant>,
     long_lived: Phase,
+    /// The Long-lived Stale Time that has begun is over at this instant, whatever sessions come and go before the peer has told everything.
+    stale_until: Option<Instant>,
 }
 
 /// What comes after the restart time (RFC 9494 §4.2).
@@ -74,11 +81,51 @@ enum Phase {
     Then(Duration),
 }
 
+impl Restart {
+    /// A loss at `now`: stale routes are kept for the peer's restart time, 0 where it does not list the family there, and then for its Long-lived
+    /// Stale Time, or for what is left of one that has begun (RFC 9494 §4.2). `None` where the peer asks for nothing.
+    fn new(family: Family, negotiated: &Negotiated, stale_until: Option<Instant>, now: Instant) -> Option<Self> {
+        let restart = negotiated.graceful_restart.as_ref().filter(|_| negotiated.families.contains(&family))?;
+        let restart_time = restart.families.contains_key(&family).then(|| Duration::from_secs(restart.restart_time.into()));
+        let stale_time = negotiated.long_lived.get(&family).map(stale_time).filter(|time| !time.is_zero());
+        if restart_time.is_none() && stale_time.is_none() && stale_until.is_none() {
+            return None;
+        }
+        let until = now.checked_add(restart_time.unwrap_or_default());
+        let stale_time = match stale_until {
+            Some(end) => until.and_then(|until| end.checked_duration_since(until)).filter(|left| !left.is_zero()),
+            None => stale_time,
+        };
+        let until = if stale_until.is_some() && stale_time.is_none() { stale_until } else { until };
+        Some(Self { lost: now, until, long_lived: stale_time.map_or(Phase::Last, Phase::Then), stale_until })
+    }
+}
+
 impl AdjRibIn {
     /// One that holds nothing.
     #[must_use]
     pub const fn new(import: Import, identifier: BgpIdentifier, cluster_id: BgpIdentifier) -> Self {
-        Self { import, identifier, cluster_id, routes: BTreeMap::new(), counts: BTreeMap::new(), restarts: BTreeMap::new() }
+        Self {
+            import,
+            identifier,
+            cluster_id,
+            routes: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            omitted: BTreeMap::new(),
+            restarts: BTreeMap::new(),
+            unfinished: BTreeSet::new(),
+            refreshing: BTreeSet::new(),
+        }
+    }
+
+    /// What is held of one destination, or all, in the order of destinations, in values of their own.
+    #[must_use]
+    pub fn held(&self, only: Option<Prefix>) -> Vec<(Nlri, Held)> {
+        let owned = |(nlri, held): (&Nlri, &Held)| (*nlri, held.clone());
+        match only {
+            Some(prefix) => self.routes.range(Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }).map(owned).collect(),
+            None => self.routes.iter().map(owned).collect(),
+        }
     }
 
     /// What is held, in the order of destinations.
@@ -102,6 +149,13 @@ impl AdjRibIn {
     #[must_use]
     pub fn count(&self, family: Family) -> u32 {
         self.counts.get(&family).copied().unwrap_or(0)
+    }
+
+    /// How many announcements of a family were not kept for want of room, in this session or since the last refresh with marks. A destination counts
+    /// each time that it is announced.
+    #[must_use]
+    pub fn omitted(&self, family: Family) -> u64 {
+        self.omitted.get(&family).copied().unwrap_or(0)
     }
 
     /// Other limits. Routes are judged by them when they are told again.
@@ -136,36 +190,43 @@ impl AdjRibIn {
             }
         }
         if let Some(family) = update.is_end_of_rib() {
+            self.unfinished.remove(&family);
             learnt.extend(self.end_of_rib(family));
         }
         learnt
     }
 
-    /// The peer begins to tell everything of a family anew (RFC 7313 §4.2).
+    /// The peer begins to tell everything of a family anew (RFC 7313 §4). One with graceful restart must not before its End-of-RIB, and is not heard.
     pub fn refresh_begins(&mut self, family: Family) {
-        self.of_family(family).for_each(|(_, held)| held.stale = true);
+        if !self.unfinished.contains(&family) {
+            self.omitted.remove(&family);
+            self.refreshing.insert(family);
+            self.of_family(family).for_each(|(_, held)| held.stale = true);
+        }
     }
 
-    /// It has told everything.
+    /// It has told everything; nothing of it where it had not begun.
     pub fn refresh_ends(&mut self, family: Family) -> Vec<Learnt> {
-        self.drop_stale(family)
+        if self.refreshing.remove(&family) { self.drop_stale(family) } else { Vec::new() }
     }
 
     /// The session is lost. Of the families that the peer keeps on forwarding for, routes stay, as stale ones, for its restart time, and where both
-    /// sides agreed on that, longer (RFC 4724 §4.2, RFC 9494 §4.2); all others go. What was stale already has had its chance.
+    /// sides agreed on that, longer (RFC 4724 §4.2, RFC 9494 §4.2); all others go. What was stale already has had its chance, but for what is kept
+    /// for a Long-lived Stale Time that is not over.
     pub fn session_lost(&mut self, kept: Option<&Negotiated>, now: Instant) -> Vec<Learnt> {
+        self.refreshing.clear();
         let mut learnt = Vec::new();
         for family in Family::ALL {
-            learnt.extend(self.end_of_rib(family));
-            match kept.and_then(|negotiated| Some((negotiated, negotiated.graceful_restart.as_ref()?))) {
-                Some((negotiated, restart)) if restart.families.contains_key(&family) && negotiated.families.contains(&family) => {
-                    self.of_family(family).for_each(|(_, held)| held.stale = true);
-                    let until = now.checked_add(Duration::from_secs(restart.restart_time.into()));
-                    let long_lived = negotiated.long_lived.get(&family).map(stale_time);
-                    let long_lived = long_lived.filter(|time| !time.is_zero()).map_or(Phase::Last, Phase::Then);
-                    self.restarts.insert(family, Restart { lost: now, until, long_lived });
-                }
-                _ => learnt.extend(self.drop_all(family)),
+            let stale_until = self.restarts.get(&family).and_then(|restart| restart.stale_until).filter(|end| *end > now);
+            if stale_until.is_none() {
+                learnt.extend(self.end_of_rib(family));
+            }
+            if let Some(restart) = kept.and_then(|negotiated| Restart::new(family, negotiated, stale_until, now)) {
+                self.of_family(family).for_each(|(_, held)| held.stale = true);
+                self.restarts.insert(family, restart);
+            } else {
+                self.restarts.remove(&family);
+                learnt.extend(self.drop_all(family));
             }
         }
         learnt.extend(self.expire(now));
@@ -175,6 +236,7 @@ impl AdjRibIn {
     /// A new session is Established. Stale routes of families for which the peer has not kept its forwarding state go (RFC 4724 §4.2); the others wait
     /// for End-of-RIB, from the loss on no longer than [`Import::stale_time`] or the times that run already.
     pub fn session_returned(&mut self, negotiated: &Negotiated) -> Vec<Learnt> {
+        self.unfinished = negotiated.graceful_restart.iter().flat_map(|_| negotiated.families.iter().copied()).collect();
         let mut learnt = Vec::new();
         for family in self.restarts.keys().copied().collect::<Vec<_>>() {
             let restart = negotiated.graceful_restart.as_ref().and_then(|restart| restart.families.get(&family));
@@ -183,7 +245,8 @@ impl AdjRibIn {
             if !(forwarding && negotiated.families.contains(&family)) {
                 learnt.extend(self.end_of_rib(family));
             } else if let Some(restart) = self.restarts.get_mut(&family) {
-                restart.until = restart.until.max(restart.lost.checked_add(self.import.stale_time));
+                let bound = restart.until.max(restart.lost.checked_add(self.import.stale_time));
+                restart.until = restart.stale_until.or(bound);
                 restart.long_lived = Phase::Last;
             }
         }
@@ -202,7 +265,7 @@ impl AdjRibIn {
                 Phase::Then(time) => {
                     learnt.extend(self.begin_long_lived(family));
                     let until = restart.until.and_then(|until| until.checked_add(time));
-                    self.restarts.insert(family, Restart { until, long_lived: Phase::Last, ..restart });
+                    self.restarts.insert(family, Restart { until, long_lived: Phase::Last, stale_until: until, ..restart });
                 }
             }
         }
@@ -243,6 +306,14 @@ impl AdjRibIn {
     }
 
     fn announce(&mut self, nlri: Nlri, held: Held, learnt: &mut Vec<Learnt>) {
+        // What a limit still allows is held, so that the limit can be found exceeded.
+        let family = nlri.prefix.family();
+        let limited = self.import.max_prefixes.get(&family).is_some_and(|limit| self.count(family) <= *limit);
+        let full = !limited && self.import.held_at_most.is_some_and(|most| self.routes.len() >= most);
+        if full && !self.routes.contains_key(&nlri) {
+            *self.omitted.entry(nlri.prefix.family()).or_default() += 1;
+            return;
+        }
         let route = held.ineligible.is_none().then(|| Arc::clone(&held.route));
         let before = self.routes.insert(nlri, held);
         if before.is_none() {
@@ -271,6 +342,7 @@ impl AdjRibIn {
     }
 
     fn drop_all(&mut self, family: Family) -> Vec<Learnt> {
+        self.omitted.remove(&family);
         self.drop_if(family, |_| true)
     }
 
@@ -284,6 +356,11 @@ impl AdjRibIn {
         if let Some(counted) = self.counts.get_mut(&family) {
             *counted = counted.saturating_sub(count);
         }
+    }
+
+    /// Whether no End-of-RIB of the session is to come from a peer that sends one (RFC 4724 §4.1).
+    pub fn is_finished(&self) -> bool {
+        self.unfinished.is_empty()
     }
 
     /// The families whose routes outlive their session now.

@@ -7,10 +7,11 @@
 //! reads; a change costs in proportion to itself.
 
 mod pending;
+mod table;
+mod told;
 mod withdrawals;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::export::Exporter;
@@ -18,7 +19,10 @@ use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withhe
 use crate::prefix::{Family, Prefix};
 use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
 
+pub use told::{Advertisement, Outgoing, Progress};
+
 use pending::Pending;
+use table::{Entry, Table};
 use withdrawals::Withdrawals;
 
 /// The routes of one session from us to the peer. It ends with the session.
@@ -27,7 +31,9 @@ pub struct AdjRibOut {
     exporter: Exporter,
     /// Whether a whole set was given.
     complete: bool,
-    entries: BTreeMap<Nlri, Entry>,
+    /// Whether End-of-RIB waits for what others have yet to tell.
+    deferred: bool,
+    table: Table,
     pending: Pending,
     withdrawals: Withdrawals,
     withheld: BTreeMap<Prefix, Withheld>,
@@ -37,40 +43,6 @@ pub struct AdjRibOut {
     /// Where on the connection the last UPDATE ends.
     written: u64,
     acknowledged: u64,
-}
-
-/// One path: what the peer holds of it, as far as UPDATEs were written, and what it is to hold. There is none that is neither.
-#[derive(Debug, Default)]
-struct Entry {
-    told: Option<Arc<Route>>,
-    wanted: Option<Arc<Route>>,
-    /// To be announced again, though nothing changed.
-    again: bool,
-}
-
-impl Entry {
-    const fn is_to_be_withdrawn(&self) -> bool {
-        self.told.is_some() && self.wanted.is_none()
-    }
-
-    /// Whether the peer holds a route that starts here, and is to hold it no longer.
-    fn is_leaving(&self) -> bool {
-        let starts_here = |route: &Option<Arc<Route>>| route.as_ref().is_some_and(|route| route.learned.is_none());
-        starts_here(&self.told) && !starts_here(&self.wanted)
-    }
-
-    fn is_to_be_announced(&self) -> bool {
-        self.wanted.is_some() && (self.again || self.told != self.wanted)
-    }
-
-    fn is_pending(&self) -> bool {
-        self.is_to_be_withdrawn() || self.is_to_be_announced()
-    }
-
-    /// Whether the peer holds it, and is to hold it.
-    fn is_advertised(&self) -> bool {
-        self.told.is_some() && self.wanted.is_some() && !self.is_leaving()
-    }
 }
 
 /// How far a refresh with marks has come (RFC 7313 §4.1).
@@ -104,7 +76,8 @@ impl AdjRibOut {
             end_of_rib_owed: negotiated.families.clone(),
             exporter: Exporter::new(export, target, negotiated, local),
             complete: false,
-            entries: BTreeMap::new(),
+            deferred: false,
+            table: Table::default(),
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
             withheld: BTreeMap::new(),
@@ -119,40 +92,64 @@ impl AdjRibOut {
         self.complete = true;
         self.pending.invalidate();
         let mut withheld = BTreeMap::new();
-        let mut new = Vec::new();
         let selected = rib.destinations().flat_map(|(prefix, paths)| self.exporter.select(prefix, paths));
-        let mut selected = selected
-            .filter_map(|(key, selected)| match selected {
-                Ok(route) => Some((key, route)),
-                Err(reason) => {
-                    withheld.insert(key.prefix, reason);
-                    None
-                }
-            })
-            .peekable();
-        for (&key, entry) in &mut self.entries {
-            while let Some((other, route)) = selected.next_if(|(other, _)| *other < key) {
-                new.push((other, Arc::clone(route)));
+        let selected = selected.filter_map(|(key, selected)| match selected {
+            Ok(route) => Some((key, route)),
+            Err(reason) => {
+                withheld.insert(key.prefix, reason);
+                None
             }
-            entry.wanted = selected.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
-            if entry.is_pending() {
-                self.pending.push(key);
-            }
-        }
-        new.extend(selected.map(|(key, route)| (key, Arc::clone(route))));
+        });
+        let pending = self.table.want(selected);
         self.withheld = withheld;
-        self.entries.retain(|_, entry| entry.told.is_some() || entry.wanted.is_some());
-        for (key, route) in new {
-            self.pending.push(key);
-            self.entries.insert(key, Entry { wanted: Some(route), ..Entry::default() });
-        }
+        self.pending.extend(pending);
+        self.bound_pending();
     }
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
     pub fn apply(&mut self, changes: &Changes) {
-        for (&prefix, paths) in changes {
-            self.replace(prefix, paths);
+        self.pending.invalidate();
+        for prefix in changes.keys() {
+            self.withheld.remove(prefix);
         }
+        let (exporter, withheld) = (&self.exporter, &mut self.withheld);
+        // Neighbouring destinations tend to have the same route.
+        let mut last = None;
+        let of_one_path = changes.iter().filter(|(prefix, _)| !exporter.sends_several(prefix.family()));
+        let selected = of_one_path.map(|(&prefix, paths)| {
+            let Some(Path { route, .. }) = paths.first() else { return (Nlri::from(prefix), None) };
+            let about = (prefix.family(), Arc::as_ptr(route));
+            let verdict = match last {
+                Some((known, verdict)) if known == about => verdict,
+                _ => exporter.judge(route, prefix.family()),
+            };
+            last = Some((about, verdict));
+            if let Some(Err(reason)) = verdict {
+                withheld.insert(prefix, reason);
+            }
+            (Nlri::from(prefix), Some(route).filter(|_| matches!(verdict, Some(Ok(())))))
+        });
+        let mut pending = Vec::new();
+        self.table.want_some(selected, &mut pending);
+        self.pending.extend(pending);
+        for (&prefix, paths) in changes {
+            if self.exporter.sends_several(prefix.family()) {
+                self.replace(prefix, paths);
+            }
+        }
+        self.bound_pending();
+    }
+
+    /// What a peer that does not read has still to be told grows with the routes, not with the changes.
+    fn bound_pending(&mut self) {
+        if self.pending.is_overfull(self.table.len()) {
+            self.pending.group(&mut self.table);
+        }
+    }
+
+    /// Whether End-of-RIB waits (RFC 4724 §4.1); else it follows the first whole set.
+    pub const fn defer_end_of_rib(&mut self, deferred: bool) {
+        self.deferred = deferred;
     }
 
     /// The policy is another one: what changes by it is told again, of these same routes.
@@ -169,14 +166,14 @@ impl AdjRibOut {
 
     fn tell_changed(&mut self, old: &Exporter, rib: &LocRib) {
         let mut compared: BTreeMap<(Family, *const Route), bool> = BTreeMap::new();
-        for (key, entry) in &mut self.entries {
+        self.table.change_all(|key, entry| {
             if let Some(route) = &entry.told {
                 let changed = compared
                     .entry((key.prefix.family(), Arc::as_ptr(route)))
                     .or_insert_with(|| old.outgoing(route, key.prefix.family()) != self.exporter.outgoing(route, key.prefix.family()));
                 entry.again |= *changed;
             }
-        }
+        });
         if self.complete {
             self.set(rib);
         }
@@ -192,12 +189,15 @@ impl AdjRibOut {
             }
             self.refreshes.insert(family, Refresh::Begin);
         }
-        for (key, entry) in self.entries.iter_mut().filter(|(key, _)| key.prefix.family() == family) {
-            entry.again = entry.told.is_some();
-            if entry.is_pending() {
-                self.pending.push(*key);
+        let pending = &mut self.pending;
+        self.table.change_all(|key, entry| {
+            if key.prefix.family() == family {
+                entry.again = entry.told.is_some();
+                if entry.is_pending() {
+                    pending.push(*key);
+                }
             }
-        }
+        });
     }
 
     /// The next UPDATEs, at most `limit` octets of them, to be written where `position` octets of the connection precede them. Withdrawals come first;
@@ -208,7 +208,7 @@ impl AdjRibOut {
         if limit < longest {
             return batch;
         }
-        self.pending.group(&self.entries);
+        self.pending.group(&mut self.table);
         while batch.octets.len() + longest <= limit {
             match self.next_message(position, &mut batch.octets) {
                 Some(Written::Update) => batch.updates += 1,
@@ -228,14 +228,19 @@ impl AdjRibOut {
 
     /// The destinations that the peer was told and that are not being withdrawn.
     pub fn advertised(&self) -> impl Iterator<Item = Prefix> {
-        self.entries.iter().filter(|(_, entry)| entry.is_advertised()).map(|(key, _)| key.prefix)
+        self.table.advertised().map(|key| key.prefix)
     }
 
-    /// The destinations that are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may still hold them. One for
-    /// which a route of another peer takes the place of ours is among them.
+    /// How many paths those are.
+    #[must_use]
+    pub const fn advertised_count(&self) -> usize {
+        self.table.advertised_count()
+    }
+
+    /// The destinations of routes that start here and are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may
+    /// still hold them. One for which a route of another peer takes the place of ours is among them.
     pub fn withdrawing(&self) -> impl Iterator<Item = Prefix> {
-        let leaving = self.entries.iter().filter(|(_, entry)| entry.is_to_be_withdrawn() || entry.is_leaving()).map(|(key, _)| key.prefix);
-        leaving.chain(self.withdrawals.prefixes())
+        self.table.leaving().map(|key| key.prefix).chain(self.withdrawals.prefixes())
     }
 
     /// The destinations of the wanted set that are not announced, and why.
@@ -253,33 +258,25 @@ impl AdjRibOut {
     /// Whether the peer's host has everything: a set was given, nothing is pending, and every UPDATE is acknowledged.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        let pending = |key| self.entries.get(key).is_some_and(Entry::is_pending);
+        let pending = |key| self.table.get(key).is_some_and(Entry::is_pending);
         self.is_told() && self.refreshes.is_empty() && self.written <= self.acknowledged && !self.pending.keys().any(pending)
     }
 
-    /// The paths to one destination are these now.
+    /// The paths to one destination are these now, of which the peer may hold several.
     fn replace(&mut self, prefix: Prefix, paths: &[Path]) {
-        self.withheld.remove(&prefix);
-        self.pending.invalidate();
-        let mut touched = Vec::new();
-        for (key, entry) in self.entries.range_mut(all_of(prefix)) {
-            entry.wanted = None;
-            touched.push(*key);
-        }
-        for (key, selected) in self.exporter.select(prefix, paths) {
-            match selected {
-                Ok(route) => {
-                    self.entries.entry(key).or_default().wanted = Some(Arc::clone(route));
-                    touched.push(key);
-                }
+        let mut selected: Vec<_> = Vec::with_capacity(1);
+        for (key, route) in self.exporter.select(prefix, paths) {
+            match route {
+                Ok(route) => selected.push((key, Arc::clone(route))),
                 Err(reason) => drop(self.withheld.insert(prefix, reason)),
             }
         }
-        for key in touched {
-            match self.entries.get(&key) {
-                Some(Entry { told: None, wanted: None, .. }) => drop(self.entries.remove(&key)),
-                Some(entry) if entry.is_pending() => self.pending.push(key),
-                _ => {}
+        let gone: Vec<_> =
+            self.table.of(prefix).map(|(key, _)| *key).filter(|key| !selected.iter().any(|(other, _)| other == key)).collect();
+        let wanted = selected.into_iter().map(|(key, route)| (key, Some(route)));
+        for (key, route) in wanted.chain(gone.into_iter().map(|key| (key, None))) {
+            if self.table.change(key, |entry| entry.wanted = route) {
+                self.pending.push(key);
             }
         }
     }
@@ -325,10 +322,15 @@ impl AdjRibOut {
         let Some(run) = self.pending.withdrawals(family) else { return false };
         let count = encode_withdrawal(family, run.rest(), self.exporter.negotiated(), out);
         let withdrawn = run.take(count);
-        for key in withdrawn {
-            self.entries.remove(key);
+        let mut ours = Vec::new();
+        self.table.remove_each(withdrawn, |key, entry| {
+            if entry.is_ours_told() {
+                ours.push(key);
+            }
+        });
+        if !ours.is_empty() {
+            self.withdrawals.written(position_after(position, out), ours);
         }
-        self.withdrawals.written(position_after(position, out), withdrawn.to_vec());
         true
     }
 
@@ -346,15 +348,16 @@ impl AdjRibOut {
             match written {
                 Ok(count) => {
                     let mut replaced = Vec::new();
-                    for key in group.run.take(count) {
-                        let told = Some(Arc::clone(&group.route));
-                        let before = self.entries.insert(*key, Entry { wanted: told.clone(), told, again: false });
-                        if group.route.learned.is_none() {
-                            self.withdrawals.announced(key);
-                        } else if before.is_some_and(|before| before.is_leaving()) {
-                            replaced.push(*key);
+                    let (table, route, withdrawals) = (&mut self.table, &group.route, &mut self.withdrawals);
+                    table.change_each(group.run.take(count), |key, entry| {
+                        if route.learned.is_none() {
+                            withdrawals.announced(&key);
+                        } else if entry.is_leaving() {
+                            replaced.push(key);
                         }
-                    }
+                        let told = Some(Arc::clone(route));
+                        *entry = Entry { wanted: told.clone(), told, again: false };
+                    });
                     if !replaced.is_empty() {
                         self.withdrawals.written(position_after(position, out), replaced);
                     }
@@ -376,26 +379,22 @@ impl AdjRibOut {
         let group = self.pending.pop_group(family);
         for &key in group.iter().flat_map(|group| group.run.rest()) {
             self.withheld.insert(key.prefix, reason);
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
-            entry.wanted = None;
-            if entry.told.is_some() {
+            if self.table.change(key, |entry| entry.wanted = None) {
                 self.pending.withdraw(key);
-            } else {
-                self.entries.remove(&key);
             }
         }
     }
 
     /// Appends the End-of-RIB of a family that has nothing pending, once a session (RFC 4724 §2).
     fn end_of_rib(&mut self, family: Family, out: &mut Vec<u8>) -> bool {
-        if !self.complete || !self.end_of_rib_owed.remove(&family) {
+        if !self.complete || self.deferred || !self.end_of_rib_owed.remove(&family) {
             return false;
         }
         let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };
         out.extend_from_slice(&octets);
         if self.refreshes.remove(&family).is_some() {
             self.refresh(family);
-            self.pending.group(&self.entries);
+            self.pending.group(&mut self.table);
         }
         true
     }
@@ -413,11 +412,6 @@ const fn withheld(error: EncodeError, family: Family) -> Withheld {
         EncodeError::TooLong { .. } => Withheld::TooLong,
         EncodeError::NextHop { .. } => Withheld::NoNextHop(family),
     }
-}
-
-/// All paths to a destination.
-const fn all_of(prefix: Prefix) -> RangeInclusive<Nlri> {
-    Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }
 }
 
 /// Where `out` ends, when it begins at `position`.

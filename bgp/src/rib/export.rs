@@ -18,6 +18,8 @@ use crate::wire::{BgpRole, Negotiated, NextHop, Nlri, PathAttribute, community};
 /// With what routes are announced to a peer. Where a [`Route`] says something itself, that counts; communities and prepending add up.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Export {
+    /// The name by which routes that start here say which peers are told of them.
+    pub name: String,
     /// LOCAL_PREF, for internal peers (RFC 4271 §5.1.5).
     pub local_preference: u32,
     /// MULTI_EXIT_DISC (RFC 4271 §5.1.4).
@@ -28,29 +30,30 @@ pub struct Export {
     pub communities: BTreeSet<u32>,
     /// LARGE_COMMUNITY (RFC 8092).
     pub large_communities: BTreeSet<[u32; 3]>,
-    /// Extended Communities (RFC 4360). A link bandwidth counts where the route has none.
+    /// Extended Communities (RFC 4360).
     pub extended_communities: BTreeSet<u64>,
+    /// The bandwidth of the link, in octets per second ([`link_bandwidth`](community::link_bandwidth)).
+    pub link_bandwidth: Option<u64>,
     /// The next hop of IPv4 routes.
     pub next_hop_ipv4: NextHopPolicy,
     /// The next hop of IPv6 routes.
     pub next_hop_ipv6: NextHopPolicy,
-    /// Our routes are about to go: others are to be preferred (RFC 8326 §4).
-    pub graceful_shutdown: bool,
 }
 
 impl Default for Export {
     /// LOCAL_PREF 100, and ourselves as the next hop.
     fn default() -> Self {
         Self {
+            name: String::new(),
             local_preference: 100,
             med: None,
             prepend: 0,
             communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
             extended_communities: BTreeSet::new(),
+            link_bandwidth: None,
             next_hop_ipv4: NextHopPolicy::SelfAddress,
             next_hop_ipv6: NextHopPolicy::SelfAddress,
-            graceful_shutdown: false,
         }
     }
 }
@@ -71,7 +74,7 @@ pub enum NextHopPolicy {
 pub struct LocalAddresses {
     /// The IPv4 address.
     pub ipv4: Option<Ipv4Addr>,
-    /// The global IPv6 address.
+    /// The global IPv6 address; on a connection between link-local addresses that of this end.
     pub ipv6: Option<Ipv6Addr>,
     /// The link-local IPv6 address, where the peer is on the link too (RFC 2545 §3).
     pub link_local: Option<Ipv6Addr>,
@@ -86,6 +89,12 @@ pub enum Withheld {
     /// Neither the connection nor the configuration gives a usable next hop.
     #[error("there is no local address to be the next hop of {0}")]
     NoNextHop(Family),
+    /// It is for other peers.
+    #[error("its policy names other peers")]
+    OtherPeers,
+    /// Its next hop would be the peer itself (RFC 4271 §5.1.3).
+    #[error("its next hop would be {0}, the peer itself")]
+    NextHopOfPeer(IpAddr),
     /// Its attributes leave no room for a destination in one UPDATE (RFC 4271 §9.2).
     #[error("its path attributes do not fit into an UPDATE")]
     TooLong,
@@ -96,6 +105,8 @@ pub enum Withheld {
 pub struct Target {
     /// Which one: it is not told what it told.
     pub peer: PeerId,
+    /// Its address, which is no next hop for it.
+    pub address: IpAddr,
     /// We are its route reflector (RFC 4456 §4).
     pub client: bool,
     /// Our cluster (RFC 4456 §7).
@@ -120,6 +131,11 @@ impl Exporter {
         &self.negotiated
     }
 
+    /// Whether the peer is told all paths to a destination (RFC 7911 §2), not the best one only.
+    pub(super) fn sends_several(&self, family: Family) -> bool {
+        self.negotiated.add_path_send.contains(&family)
+    }
+
     /// Changes our addresses; returns what it was.
     pub(super) fn relocate(&mut self, local: LocalAddresses) -> Self {
         let new = Self { local, ..self.clone() };
@@ -140,17 +156,24 @@ impl Exporter {
         paths: &'a [Path],
     ) -> impl Iterator<Item = (Nlri, Result<&'a Arc<Route>, Withheld>)> + use<'a> {
         let family = prefix.family();
-        let all = self.negotiated.add_path_send.contains(&family);
+        let all = self.sends_several(family);
         paths.iter().take(if all { usize::MAX } else { 1 }).filter_map(move |path| {
             let key = Nlri { prefix, path_id: if all { path.id } else { 0 } };
-            let next_hop = self.next_hop(&path.route, family);
-            match (&path.route.learned, next_hop) {
-                (Some(learned), Ok(_)) if self.permits(&path.route, learned) => Some((key, Ok(&path.route))),
-                (Some(_), _) => None,
-                (None, Ok(_)) => Some((key, Ok(&path.route))),
-                (None, Err(reason)) => Some((key, Err(reason))),
-            }
+            Some((key, self.judge(&path.route, family)?.map(|()| &path.route)))
         })
+    }
+
+    /// Whether the peer is to hold a route that is selected for it: `None` where it is not meant for this peer, and why not where one that starts here
+    /// cannot be told.
+    pub(super) fn judge(&self, route: &Route, family: Family) -> Option<Result<(), Withheld>> {
+        match (&route.learned, self.next_hop(route, family)) {
+            (Some(learned), Ok(_)) if self.permits(route, learned) => Some(Ok(())),
+            (Some(_), _) => None,
+            (None, Ok(_)) if route.peers.as_ref().is_some_and(|peers| !peers.contains(&self.export.name)) => {
+                Some(Err(Withheld::OtherPeers))
+            }
+            (None, next_hop) => Some(next_hop.map(drop)),
+        }
     }
 
     /// What a route is announced with in a family: the attributes (RFC 4271 §5.1) without those that carry next hop and destinations, and the next
@@ -197,7 +220,14 @@ impl Exporter {
             Some(learned) if self.negotiated.internal || policy == NextHopPolicy::Unchanged => self.third_party(learned.next_hop, family),
             _ => self.own(route, policy, family),
         };
-        next_hop.ok_or(Withheld::NoNextHop(family))
+        match next_hop {
+            // RFC 4271 §5.1.3: never the peer's own address.
+            Some(next_hop) if route.learned.is_none() && next_hop.is(self.target.address) => {
+                Err(Withheld::NextHopOfPeer(self.target.address))
+            }
+            Some(next_hop) => Ok(next_hop),
+            None => Err(Withheld::NoNextHop(family)),
+        }
     }
 
     /// The next hop of a route for which packets come to us, or where policy sends them.
@@ -222,13 +252,21 @@ impl Exporter {
         }
     }
 
-    /// Our address on the link, and beside it the link-local one where the peer is on that link too (RFC 2545 §3). Where there is no global one, the
-    /// link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability).
-    fn own_ipv6(&self, global: Option<Ipv6Addr>) -> Option<NextHop> {
-        let link_local = self.local.link_local;
-        let both = |global| NextHop::V6 { global, link_local };
-        let alone = || link_local.filter(|_| self.negotiated.link_local_next_hop).map(|global| NextHop::V6 { global, link_local: None });
-        global.filter(is_usable_ipv6).map(both).or_else(alone)
+    /// Our address on the link, and beside it the link-local one where an external peer is on that link too (RFC 2545 §3). Where there is no global one, the
+    /// link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability). On a session that is itself link-local that address, and to a peer
+    /// that does not take it alone in both places.
+    fn own_ipv6(&self, own: Option<Ipv6Addr>) -> Option<NextHop> {
+        let (link_local, lonely) = (self.local.link_local, self.negotiated.link_local_next_hop);
+        match own {
+            Some(global) if global.is_unicast_link_local() => Some(NextHop::V6 { global, link_local: (!lonely).then_some(global) }),
+            _ => {
+                // An internal peer may pass it on unchanged to links on which it means somebody else, or nobody (RFC 4456 §10).
+                let beside = link_local.filter(|_| !self.negotiated.internal);
+                let both = |global| NextHop::V6 { global, link_local: beside };
+                let alone = || link_local.filter(|_| lonely).map(|global| NextHop::V6 { global, link_local: None });
+                own.filter(is_usable_ipv6).map(both).or_else(alone)
+            }
+        }
     }
 
     /// The next hop that another peer told, which is not on this link: without its link-local address (RFC 2545 §3).

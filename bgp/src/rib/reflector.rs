@@ -6,9 +6,10 @@
 //!
 //! Invariant: a path keeps its Path Identifier as long as it is there, whatever else comes and goes, and no two paths to a destination share one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::loc_rib::Shared;
 use super::{Changes, LocRib, Path, PeerId, Route, best_path};
 use crate::prefix::Prefix;
 use crate::wire::Nlri;
@@ -19,18 +20,7 @@ pub type Learnt = (Nlri, Option<Arc<Route>>);
 /// The paths of this speaker and where they come from.
 #[derive(Debug, Default)]
 pub struct Reflector {
-    destinations: BTreeMap<Prefix, Vec<Candidate>>,
-    /// What each peer has here.
-    of_peer: BTreeMap<PeerId, BTreeSet<Nlri>>,
     loc_rib: Arc<LocRib>,
-}
-
-/// One path to a destination.
-#[derive(Debug)]
-struct Candidate {
-    /// Whose it is, and the identifier that it has there; `None` where it starts here.
-    origin: Option<(PeerId, u32)>,
-    path: Path,
 }
 
 impl Reflector {
@@ -40,95 +30,92 @@ impl Reflector {
         Arc::clone(&self.loc_rib)
     }
 
-    /// From now on exactly these routes start here.
-    pub fn originate(&mut self, routes: impl IntoIterator<Item = (Prefix, Arc<Route>)>) -> Changes {
-        let new: BTreeMap<_, _> = routes.into_iter().collect();
-        let gone = self
-            .destinations
-            .iter()
-            .filter(|(prefix, candidates)| !new.contains_key(prefix) && candidates.iter().any(|candidate| candidate.origin.is_none()));
-        let gone: Vec<_> = gone.map(|(prefix, _)| (*prefix, None)).collect();
-        let all = gone.into_iter().chain(new.into_iter().map(|(prefix, route)| (prefix, Some(route))));
-        let changed = all.filter(|(prefix, route)| self.replace(*prefix, None, route.as_ref())).map(|(prefix, _)| prefix).collect();
-        self.changes(changed)
+    /// These routes start here now, in place of others to their destinations; or none does any more.
+    pub fn originate(&mut self, routes: impl IntoIterator<Item = (Prefix, Option<Arc<Route>>)>) -> Changes {
+        let mut shared = Shared::default();
+        let changes = routes.into_iter().filter_map(|(prefix, route)| {
+            let paths = match (self.loc_rib.paths(&prefix), route) {
+                ([], None) => return None,
+                ([], Some(route)) => shared.paths(Path::originated(route)),
+                (before, route) => replaced(before, None, route.as_ref())?.into(),
+            };
+            Some((prefix, paths))
+        });
+        let changes = changes.collect();
+        self.take_over(changes)
     }
 
     /// The Adj-RIB-In of a peer has changed.
     pub fn learn(&mut self, peer: PeerId, learnt: &[Learnt]) -> Changes {
-        let mut changed = BTreeSet::new();
-        for (nlri, route) in learnt {
-            let known = self.of_peer.entry(peer).or_default();
-            if route.is_some() {
-                known.insert(*nlri);
-            } else {
-                known.remove(nlri);
+        let mut learnt: Vec<&Learnt> = learnt.iter().collect();
+        learnt.sort_by_key(|(nlri, _)| nlri.prefix);
+        let mut shared = Shared::default();
+        let changes = learnt.chunk_by(|(one, _), (other, _)| one.prefix == other.prefix).filter_map(|of_one| {
+            let (Nlri { prefix, .. }, _) = of_one.first()?;
+            let mut after = None;
+            for (Nlri { path_id, .. }, route) in of_one {
+                let received = Some((peer, *path_id));
+                let before = after.as_deref().unwrap_or_else(|| self.loc_rib.paths(prefix));
+                after = match (before, route) {
+                    ([], Some(route)) => Some(shared.paths(Path { id: free_id(&[]), received, route: Arc::clone(route) })),
+                    _ => replaced(before, received, route.as_ref()).map(Arc::from).or(after),
+                };
             }
-            if self.replace(nlri.prefix, Some((peer, nlri.path_id)), route.as_ref()) {
-                changed.insert(nlri.prefix);
-            }
-        }
-        self.changes(changed)
+            Some((*prefix, after?))
+        });
+        let changes = changes.collect();
+        self.take_over(changes)
     }
 
     /// The peer is no longer configured.
     pub fn forget(&mut self, peer: PeerId) -> Changes {
-        let known = self.of_peer.remove(&peer).unwrap_or_default();
-        let changed = known.into_iter().filter(|nlri| self.replace(nlri.prefix, Some((peer, nlri.path_id)), None));
-        let changed = changed.map(|nlri| nlri.prefix).collect();
-        self.changes(changed)
+        let is_of_peer = |path: &Path| path.received.is_some_and(|(other, _)| other == peer);
+        let affected = self.loc_rib.destinations().filter(|(_, paths)| paths.iter().any(is_of_peer));
+        let changes =
+            affected.map(|(prefix, paths)| (prefix, in_order(paths.iter().filter(|path| !is_of_peer(path)).cloned().collect()).into()));
+        let changes = changes.collect();
+        self.take_over(changes)
     }
 
-    /// Puts a path in its place; says whether anything has changed.
-    fn replace(&mut self, prefix: Prefix, origin: Option<(PeerId, u32)>, route: Option<&Arc<Route>>) -> bool {
-        let candidates = self.destinations.entry(prefix).or_default();
-        let place = candidates.iter().position(|candidate| candidate.origin == origin);
-        let changed = match (place.and_then(|place| candidates.get_mut(place)), route) {
-            (Some(candidate), Some(route)) => {
-                let changed = candidate.path.route != *route;
-                candidate.path.route = Arc::clone(route);
-                changed
-            }
-            (Some(_), None) => {
-                candidates.retain(|candidate| candidate.origin != origin);
-                true
-            }
-            (None, Some(route)) => {
-                let id = if origin.is_some() { free_id(candidates) } else { Path::LOCAL };
-                candidates.push(Candidate { origin, path: Path { id, route: Arc::clone(route) } });
-                true
-            }
-            (None, None) => false,
-        };
-        if candidates.is_empty() {
-            self.destinations.remove(&prefix);
-        }
-        changed
-    }
-
-    /// What these destinations are now.
-    fn changes(&mut self, changed: BTreeSet<Prefix>) -> Changes {
-        let changes: Changes = changed.into_iter().map(|prefix| (prefix, self.paths(prefix))).collect();
+    fn take_over(&mut self, changes: Changes) -> Changes {
         if !changes.is_empty() {
             Arc::make_mut(&mut self.loc_rib).apply(&changes);
         }
         changes
     }
+}
 
-    /// The paths to a destination, the best first, then in the order of their identifiers.
-    fn paths(&self, prefix: Prefix) -> Arc<[Path]> {
-        let candidates = self.destinations.get(&prefix);
-        let mut paths: Vec<_> = candidates.into_iter().flatten().map(|candidate| candidate.path.clone()).collect();
+/// The paths to a destination with another one in its place; `None` where nothing changes.
+fn replaced(before: &[Path], received: Option<(PeerId, u32)>, route: Option<&Arc<Route>>) -> Option<Vec<Path>> {
+    let place = before.iter().position(|path| path.received == received);
+    let mut paths = before.to_vec();
+    match (place.and_then(|place| paths.get_mut(place)), route) {
+        (Some(path), Some(route)) if path.route == *route => return None,
+        (Some(path), Some(route)) => path.route = Arc::clone(route),
+        (Some(_), None) => paths.retain(|path| path.received != received),
+        (None, Some(route)) => {
+            let id = if received.is_some() { free_id(before) } else { Path::LOCAL };
+            paths.push(Path { id, received, route: Arc::clone(route) });
+        }
+        (None, None) => return None,
+    }
+    Some(in_order(paths))
+}
+
+/// The best first, then in the order of identifiers.
+fn in_order(mut paths: Vec<Path>) -> Vec<Path> {
+    if paths.len() > 1 {
         paths.sort_by_key(|path| path.id);
         if let Some(best) = best_path(&paths) {
             paths.get_mut(..=best).unwrap_or_default().rotate_right(1);
         }
-        paths.into()
     }
+    paths
 }
 
 /// The lowest identifier that no other path to the destination has.
-fn free_id(candidates: &[Candidate]) -> u32 {
-    let taken: BTreeSet<_> = candidates.iter().map(|candidate| candidate.path.id).collect();
+fn free_id(paths: &[Path]) -> u32 {
+    let taken: BTreeSet<_> = paths.iter().map(|path| path.id).collect();
     (Path::LOCAL + 1..).find(|id| !taken.contains(id)).unwrap_or(Path::LOCAL)
 }
 

@@ -31,8 +31,12 @@ pub struct Route {
     pub communities: BTreeSet<u32>,
     /// LARGE_COMMUNITY (RFC 8092).
     pub large_communities: BTreeSet<[u32; 3]>,
-    /// Extended Communities (RFC 4360); one of them may be a [link bandwidth](community::link_bandwidth).
+    /// Extended Communities (RFC 4360).
     pub extended_communities: BTreeSet<u64>,
+    /// The bandwidth of the way, in octets per second, of a route that starts here ([`link_bandwidth`](community::link_bandwidth)).
+    pub link_bandwidth: Option<u64>,
+    /// The only peers that are told of a route that starts here, by the names in [`Export::name`](super::Export::name); all where `None`.
+    pub peers: Option<Arc<BTreeSet<String>>>,
     /// What a peer told besides; `None` for a route that starts here.
     pub learned: Option<Learned>,
 }
@@ -60,8 +64,24 @@ impl Route {
             communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
             extended_communities: BTreeSet::new(),
+            link_bandwidth: None,
+            peers: None,
             learned: None,
         }
+    }
+
+    /// The same on a speaker that is about to withdraw it: others are to be preferred (RFC 8326 §4).
+    #[must_use]
+    pub fn shutting_down(&self) -> Self {
+        let mut route = Self { local_preference: Some(0), ..self.clone() };
+        route.communities.insert(community::GRACEFUL_SHUTDOWN);
+        route
+    }
+
+    /// Whether peers are told of it as the last resort, as [`shutting_down`](Self::shutting_down) makes it.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.local_preference == Some(0) && self.communities.contains(&community::GRACEFUL_SHUTDOWN)
     }
 
     /// Whether it has outlived the restart time of a speaker on the way: it is the last resort (RFC 9494 §4.3).

@@ -76,7 +76,7 @@ impl AsPath {
     }
 
     /// The path without the segments of a confederation.
-    pub(super) fn without_confederation(&self) -> Self {
+    pub(crate) fn without_confederation(&self) -> Self {
         Self(self.0.iter().filter(|segment| !segment.is_confederation()).cloned().collect())
     }
 

@@ -3,7 +3,7 @@
 //! a link without global addresses (draft-ietf-idr-linklocal-capability).
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::BufMut;
 
@@ -178,6 +178,14 @@ impl NextHop {
             Self::V6 { global, .. } if global.is_multicast() || global.is_loopback() => (self, unusable()),
             Self::V6 { global, link_local: None } if global.is_unspecified() => (self, unusable()),
             Self::V6 { .. } => (self, None),
+        }
+    }
+
+    /// Whether it is this address.
+    pub(crate) fn is(self, address: IpAddr) -> bool {
+        match self {
+            Self::V4(own) => own == address,
+            Self::V6 { global, link_local } => global == address || link_local.is_some_and(|own| own == address),
         }
     }
 

@@ -245,6 +245,17 @@ impl Notification {
         if text.is_empty() { None } else { Some(printable(&String::from_utf8_lossy(text))) }
     }
 
+    /// Code and subcode by their names in the RFCs, or by number where they have none.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let code = code_name(self.code).map_or_else(|| format!("code {}", self.code), ToOwned::to_owned);
+        match subcode_name(self.code, self.subcode) {
+            Some(subcode) => format!("{code}/{subcode}"),
+            None if self.subcode == 0 => code,
+            None => format!("{code}/subcode {}", self.subcode),
+        }
+    }
+
     fn may_have_communication(&self) -> bool {
         self.code == 6 && [Cease::AdministrativeShutdown as u8, Cease::AdministrativeReset as u8].contains(&self.subcode)
     }
@@ -269,15 +280,7 @@ impl Notification {
 
 impl fmt::Display for Notification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match code_name(self.code) {
-            Some(name) => f.write_str(name)?,
-            None => write!(f, "code {}", self.code)?,
-        }
-        match subcode_name(self.code, self.subcode) {
-            Some(name) => write!(f, "/{name}")?,
-            None if self.subcode == 0 => {}
-            None => write!(f, "/subcode {}", self.subcode)?,
-        }
+        f.write_str(&self.name())?;
         if let Some(reason) = self.hard_reset_reason() {
             // One inside another says no more than its data: the depth is bounded.
             return if reason.is_hard_reset() { Ok(()) } else { write!(f, ": {reason}") };

@@ -110,7 +110,9 @@ impl Open {
             BgpIdentifier::new(identifier).ok_or_else(|| Error::new(Notification::bad_bgp_identifier(), "the BGP Identifier is 0"))?;
         let mut advertised = Advertised::default();
         decode_parameters(&mut reader, &mut advertised)?;
+        // RFC 7607 §2: neither of the two may be 0.
         let asn = Asn::new(advertised.four_octet_as.unwrap_or_else(|| two_octet_as.into()))
+            .filter(|_| two_octet_as != 0)
             .ok_or_else(|| Error::new(Notification::bad_peer_as(), "the AS number is 0"))?;
         Ok(Self { asn, hold_time, identifier, capabilities: advertised.capabilities })
     }

@@ -4,15 +4,18 @@
 //! Input: one rtnetlink dump of the network namespace in which the speaker runs. Output: values chosen by pure functions. A VIP is never chosen:
 //! neither an address that is advertised, nor, for anything but the connection's own address, one of the loopback interface.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bgp::peer::LocalAddresses;
 use bgp::{BgpIdentifier, Prefix};
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::TryStreamExt as _;
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage};
-use rtnetlink::{Handle, RouteMessageBuilder};
+use rtnetlink::Handle;
+
+use crate::desired::RouteSet;
 
 /// The loopback interface has this index in every network namespace.
 const LOOPBACK: u32 = 1;
@@ -91,6 +94,11 @@ impl InterfaceAddress {
         self.scope == AddressScope::Universe
     }
 
+    /// The link-local address of this interface, once it can be used.
+    pub(super) fn usable_link_local(&self, interface: u32) -> Option<Ipv6Addr> {
+        self.link_local().filter(|_| self.interface == interface && self.standing == Standing::Assigned)
+    }
+
     fn link_local(&self) -> Option<Ipv6Addr> {
         match self.address {
             IpAddr::V6(address) if address.is_unicast_link_local() => Some(address),
@@ -101,19 +109,33 @@ impl InterfaceAddress {
     fn covers(&self, address: IpAddr) -> bool {
         Prefix::truncated(self.address, self.prefix_length).is_ok_and(|prefix| prefix.contains(address))
     }
+
+    #[cfg(test)]
+    pub(super) fn link_local_of_a_test(interface: u32, address: Ipv6Addr) -> Self {
+        Self { interface, address: address.into(), prefix_length: 64, scope: AddressScope::Link, standing: Standing::Assigned }
+    }
+
+    /// Whether this is the address, on the link on which it is good.
+    fn is(&self, address: SocketAddr) -> bool {
+        let on_this_link = match address {
+            SocketAddr::V6(address) if address.ip().is_unicast_link_local() => address.scope_id() == self.interface,
+            SocketAddr::V4(_) | SocketAddr::V6(_) => true,
+        };
+        self.address == address.ip() && on_this_link
+    }
 }
 
 /// The addresses that "self" means on a connection from `local` to `remote`.
 ///
 /// # Errors
 /// The node's addresses cannot be read.
-pub(super) async fn local_addresses(local: IpAddr, remote: IpAddr, advertised: &BTreeSet<Prefix>) -> Result<LocalAddresses, AddressError> {
+pub(super) async fn local_addresses(local: SocketAddr, remote: IpAddr, advertised: &RouteSet) -> Result<LocalAddresses, AddressError> {
     Ok(local_among(&all().await?, local, remote, advertised))
 }
 
 /// As [`local_addresses`], of addresses that were read before.
-pub(super) fn local_among(all: &[InterfaceAddress], local: IpAddr, remote: IpAddr, advertised: &BTreeSet<Prefix>) -> LocalAddresses {
-    let own: Vec<InterfaceAddress> = all.iter().filter(|address| !is_advertised(address.address, advertised)).copied().collect();
+pub(super) fn local_among(all: &[InterfaceAddress], local: SocketAddr, remote: IpAddr, advertised: &RouteSet) -> LocalAddresses {
+    let own: Vec<InterfaceAddress> = all.iter().filter(|address| !advertised.serves(address.address)).copied().collect();
     choose_local(&own, local, remote)
 }
 
@@ -132,20 +154,16 @@ pub(super) async fn all() -> Result<Vec<InterfaceAddress>, AddressError> {
 ///
 /// # Errors
 /// Addresses or routes cannot be read.
-pub(super) async fn router_id(advertised: &BTreeSet<Prefix>) -> Result<Option<BgpIdentifier>, AddressError> {
+pub(super) async fn router_id(advertised: &RouteSet) -> Result<Option<BgpIdentifier>, AddressError> {
     let netlink = Netlink::open()?;
     let mut all = netlink.addresses().await?;
-    all.retain(|address| !is_advertised(address.address, advertised));
+    all.retain(|address| !advertised.serves(address.address));
     Ok(choose_router_id(&all, netlink.default_interface().await?))
 }
 
-/// Whether the address is one that this speaker advertises.
-pub(super) fn is_advertised(address: IpAddr, advertised: &BTreeSet<Prefix>) -> bool {
-    advertised.contains(&Prefix::host(address))
-}
-
-fn choose_local(all: &[InterfaceAddress], local: IpAddr, remote: IpAddr) -> LocalAddresses {
-    let own = all.iter().find(|candidate| candidate.address == local);
+fn choose_local(all: &[InterfaceAddress], local: SocketAddr, remote: IpAddr) -> LocalAddresses {
+    let own = all.iter().find(|candidate| candidate.is(local));
+    let local = local.ip();
     let beside = || all.iter().filter(|candidate| own.is_some_and(|own| own.interface == candidate.interface));
     let other = |is_wanted: fn(&IpAddr) -> bool| {
         let candidates = beside().filter(|candidate| candidate.interface != LOOPBACK && candidate.is_global());
@@ -159,7 +177,7 @@ fn choose_local(all: &[InterfaceAddress], local: IpAddr, remote: IpAddr) -> Loca
     let shares_link = beside().any(|candidate| candidate.covers(remote));
     LocalAddresses {
         ipv4: ipv4.and_then(as_ipv4).filter(|address| !address.is_loopback()),
-        ipv6: ipv6.and_then(as_ipv6).filter(|address| !address.is_loopback() && !address.is_unicast_link_local()),
+        ipv6: ipv6.and_then(as_ipv6).filter(|address| !address.is_loopback()),
         link_local: if shares_link { beside().find_map(InterfaceAddress::link_local) } else { None },
     }
 }
@@ -197,19 +215,19 @@ fn as_ipv6(address: IpAddr) -> Option<Ipv6Addr> {
 }
 
 /// A short-lived rtnetlink connection, closed when dropped.
-struct Netlink {
+pub(super) struct Netlink {
     handle: Handle,
     connection: tokio::task::JoinHandle<()>,
 }
 
 impl Netlink {
-    fn open() -> Result<Self, AddressError> {
+    pub(super) fn open() -> Result<Self, AddressError> {
         let (connection, handle, _notifications) = rtnetlink::new_connection().map_err(AddressError::Socket)?;
         Ok(Self { handle, connection: tokio::spawn(connection) })
     }
 
     /// The addresses, the best first, otherwise in the order of the kernel.
-    async fn addresses(&self) -> Result<Vec<InterfaceAddress>, AddressError> {
+    pub(super) async fn addresses(&self) -> Result<Vec<InterfaceAddress>, AddressError> {
         let dump = self.handle.address().get().execute();
         let messages: Vec<AddressMessage> = dump.try_collect().await.map_err(|source| AddressError::Dump { what: "addresses", source })?;
         let mut all: Vec<_> = messages.iter().filter_map(InterfaceAddress::from_message).collect();
@@ -217,19 +235,24 @@ impl Netlink {
         Ok(all)
     }
 
+    /// The links.
+    pub(super) async fn links(&self) -> Result<Vec<LinkMessage>, AddressError> {
+        let dump = self.handle.link().get().execute();
+        dump.try_collect().await.map_err(|source| AddressError::Dump { what: "links", source })
+    }
+
+    /// The routes of a family.
+    pub(super) async fn routes(&self, family: AddressFamily) -> Result<Vec<RouteMessage>, AddressError> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = family;
+        let dump = self.handle.route().get(request).execute();
+        dump.try_collect().await.map_err(|source| AddressError::Dump { what: "routes", source })
+    }
+
     /// The interface of the IPv4 default route with the lowest metric.
     async fn default_interface(&self) -> Result<Option<u32>, AddressError> {
-        let mut routes = self.handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
-        let mut best: Option<(u32, u32)> = None;
-        while let Some(route) = routes.next().await {
-            let route = route.map_err(|source| AddressError::Dump { what: "routes", source })?;
-            if let Some(found) = default_route(&route)
-                && best.is_none_or(|best| found < best)
-            {
-                best = Some(found);
-            }
-        }
-        Ok(best.map(|(_, interface)| interface))
+        let routes = self.routes(AddressFamily::Inet).await?;
+        Ok(routes.iter().filter_map(default_route).min().map(|(_, interface)| interface))
     }
 }
 
@@ -258,6 +281,7 @@ fn default_route(route: &RouteMessage) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::whereabouts::Found;
     use super::*;
 
     fn address(interface: u32, address: &str, prefix_length: u8) -> InterfaceAddress {
@@ -290,36 +314,50 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// A local end; a link-local one on interface 3.
+    fn at(text: &str) -> SocketAddr {
+        Found::new(ip(text), 3).socket_address(179)
+    }
+
     #[test]
     fn next_hop_of_the_other_family_is_on_the_same_interface() {
-        let chosen = choose_local(&node(), ip("10.211.1.2"), ip("10.211.1.254"));
+        let chosen = choose_local(&node(), at("10.211.1.2"), ip("10.211.1.254"));
         assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
         assert_eq!(chosen.ipv6, as_ipv6(ip("2001:db8:1::2")));
-        let chosen = choose_local(&node(), ip("2001:db8:1::2"), ip("2001:db8:1::fe"));
+        let chosen = choose_local(&node(), at("2001:db8:1::2"), ip("2001:db8:1::fe"));
         assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
         assert_eq!(chosen.ipv6, as_ipv6(ip("2001:db8:1::2")));
     }
 
     #[test]
     fn rfc2545_3_link_local_next_hop_only_where_the_link_is_shared() {
-        let on_link = choose_local(&node(), ip("10.211.1.2"), ip("10.211.1.254"));
+        let on_link = choose_local(&node(), at("10.211.1.2"), ip("10.211.1.254"));
         assert_eq!(on_link.link_local, as_ipv6(ip("fe80::2")));
-        let far = choose_local(&node(), ip("10.211.1.2"), ip("192.0.2.1"));
+        let far = choose_local(&node(), at("10.211.1.2"), ip("192.0.2.1"));
         assert_eq!(far.link_local, None);
     }
 
     #[test]
     fn next_hop_is_absent_rather_than_taken_from_loopback_or_another_interface() {
-        let chosen = choose_local(&node(), ip("127.0.0.1"), ip("127.0.0.1"));
+        let chosen = choose_local(&node(), at("127.0.0.1"), ip("127.0.0.1"));
         assert_eq!(chosen, LocalAddresses::default());
-        let chosen = choose_local(&node(), ip("172.17.0.1"), ip("172.17.0.2"));
+        let chosen = choose_local(&node(), at("172.17.0.1"), ip("172.17.0.2"));
         assert_eq!(chosen.ipv6, None);
     }
 
     #[test]
-    fn link_local_session_gives_no_global_next_hop() {
-        let chosen = choose_local(&node(), ip("fe80::2"), ip("fe80::1"));
-        assert_eq!((chosen.ipv6, chosen.link_local), (None, as_ipv6(ip("fe80::2"))));
+    fn link_local_session_has_the_link_local_address_as_its_next_hop() {
+        let chosen = choose_local(&node(), at("fe80::2"), ip("fe80::1"));
+        assert_eq!((chosen.ipv6, chosen.link_local), (as_ipv6(ip("fe80::2")), as_ipv6(ip("fe80::2"))));
+        assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
+    }
+
+    #[test]
+    fn a_link_local_address_on_two_interfaces_is_that_of_the_connection() {
+        let mut node = node();
+        node.insert(0, address(2, "fe80::2", 64));
+        let chosen = choose_local(&node, at("fe80::2"), ip("fe80::1"));
+        assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -61,9 +61,19 @@ impl Connection {
         Self { stream, unwritten: VecDeque::new(), written: 0, drained: false, write_error: None, poll: None, acknowledged: 0 }
     }
 
-    /// Our address on it.
-    pub(super) fn local_address(&self) -> Option<IpAddr> {
-        self.stream.local_addr().ok().map(|address| address.ip())
+    /// Our end of it.
+    pub(super) fn local(&self) -> Option<SocketAddr> {
+        self.stream.local_addr().ok()
+    }
+
+    /// The peer's end of it; `None` where it has just been lost.
+    pub(super) fn remote(&self) -> Option<SocketAddr> {
+        self.stream.peer_addr().ok()
+    }
+
+    /// Our end of it, and the peer's.
+    pub(super) fn endpoints(&self) -> Option<(SocketAddr, SocketAddr)> {
+        Some((self.stream.local_addr().ok()?, self.stream.peer_addr().ok()?))
     }
 
     /// The socket, for its options.

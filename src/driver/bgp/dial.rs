@@ -4,12 +4,10 @@
 //! Input: the way to the peer and the key. Output: a connection that may be used, with the local addresses that its next hops come from, or why there
 //! is none. A connection from a VIP is given up, since it would break when the VIP moves.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use bgp::Prefix;
 use bgp::peer::LocalAddresses;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -17,9 +15,11 @@ use tokio::sync::watch;
 use super::Routes;
 use super::addresses::{self, AddressError};
 use super::connection::Connection;
-use super::keyring::Key;
+use super::signature::Signature;
 use super::socket::{OptionError, Way};
+use super::whereabouts::Found;
 use super::words;
+use crate::desired::RouteSet;
 
 /// What dialling led to.
 #[derive(Debug)]
@@ -56,6 +56,9 @@ pub(super) enum DialError {
     /// A VIP is configured as the source.
     #[error("the configured source {0} is a VIP; a session from it would break when it moves")]
     ConfiguredSourceIsVip(IpAddr),
+    /// The peer's segments are not signed.
+    #[error("the peer's connection is not signed with TCP-AO")]
+    Unsigned,
     /// The peer dialled another address of ours.
     #[error("the peer dialled {dialled}, and the session's source is {source_address}")]
     OtherDestination {
@@ -72,48 +75,55 @@ pub(super) enum DialError {
 /// Connects; the caller bounds the time that it may take.
 pub(super) async fn dial(
     way: Way,
-    key: Result<Option<Key>, String>,
+    peer: Found,
+    signature: Result<Option<Signature>, String>,
     routes: watch::Receiver<Option<Routes>>,
 ) -> Result<Dialled, DialError> {
-    let key = key.map_err(DialError::Key)?;
-    let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+    let signature = signature.map_err(DialError::Key)?;
+    let advertised: Arc<RouteSet> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
     if let Some(source) = way.transport.source
-        && addresses::is_advertised(source, &advertised)
+        && advertised.serves(source)
     {
         return Err(DialError::ConfiguredSourceIsVip(source));
     }
-    let (stream, local) = connect(&way, key.as_ref()).await?;
-    if addresses::is_advertised(local, &advertised) {
-        return Err(DialError::SourceIsVip(local));
+    let (stream, local) = connect(&way, peer, signature.as_ref()).await?;
+    if advertised.serves(local.ip()) {
+        return Err(DialError::SourceIsVip(local.ip()));
     }
-    let local = addresses::local_addresses(local, way.address, &advertised).await?;
+    let local = addresses::local_addresses(local, peer.address, &advertised).await?;
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 
 /// Takes in a connection that the peer has dialled.
-pub(super) async fn arrive(stream: TcpStream, way: Way, routes: watch::Receiver<Option<Routes>>) -> Result<Dialled, DialError> {
-    let advertised: Arc<BTreeSet<Prefix>> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
-    let dialled = stream.local_addr().map_err(DialError::Connect)?.ip();
+pub(super) async fn arrive(
+    stream: TcpStream,
+    way: Way,
+    peer: Found,
+    routes: watch::Receiver<Option<Routes>>,
+) -> Result<Dialled, DialError> {
+    let advertised: Arc<RouteSet> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+    let local = stream.local_addr().map_err(DialError::Connect)?;
+    let dialled = local.ip();
     if let Some(source_address) = way.transport.source.filter(|source| *source != dialled) {
         return Err(DialError::OtherDestination { dialled, source_address });
     }
-    if addresses::is_advertised(dialled, &advertised) {
+    if advertised.serves(dialled) {
         return Err(DialError::SourceIsVip(dialled));
     }
-    let local = addresses::local_addresses(dialled, way.address, &advertised).await?;
+    let local = addresses::local_addresses(local, peer.address, &advertised).await?;
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 
-async fn connect(way: &Way, key: Option<&Key>) -> Result<(TcpStream, IpAddr), DialError> {
-    let remote = way.remote()?;
+async fn connect(way: &Way, peer: Found, signature: Option<&Signature>) -> Result<(TcpStream, SocketAddr), DialError> {
+    let remote = way.remote(peer)?;
     let socket = if remote.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(DialError::Connect)?;
-    way.prepare(&socket, key)?;
+    way.prepare(&socket, peer.address, signature)?;
     if let Some(address) = way.transport.source {
         let bound = socket.bind(SocketAddr::new(address, 0));
         bound.map_err(|source| DialError::Source { address, source })?;
     }
     let stream = socket.connect(remote).await.map_err(DialError::Connect)?;
-    let local = stream.local_addr().map_err(DialError::Connect)?.ip();
+    let local = stream.local_addr().map_err(DialError::Connect)?;
     Ok((stream, local))
 }
 
@@ -121,17 +131,18 @@ async fn connect(way: &Way, key: Option<&Key>) -> Result<(TcpStream, IpAddr), Di
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
+    use super::super::keyring::Key;
     use super::*;
     use crate::desired::Transport;
     use crate::telemetry::chain;
 
     /// Why a listener is not reached with this transport, and that nothing was sent to it.
-    async fn refusal(transport: Transport, key: Result<Option<Key>, String>) -> String {
+    async fn refusal(transport: Transport, signature: Result<Option<Signature>, String>) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let way = Way { address: Ipv4Addr::LOCALHOST.into(), port, external: false, transport };
-        let error = dial(way, key, watch::channel(None).1).await.unwrap_err();
+        let way = Way { port, external: false, transport };
+        let error = dial(way, Found::new(Ipv4Addr::LOCALHOST.into(), 0), signature, watch::channel(None).1).await.unwrap_err();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "dialled all the same");
         chain(&error)
     }
@@ -140,7 +151,7 @@ mod tests {
     async fn without_what_protects_it_the_peer_is_not_dialled() {
         let no_key = Err("no TCP-MD5 key in /k: it is empty".to_owned());
         assert_eq!(refusal(Transport::default(), no_key).await, "no TCP-MD5 key in /k: it is empty");
-        let refused = refusal(Transport::default(), Ok(Some(Key::unusable()))).await;
+        let refused = refusal(Transport::default(), Ok(Some(Signature::Md5(Key::unusable())))).await;
         assert_eq!(refused, "the kernel refuses the TCP-MD5 key: invalid input parameter");
         let elsewhere = Transport { interface: Some("nowhere0".to_owned()), ..Transport::default() };
         assert_eq!(refusal(elsewhere, Ok(None)).await, "there is no interface nowhere0: No such device (os error 19)");

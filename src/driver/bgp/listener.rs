@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd as _;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bgp::Prefix;
@@ -16,8 +15,10 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep_until};
 
-use super::keyring::Key;
+use super::signature::Signature;
+use super::socket::OptionError;
 use super::words;
+use crate::telemetry::chain;
 
 /// Between two attempts to listen, and after an accept that failed for want of resources.
 const RETRY: Duration = Duration::from_secs(1);
@@ -29,7 +30,7 @@ const BACKLOG: i32 = 64;
 const TTL: u32 = 255;
 
 /// What the kernel signs and checks for each range of addresses.
-pub(super) type RangeKeys = BTreeMap<Prefix, Key>;
+pub(super) type RangeKeys = BTreeMap<Prefix, Signature>;
 
 /// The socket and what it is to become.
 #[derive(Default)]
@@ -58,11 +59,11 @@ impl Listener {
         }
         let old = std::mem::replace(&mut self.keys, keys);
         let Some(socket) = &self.socket else { return };
-        for range in old.keys().filter(|range| !self.keys.contains_key(range)) {
-            set_key(socket, *range, &[]);
+        for (range, signature) in old.iter().filter(|(range, _)| !self.keys.contains_key(range)) {
+            report(*range, signature.release(socket, *range));
         }
-        for (range, key) in self.keys.iter().filter(|(range, key)| old.get(range) != Some(*key)) {
-            set_key(socket, *range, key.octets());
+        for (range, signature) in self.keys.iter().filter(|(range, key)| old.get(range) != Some(*key)) {
+            report(*range, signature.demand(socket, *range, old.get(range)));
         }
     }
 
@@ -97,7 +98,7 @@ impl Listener {
         match bind(address) {
             Ok(socket) => {
                 tracing::info!(%address, "listening for BGP connections");
-                self.keys.iter().for_each(|(range, key)| set_key(&socket, *range, key.octets()));
+                self.keys.iter().for_each(|(range, signature)| report(*range, signature.demand(&socket, *range, None)));
                 self.socket = Some(socket);
                 self.error = None;
             }
@@ -128,10 +129,9 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Where the kernel refuses, the sessions of these addresses do too: they sign each connection again before it is used.
-fn set_key(socket: &TcpListener, range: Prefix, key: &[u8]) {
-    let address: IpAddr = range.address();
-    if let Err(error) = sys::set_tcp_md5_key(socket.as_fd(), address, range.length(), key) {
-        tracing::warn!(%range, %error, "the kernel refuses the TCP-MD5 key of the listener; these peers cannot dial us");
+/// Where the kernel refuses, the sessions of these addresses do too: each connection is looked at, or signed again, before it is used.
+fn report(range: Prefix, done: Result<(), OptionError>) {
+    if let Err(error) = done {
+        tracing::warn!(%range, error = %chain(&error), "the keys of the listener; these peers cannot dial us");
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -24,12 +24,15 @@ use tokio::time::timeout_at;
 use super::keyring::{Keyring, Keys};
 use super::listener::{Listener, RangeKeys};
 use super::location::{self, Location};
+use super::orders::{Operation, OperatorError, Order, Request};
 use super::rib::Rib;
 use super::session::{Command, Inputs, Session};
+use super::signature::Signature;
 use super::socket::Way;
 use super::status::Board;
-use super::{Inheritance, Operation, OperatorError, Request, Routes, Target, addresses, fatal_panics};
-use crate::desired::{DesiredBgp, DesiredImport, DesiredPeer, DesiredRestart};
+use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
+use super::{Inheritance, Routes, Target, addresses, fatal_panics};
+use crate::desired::{AoKey, DesiredBgp, DesiredImport, DesiredPeer, DesiredRestart, PeerAddress, Transport};
 use crate::telemetry::chain;
 
 /// Between two looks at the node's addresses while none gives a router id.
@@ -63,6 +66,7 @@ pub(super) struct Adjustable {
     pub(super) import: Option<Import>,
     pub(super) connect_retry: Duration,
     pub(super) send_hold_time: Option<Duration>,
+    pub(super) ao_keys: Vec<AoKey>,
 }
 
 impl Settings {
@@ -75,38 +79,51 @@ impl Settings {
     /// The way to the peer.
     pub(super) fn way(&self) -> Way {
         let peer = &self.peer;
-        Way { address: peer.address, port: peer.port, external: peer.asn != self.asn, transport: peer.transport.clone() }
+        let transport = Transport { interface: peer.interface().map(ToOwned::to_owned), ..peer.transport.clone() };
+        Way { port: peer.port, external: peer.asn != self.asn, transport }
+    }
+
+    /// Whether the link of the session has no addresses but link-local ones.
+    pub(super) const fn is_unnumbered(&self) -> bool {
+        matches!(self.peer.address, PeerAddress::Unnumbered(_))
     }
 
     /// With what routes are announced.
-    fn export(&self) -> Export {
+    fn export(&self, name: &str) -> Export {
         let export = &self.peer.export;
         Export {
+            name: name.to_owned(),
             local_preference: export.local_preference,
             med: export.med,
             prepend: export.prepend,
             communities: export.communities.clone(),
             large_communities: export.large_communities.clone(),
+            extended_communities: export.extended_communities.clone(),
+            link_bandwidth: export.link_bandwidth,
             next_hop_ipv4: self.next_hop(export.next_hop_ipv4),
             next_hop_ipv6: self.next_hop(export.next_hop_ipv6),
-            ..Export::default()
         }
     }
 
     /// What the neighbour may tell. Routes of internal peers of a speaker that reflects are used; others are kept where they are to be counted.
     fn import(&self) -> Option<Import> {
         let DesiredImport { max_prefixes, restart_delay } = self.peer.import.clone();
-        let accept = self.cluster.is_some() && self.peer.asn == self.asn;
-        let wanted = accept || !max_prefixes.is_empty();
-        wanted.then(|| Import { accept, max_prefixes, restart_delay, ..Import::default() })
+        let keep = self.peer.keep_received;
+        let reflected = self.cluster.is_some() && self.peer.asn == self.asn;
+        let wanted = reflected || keep > 0 || !max_prefixes.is_empty();
+        let held_at_most = if reflected { None } else { usize::try_from(keep).ok() };
+        // Of what is only looked at, it is told too whether it could be used.
+        let accept = reflected || (self.cluster.is_none() && keep > 0);
+        wanted.then(|| Import { accept, max_prefixes, held_at_most, restart_delay, ..Import::default() })
     }
 
-    fn adjustable(&self) -> Adjustable {
+    fn adjustable(&self, name: &str) -> Adjustable {
         Adjustable {
-            export: self.export(),
+            export: self.export(name),
             import: self.import(),
             connect_retry: self.peer.connect_retry,
             send_hold_time: self.peer.send_hold_time,
+            ao_keys: self.peer.transport.ao_keys.clone(),
         }
     }
 
@@ -125,7 +142,14 @@ impl Settings {
 
     /// Whether a session of these settings can go on with those.
     fn is_same_session(&self, other: &Self) -> bool {
+        let ao_keys = if self.peer.transport.ao_keys.is_empty() || other.peer.transport.ao_keys.is_empty() {
+            self.peer.transport.ao_keys.clone()
+        } else {
+            // RFC 5925 §3.1: keys come and go while a connection is up.
+            other.peer.transport.ao_keys.clone()
+        };
         let adjusted = DesiredPeer {
+            transport: Transport { ao_keys, ..self.peer.transport.clone() },
             export: other.peer.export.clone(),
             import: other.peer.import.clone(),
             connect_retry: other.peer.connect_retry,
@@ -136,9 +160,11 @@ impl Settings {
     }
 
     /// The same for the core.
-    pub(super) fn peer_config(&self, id: PeerId, beginning: &Beginning) -> PeerConfig {
+    pub(super) fn peer_config(&self, name: &str, id: PeerId, beginning: &Beginning) -> PeerConfig {
         let peer = &self.peer;
-        let Adjustable { export, import, connect_retry, send_hold_time } = self.adjustable();
+        let Adjustable { export, import, connect_retry, send_hold_time, ao_keys: _ } = self.adjustable(name);
+        // It only decides between routes of peers that are equal otherwise.
+        let address = peer.address.known().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         PeerConfig {
             hold_time: peer.hold_time,
             send_hold_time,
@@ -148,14 +174,16 @@ impl Settings {
             graceful_restart: peer.graceful_restart.map(|restart| self.restart_config(restart, beginning)),
             import,
             extended_messages: peer.extended_messages,
-            extended_next_hop: peer.extended_next_hop,
+            // On an unnumbered link nothing else can be a next hop.
+            extended_next_hop: peer.extended_next_hop || self.is_unnumbered(),
             role: peer.role,
             host_name: self.host_name.clone(),
             software_version: self.send_software_version.then(|| SOFTWARE_VERSION.to_owned()),
             client: peer.reflector_client,
             cluster_id: self.cluster,
             add_path: peer.add_path.into_iter().flat_map(|mode| peer.families.iter().map(move |family| (*family, mode))).collect(),
-            ..PeerConfig::new(id, peer.address, self.asn, peer.asn, self.identifier)
+            link_local_next_hop: self.is_unnumbered(),
+            ..PeerConfig::new(id, address, self.asn, peer.asn, self.identifier)
         }
     }
 
@@ -179,23 +207,31 @@ pub(super) enum Beginning {
     Another,
 }
 
-/// Each neighbour and range of dynamic neighbours, with the file of its key.
-fn key_files_by_range(desired: &DesiredBgp) -> impl Iterator<Item = (Prefix, &PathBuf)> {
+/// Each neighbour and range of dynamic neighbours, with how it connects.
+fn transports_by_range<'a>(desired: &'a DesiredBgp, whereabouts: &'a Whereabouts) -> impl Iterator<Item = (Prefix, &'a Transport)> {
     let dynamic = desired.listen.iter().flat_map(|listen| listen.prefixes.iter().map(|prefix| (*prefix, &listen.template)));
-    let configured = desired.peers.values().map(|peer| (Prefix::host(peer.address), peer));
-    dynamic.chain(configured).filter_map(|(range, peer)| Some((range, peer.transport.password_file.as_ref()?)))
+    let configured = desired.peers.values().flat_map(|peer| {
+        let found = candidates(&peer.address, whereabouts).unwrap_or_default();
+        found.into_iter().map(move |found| (Prefix::host(found.address), peer))
+    });
+    dynamic.chain(configured).map(|(range, peer)| (range, &peer.transport))
 }
 
 fn key_files(desired: &DesiredBgp) -> BTreeSet<PathBuf> {
-    key_files_by_range(desired).map(|(_, file)| file.clone()).collect()
+    let peers = desired.listen.iter().map(|listen| &listen.template).chain(desired.peers.values());
+    peers.flat_map(|peer| peer.transport.key_files().cloned()).collect()
+}
+
+/// The peers that have to be looked for.
+fn unknown_addresses(desired: &DesiredBgp) -> BTreeSet<PeerAddress> {
+    desired.peers.values().map(|peer| peer.address.clone()).filter(|address| address.known().is_none()).collect()
 }
 
 /// What the listener is to demand, as far as it takes the family. A file without a key demands nothing: its neighbours are refused one by one.
-fn range_keys(desired: &DesiredBgp, keys: &Keys) -> RangeKeys {
+fn range_keys(desired: &DesiredBgp, keys: &Keys, whereabouts: &Whereabouts) -> RangeKeys {
     let Some(listen) = &desired.listen else { return RangeKeys::new() };
-    let key = |file| keys.get(file)?.clone().ok();
-    let ranges = key_files_by_range(desired).filter(|(range, _)| range.address().is_ipv4() == listen.address.is_ipv4());
-    ranges.filter_map(|(range, file)| Some((range, key(file)?))).collect()
+    let ranges = transports_by_range(desired, whereabouts).filter(|(range, _)| range.address().is_ipv4() == listen.address.is_ipv4());
+    ranges.filter_map(|(range, transport)| Some((range, Signature::demanded(transport, keys).ok()??))).collect()
 }
 
 /// What a dynamic neighbour at this address is to be, if one may come from there.
@@ -210,6 +246,8 @@ pub(super) struct Neighbours {
     /// Counts the tasks, so that each has a number of its own.
     started: u32,
     rib: Rib,
+    /// Whether neighbours are told what others have told.
+    reflects: bool,
     target: watch::Receiver<Target>,
     requests: mpsc::Receiver<Request>,
     routes: watch::Receiver<Option<Routes>>,
@@ -243,6 +281,7 @@ enum Input {
     Target(bool),
     Ended(String),
     Keys,
+    Whereabouts,
     Accepted(TcpStream, SocketAddr),
     Listener,
     Request(Request),
@@ -262,6 +301,7 @@ impl Neighbours {
             seed,
             started: 0,
             rib: Rib::default(),
+            reflects: false,
             target,
             requests,
             routes,
@@ -283,11 +323,13 @@ impl Neighbours {
     pub(super) async fn run(mut self) {
         let mut keyring = Keyring::new();
         let mut keys = keyring.subscribe();
+        let mut locator = Locator::new(self.seed);
+        let mut whereabouts = locator.subscribe();
         loop {
             let target = self.target.borrow_and_update().clone();
             let settled = match &target {
                 Target::Nothing => true,
-                Target::Run(desired) => self.converge(desired, &mut keyring).await,
+                Target::Run(desired) => self.converge(desired, &mut keyring, &mut locator).await,
                 Target::Stop => {
                     self.stop_all(&Stop::AdministrativeShutdown { communication: None });
                     true
@@ -300,62 +342,70 @@ impl Neighbours {
             };
             self.board.set_listen_error(self.listener.error());
             let wake = if settled { self.held_until } else { Instant::now().checked_add(ROUTER_ID_RETRY) };
-            let input = self.next(&mut keys);
+            let input = self.next(&mut keys, &mut whereabouts);
             let input = match wake {
                 Some(wake) => timeout_at(wake.into(), input).await.unwrap_or(Input::Time),
                 None => input.await,
             };
             match input {
-                Input::Target(true) | Input::Keys | Input::Listener | Input::Time => {}
+                Input::Target(true) | Input::Keys | Input::Whereabouts | Input::Listener | Input::Time => {}
                 Input::Target(false) => return,
                 Input::Ended(name) => {
                     self.running.remove(&name);
                     self.board.remove(&name);
                 }
-                Input::Accepted(stream, remote) => self.accept(stream, remote, &target, &keyring),
+                Input::Accepted(stream, remote) => self.accept(stream, remote, &target, &keyring, &locator),
                 Input::Request(request) => self.operate(request, &target).await,
             }
         }
     }
 
-    async fn next(&mut self, keys: &mut watch::Receiver<Arc<Keys>>) -> Input {
+    async fn next(&mut self, keys: &mut watch::Receiver<Arc<Keys>>, whereabouts: &mut watch::Receiver<Arc<Whereabouts>>) -> Input {
         tokio::select! {
             changed = self.target.changed() => Input::Target(changed.is_ok()),
             Some(ended) = self.tasks.join_next() => ended.map_or(Input::Time, Input::Ended),
             Ok(()) = keys.changed() => Input::Keys,
+            Ok(()) = whereabouts.changed() => Input::Whereabouts,
             accepted = self.listener.accept() => accepted.map_or(Input::Listener, |(stream, remote)| Input::Accepted(stream, remote)),
             Some(request) = self.requests.recv() => Input::Request(request),
         }
     }
 
     /// Brings the tasks closer to the configuration. False where the router id is not known yet.
-    async fn converge(&mut self, desired: &Arc<DesiredBgp>, keyring: &mut Keyring) -> bool {
+    async fn converge(&mut self, desired: &Arc<DesiredBgp>, keyring: &mut Keyring, locator: &mut Locator) -> bool {
         let Some(identifier) = self.identifier(desired).await else {
             return false;
         };
-        if !desired.reflects() {
+        if self.reflects != desired.reflects() {
             // What it has gathered ends with the last session that reflects.
             self.rib = Rib::default();
+            self.reflects = desired.reflects();
+        }
+        if desired.listen.as_ref().is_some_and(|listen| !listen.prefixes.is_empty()) && self.inheritance.get().is_some() {
+            self.rib.await_unnamed();
         }
         keyring.follow(key_files(desired)).await;
+        locator.follow(unknown_addresses(desired)).await;
         self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
-        self.listener.demand(range_keys(desired, &keyring.keys()));
+        self.listener.demand(range_keys(desired, &keyring.keys(), &locator.whereabouts()));
         for (name, running) in &mut self.running {
             let wanted = match desired.peers.get(name) {
                 Some(peer) => Some(Settings::new(desired, identifier, peer.clone(), false)),
-                None if running.settings.dynamic => dynamic_settings(desired, identifier, running.settings.peer.address),
+                None if running.settings.dynamic => {
+                    running.dynamic_address().and_then(|address| dynamic_settings(desired, identifier, address))
+                }
                 None => None,
             };
             match wanted {
                 None => running.order(Stop::Deconfigured),
-                Some(settings) if running.settings.is_same_session(&settings) => running.adjust(settings),
+                Some(settings) if running.settings.is_same_session(&settings) => running.adjust(name, settings),
                 Some(_) => running.order(Stop::ConfigurationChange),
             }
         }
         for (name, peer) in &desired.peers {
             if !self.running.contains_key(name) {
                 let settings = Settings::new(desired, identifier, peer.clone(), false);
-                self.start(name, settings, keyring, None);
+                self.start(name, settings, keyring, locator, None);
             }
         }
         self.board.set_problem(None);
@@ -382,19 +432,27 @@ impl Neighbours {
         self.board.set_configured(None, self.automatic, false);
     }
 
-    fn start(&mut self, name: &str, settings: Settings, keyring: &Keyring, first: Option<TcpStream>) {
+    fn start(&mut self, name: &str, settings: Settings, keyring: &Keyring, locator: &Locator, first: Option<TcpStream>) {
         self.started = self.started.wrapping_add(1);
         let id = PeerId(self.started);
         let mut seed = DefaultHasher::new();
         (self.seed, name, self.started).hash(&mut seed);
         let (end, ended) = watch::channel(None);
-        let (adjustable, adjusted) = watch::channel(settings.adjustable());
+        let (adjustable, adjusted) = watch::channel(settings.adjustable(name));
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
-        let reflection = settings.cluster.map(|_| self.rib.join(id));
+        let rib = self.rib.join(id);
         let routes = self.routes.clone();
-        let inputs =
-            Inputs { end: ended, adjustable: adjusted, commands: received, routes, keys: keyring.subscribe(), location, reflection };
+        let inputs = Inputs {
+            end: ended,
+            adjustable: adjusted,
+            commands: received,
+            routes,
+            keys: keyring.subscribe(),
+            location,
+            whereabouts: locator.subscribe(),
+            rib,
+        };
         let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
             (false, _) => Beginning::Another,
             (true, Some(inheritance)) => Beginning::Inherited(inheritance.clone()),
@@ -411,11 +469,11 @@ impl Neighbours {
     }
 
     /// Somebody has dialled us: a configured neighbour, a new dynamic one, or nobody we know; then the connection is closed without a word.
-    fn accept(&mut self, stream: TcpStream, remote: SocketAddr, target: &Target, keyring: &Keyring) {
+    fn accept(&mut self, stream: TcpStream, remote: SocketAddr, target: &Target, keyring: &Keyring, locator: &Locator) {
         let Target::Run(desired) = target else { return };
         let address = remote.ip();
-        let mut known = self.running.values().filter(|running| running.settings.peer.address == address);
-        if let Some(running) = known.find(|running| running.is_reached_by(remote)) {
+        let whereabouts = locator.whereabouts();
+        if let Some(running) = self.running.values().find(|running| running.is_at(remote, &whereabouts)) {
             // Where its task is far behind, the neighbour will dial again.
             running.commands.try_send(Command::Accept(stream)).ok();
             return;
@@ -430,35 +488,40 @@ impl Neighbours {
             Some(_) if u32::try_from(dynamic).is_ok_and(|count| count >= limit) => {
                 tracing::warn!(%remote, limit, "a connection is closed: there are as many dynamic neighbours as bgp.listen.limit allows");
             }
-            Some(settings) => self.start(&name, settings, keyring, Some(stream)),
+            Some(settings) => self.start(&name, settings, keyring, locator, Some(stream)),
         }
     }
 
     /// Does what an operator wants.
-    async fn operate(&mut self, request: Request, target: &Target) {
-        let Request { name, operation, answer } = request;
+    async fn operate(&mut self, Request { name, order }: Request, target: &Target) {
         let configured = match target {
             Target::Run(desired) => desired.peers.keys().cloned().collect(),
             Target::Nothing | Target::Stop | Target::Release | Target::Quit => BTreeSet::new(),
         };
         let known: BTreeSet<String> = configured.into_iter().chain(self.running.keys().cloned()).chain(self.shut.iter().cloned()).collect();
-        let result = if known.contains(&name) {
+        if !known.contains(&name) {
+            order.refuse(OperatorError::Unknown { name, known: known.into_iter().collect() });
+            return;
+        }
+        if let Order::Operate(operation, _) = &order {
             tracing::info!(peer = %name, ?operation, "an operator's order");
-            match &operation {
+            match operation {
                 Operation::Shutdown { .. } => drop(self.shut.insert(name.clone())),
                 Operation::Start => drop(self.shut.remove(&name)),
-                Operation::Reset => {}
+                Operation::Reset | Operation::SoftReset { .. } => {}
             }
-            if let Some(running) = self.running.get(&name) {
+        }
+        match self.running.get(&name) {
+            Some(running) => {
                 // A task that has just ended has nothing left to do.
-                running.commands.send(Command::Operate(operation)).await.ok();
+                if let Err(unsent) = running.commands.send(Command::Obey(order)).await
+                    && let Command::Obey(order) = unsent.0
+                {
+                    order.idle();
+                }
             }
-            Ok(())
-        } else {
-            Err(OperatorError::Unknown { name, known: known.into_iter().collect() })
-        };
-        // Who asked may have gone.
-        answer.send(result).ok();
+            None => order.idle(),
+        }
     }
 
     /// Our BGP Identifier: the configured one, or one of the node's addresses.
@@ -500,20 +563,28 @@ impl Running {
     }
 
     /// Hands a session the settings that it can go on with.
-    fn adjust(&mut self, settings: Settings) {
+    fn adjust(&mut self, name: &str, settings: Settings) {
         if settings != self.settings {
-            self.adjustable.send_replace(settings.adjustable());
+            self.adjustable.send_replace(settings.adjustable(name));
             self.settings = settings;
         }
     }
 
-    /// Whether a connection from this address, which is the neighbour's, is of the neighbour: a link-local address is good on one link only.
-    fn is_reached_by(&self, remote: SocketAddr) -> bool {
-        match (remote, &self.settings.peer.transport.interface) {
-            (SocketAddr::V6(remote), Some(name)) if remote.ip().is_unicast_link_local() => {
-                if_nametoindex(name.as_str()).is_ok_and(|index| index == remote.scope_id())
-            }
-            _ => true,
+    /// The address by which a dynamic neighbour is known.
+    const fn dynamic_address(&self) -> Option<IpAddr> {
+        self.settings.peer.address.known()
+    }
+
+    /// Whether a connection from there is of the neighbour. A link-local address is good on one link only; who dials us by the link of an unnumbered
+    /// neighbour that has not been heard yet is that neighbour.
+    fn is_at(&self, remote: SocketAddr, whereabouts: &Whereabouts) -> bool {
+        let from = Found::of(remote);
+        let by = |name: &str| from.scope == 0 || if_nametoindex(name).is_ok_and(|index| index == from.scope);
+        match (&self.settings.peer.address, candidates(&self.settings.peer.address, whereabouts)) {
+            (PeerAddress::Known(address), _) => *address == from.address && self.settings.peer.interface().is_none_or(by),
+            (_, Ok(found)) => found.contains(&from),
+            (PeerAddress::Unnumbered(name), Err(_)) => is_link_local(from.address) && by(name),
+            (PeerAddress::Gateway, Err(_)) => false,
         }
     }
 }

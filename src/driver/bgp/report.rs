@@ -5,17 +5,18 @@
 //! session comes up and one when it goes; a failed attempt is a warning once, and `debug` with a count while it repeats for the same reason.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bgp::Family;
-use bgp::peer::{Counters, DownReason, Peer, State};
+use bgp::peer::{Counters, DownReason, Peer, State, Timers};
 use bgp::rib::AdjRibIn;
-use bgp::wire::Negotiated;
+use bgp::wire::{MAX_MESSAGE_LENGTH, Negotiated};
 
 use super::Routes;
 use super::neighbours::Settings;
-use super::status::{Board, LastError, Moment, PeerStatus};
+use super::status::{Board, Failures, LastError, Moment, Notified, Opens, PeerStatus};
+use super::whereabouts::Found;
 
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
@@ -27,8 +28,13 @@ pub(super) struct Report {
     status: PeerStatus,
     /// Why the transport failed, while the core is being told that it did.
     transport: Option<String>,
-    /// Whether the peer is never dialled: then no dial fails.
-    passive: bool,
+    /// What the address is for a person: where it is known, that, else how it is found.
+    place: String,
+    /// What an operator should mend of the key, and of where the peer is.
+    key_problem: Option<String>,
+    place_problem: Option<String>,
+    /// Whether the dial of which the core is told that it failed was none.
+    undialled: bool,
     /// Whether segments are signed: then wrong signatures look like silence.
     signed: bool,
     /// Whether the routes of the status may be out of date.
@@ -38,9 +44,9 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(name: &str, settings: &Settings, board: Board) -> Self {
+    pub(super) fn new(name: &str, settings: &Settings, peer: &Peer, board: Board) -> Self {
         let status = PeerStatus {
-            address: settings.peer.address,
+            address: settings.peer.address.known(),
             asn: settings.peer.asn,
             local_asn: settings.asn,
             local_identifier: settings.identifier,
@@ -49,15 +55,24 @@ impl Report {
             established_since: None,
             local_address: None,
             hold_time: None,
+            endpoints: None,
+            opens: Arc::new(Opens { local: peer.local_open().clone(), remote: None }),
+            settings: Arc::new(settings.peer.clone()),
+            timers: Timers::default(),
+            send_hold_time: peer.send_hold_time(),
+            stale_until: None,
+            next_hops: BTreeMap::new(),
             families: BTreeSet::new(),
             capabilities: Vec::new(),
             advertised: 0,
             held: BTreeMap::new(),
+            omitted: BTreeMap::new(),
             withdrawing: Arc::default(),
             withheld: Arc::default(),
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            failures: Failures::default(),
             warning: None,
             shut: false,
             open_sockets: 0,
@@ -68,8 +83,11 @@ impl Report {
             board,
             status,
             transport: None,
-            passive: settings.peer.transport.passive,
-            signed: settings.peer.transport.password_file.is_some(),
+            place: settings.peer.address.to_string(),
+            key_problem: None,
+            place_problem: None,
+            undialled: false,
+            signed: settings.peer.transport.key_files().next().is_some(),
             stale: false,
             retained: false,
         }
@@ -77,10 +95,36 @@ impl Report {
 
     /// Why the session has no key, or keeps an old one.
     pub(super) fn key(&mut self, problem: Option<String>) {
-        if let Some(problem) = problem.as_ref().filter(|problem| self.status.warning.as_ref() != Some(problem)) {
-            tracing::warn!(peer = %self.name, address = %self.status.address, %problem, "a session that is up goes on, a new one needs the key");
+        if let Some(problem) = problem.as_ref().filter(|problem| self.key_problem.as_ref() != Some(problem)) {
+            tracing::warn!(peer = %self.name, address = %self.place, %problem, "a session that is up goes on, a new one needs the key");
         }
-        self.status.warning = problem;
+        self.key_problem = problem;
+        self.warn();
+    }
+
+    /// Why the peer is nowhere, or that it is in several places.
+    pub(super) fn place(&mut self, problem: Option<String>) {
+        if let Some(problem) = problem.as_ref().filter(|problem| self.place_problem.as_ref() != Some(problem)) {
+            tracing::warn!(peer = %self.name, address = %self.place, %problem, "the peer is looked for; a session that is up goes on");
+        }
+        self.place_problem = problem;
+        self.warn();
+    }
+
+    fn warn(&mut self) {
+        let problems: Vec<&str> = self.key_problem.iter().chain(&self.place_problem).map(String::as_str).collect();
+        self.status.warning = (!problems.is_empty()).then(|| problems.join("; "));
+    }
+
+    /// The peer is dialled there.
+    pub(super) fn dialled(&mut self, peer: Found) {
+        self.status.address = Some(peer.address);
+        self.place = peer.address.to_string();
+    }
+
+    /// The dial of which the core is told next that it failed was none.
+    pub(super) const fn undialled(&mut self) {
+        self.undialled = true;
     }
 
     /// Whether the operator wants no session.
@@ -90,12 +134,21 @@ impl Report {
 
     /// A connection of the peer was closed before anything was said.
     pub(super) fn refused(&self, reason: &str) {
-        tracing::warn!(peer = %self.name, address = %self.status.address, %reason, "a connection of the peer is refused");
+        tracing::warn!(peer = %self.name, address = %self.place, %reason, "a connection of the peer is refused");
     }
 
-    /// TCP is up.
-    pub(super) fn connected(&mut self, local: Option<IpAddr>) {
-        self.status.local_address = local;
+    /// TCP is up, between these ends.
+    pub(super) fn connected(&mut self, endpoints: Option<(SocketAddr, SocketAddr)>) {
+        self.status.endpoints = endpoints;
+        self.status.local_address = endpoints.map(|(local, _)| local.ip());
+        if let Some((_, peer)) = endpoints {
+            self.dialled(Found::of(peer));
+        }
+    }
+
+    /// Why the last session or attempt ended.
+    pub(super) fn last_error(&self) -> Option<&str> {
+        self.status.last_error.as_ref().map(|error| error.reason.as_str())
     }
 
     /// TCP failed for this reason; the core, which is told next, knows only that it did.
@@ -123,14 +176,14 @@ impl Report {
     /// The state has changed.
     pub(super) fn transition(&mut self, from: State, to: State) {
         let now = Moment::now();
-        tracing::debug!(peer = %self.name, address = %self.status.address, %from, %to, "BGP state");
+        tracing::debug!(peer = %self.name, address = %self.place, %from, %to, "BGP state");
         if to == State::Established {
-            tracing::info!(peer = %self.name, address = %self.status.address, asn = %self.status.asn, "BGP session is up");
+            tracing::info!(peer = %self.name, address = %self.place, asn = %self.status.asn, "BGP session is up");
             self.status.established_since = Some(now);
         } else if let Some(since) = self.status.established_since.take() {
             let reason = self.status.last_error.as_ref().map_or("", |error| error.reason.as_str());
             let uptime = now.instant.saturating_duration_since(since.instant).as_secs();
-            tracing::info!(peer = %self.name, address = %self.status.address, uptime, reason, "BGP session is down");
+            tracing::info!(peer = %self.name, address = %self.place, uptime, reason, "BGP session is down");
         }
         self.status.state = to;
         self.status.since = now;
@@ -139,36 +192,51 @@ impl Report {
 
     /// A session was lost, or an attempt failed. Comes before the transition that it leads to.
     pub(super) fn down(&mut self, down: &DownReason) {
-        if self.passive && *down == DownReason::ConnectFailed {
+        if std::mem::take(&mut self.undialled) && *down == DownReason::ConnectFailed {
             return;
         }
         let reason = self.in_words(down);
         let repeated = self.status.last_error.as_ref().filter(|last| last.reason == reason && self.status.established_since.is_none());
         let count = repeated.map_or(0, |last| last.count) + 1;
         if self.status.established_since.is_none() {
-            let (peer, address) = (&self.name, self.status.address);
+            let (peer, address) = (&self.name, &self.place);
             if count == 1 {
                 tracing::warn!(%peer, %address, %reason, "BGP session does not come up; trying again");
             } else {
                 tracing::debug!(%peer, %address, %reason, count, "BGP session still does not come up");
             }
         }
-        self.status.last_error = Some(LastError { reason, at: Moment::now(), count });
+        let notification = notified(down);
+        let failures = &mut self.status.failures;
+        match &notification {
+            Some(Notified::Sent(_)) => failures.sent += 1,
+            Some(Notified::Received(_)) => failures.received += 1,
+            None => failures.transport += 1,
+        }
+        self.status.last_error = Some(LastError { reason, at: Moment::now(), count, notification });
     }
 
     /// Takes over what the core knows.
     pub(super) fn update(&mut self, peer: &Peer, open_sockets: usize) {
         self.transport = None;
+        self.undialled = false;
         let status = &mut self.status;
         status.open_sockets = open_sockets;
         if peer.state() < State::OpenSent {
             status.local_address = None;
+            status.endpoints = None;
         }
+        update_opens(status, peer);
+        status.timers = peer.timers();
+        status.send_hold_time = peer.send_hold_time();
+        status.stale_until = peer.stale_until();
         status.hold_time = peer.negotiated().map(|negotiated| negotiated.hold_time);
         status.families = peer.negotiated().map(|negotiated| negotiated.families.clone()).unwrap_or_default();
         status.capabilities = peer.negotiated().map(capabilities).unwrap_or_default();
         let held = |rib: &AdjRibIn| Family::ALL.into_iter().map(|family| (family, rib.count(family))).collect();
         status.held = peer.adj_rib_in().map(held).unwrap_or_default();
+        let omitted = |rib: &AdjRibIn| Family::ALL.into_iter().map(|family| (family, rib.omitted(family))).collect();
+        status.omitted = peer.adj_rib_in().map(omitted).unwrap_or_default();
         self.stale |= status.counters.sent.update != peer.counters().sent.update;
         status.counters = peer.counters().clone();
         let retained = peer.stale_until().is_some();
@@ -194,30 +262,69 @@ impl Report {
             (DownReason::Received(notification), _) if notification.code == OPEN_MESSAGE_ERROR => {
                 format!("the peer refused our OPEN: {notification}")
             }
-            (DownReason::ConnectTimedOut, _) if self.signed => format!("{down}; it may have another TCP-MD5 key, or none"),
+            (DownReason::ConnectTimedOut, _) if self.signed => format!("{down}; it may have another key of TCP-MD5 or TCP-AO, or none"),
             _ => down.to_string(),
         }
     }
 }
 
+/// Our OPEN as it is for the next session, or as it was sent in this one, and the peer's.
+fn update_opens(status: &mut PeerStatus, peer: &Peer) {
+    let known = status.opens.remote.as_ref().map(|(open, _)| open);
+    let current = match peer.remote_open() {
+        Some(remote) => known == Some(remote),
+        None => known.is_none() && status.opens.local == *peer.local_open(),
+    };
+    if !current {
+        let remote = peer.remote_open().cloned().zip(peer.negotiated().cloned());
+        status.opens = Arc::new(Opens { local: peer.local_open().clone(), remote });
+    }
+}
+
+fn notified(down: &DownReason) -> Option<Notified> {
+    match down {
+        DownReason::Sent { notification, .. } => Some(Notified::Sent(notification.clone())),
+        DownReason::Received(notification) => Some(Notified::Received(notification.clone())),
+        DownReason::ConnectFailed
+        | DownReason::ConnectTimedOut
+        | DownReason::ConnectionClosed
+        | DownReason::SendHoldTimerExpired
+        | DownReason::Kept => None,
+    }
+}
+
 /// What both sides can do besides their families.
 fn capabilities(negotiated: &Negotiated) -> Vec<&'static str> {
-    let agreed = [(negotiated.four_octet_as, "four-octet-as"), (negotiated.route_refresh, "route-refresh")];
+    let agreed = [
+        (negotiated.four_octet_as, "four-octet-as"),
+        (negotiated.route_refresh, "route-refresh"),
+        (negotiated.enhanced_route_refresh, "enhanced-route-refresh"),
+        (negotiated.max_send_length > MAX_MESSAGE_LENGTH, "extended-message"),
+        (!negotiated.extended_next_hop.is_empty(), "extended-next-hop"),
+        (negotiated.link_local_next_hop, "link-local-next-hop"),
+        (!negotiated.add_path_send.is_empty(), "add-path-send"),
+        (!negotiated.add_path_receive.is_empty(), "add-path-receive"),
+        (negotiated.graceful_restart.is_some(), "graceful-restart"),
+        (!negotiated.long_lived.is_empty(), "long-lived-graceful-restart"),
+        (negotiated.local_role.is_some() && negotiated.remote_role.is_some(), "role"),
+    ];
     agreed.into_iter().filter(|(agreed, _)| *agreed).map(|(_, name)| name).collect()
 }
 
-/// What the peer holds, in whole: in proportion to the table, so only after a change.
+/// What the peer holds: in proportion to what it is about to lose or is not told, so only after a change.
 fn update_routes(status: &mut PeerStatus, peer: &Peer) {
     let withdrawing = peer.withdrawing();
     if withdrawing != *status.withdrawing {
         status.withdrawing = Arc::new(withdrawing);
     }
+    let own_next_hop = |family: Family| Some((family, peer.adj_rib_out()?.own_next_hop(family)?));
+    status.next_hops = Family::ALL.into_iter().filter_map(own_next_hop).collect();
     let Some(adj_rib_out) = peer.adj_rib_out() else {
         status.advertised = 0;
         status.withheld = Arc::default();
         return;
     };
-    status.advertised = adj_rib_out.advertised().count();
+    status.advertised = adj_rib_out.advertised_count();
     let withheld = adj_rib_out.withheld();
     if *withheld != *status.withheld {
         status.withheld = Arc::new(withheld.clone());

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routes of all neighbours in one place, on a speaker that reflects (RFC 4456): the one owner of the [`Reflector`].
+//! The routes of this speaker in one place: the one owner of the [`Reflector`].
 //!
-//! Input: the set that starts here, and what each neighbour's task has learned. Output: for each [`Member`] what it has not heard of yet, as events of the
-//! core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole instead of the steps to it.
+//! Input: the set that starts here, and, on a speaker that reflects (RFC 4456), what each neighbour's task has learned. Output: for each [`Member`] what
+//! it has not heard of yet, as events of the core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole
+//! instead of the steps to it. The members share the routes; a change costs each of them in proportion to itself.
 //!
-//! Invariant: what a member has learned is gone with the member.
+//! Invariants: what a member has learned is gone with the member; before the first set that starts here a member is told nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bgp::peer::{Event, PeerId};
@@ -14,6 +15,7 @@ use bgp::rib::{Changes, Learnt, Reflector};
 use tokio::sync::watch;
 
 use super::Routes;
+use crate::desired::RouteSet;
 
 /// So many changed destinations are remembered for members that are behind.
 const REMEMBERED: usize = 16_384;
@@ -32,7 +34,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Table {
     reflector: Reflector,
-    /// The number of the set that starts here.
+    /// The set that starts here, and its number; 0 before the first.
+    set: Arc<RouteSet>,
     generation: u64,
     /// Counts the changes.
     version: u64,
@@ -40,6 +43,22 @@ struct Table {
     recent: VecDeque<Arc<Changes>>,
     /// Destinations in all of those.
     remembered: usize,
+    /// Who is waited for after a restart.
+    awaited: Awaited,
+}
+
+/// Neighbours that knew an earlier process, and have yet to tell everything again (RFC 4724 §4.1).
+#[derive(Debug, Default)]
+struct Awaited {
+    peers: BTreeSet<PeerId>,
+    /// There may be others that nobody can name.
+    unnamed: bool,
+}
+
+impl Awaited {
+    fn is_over(&self) -> bool {
+        self.peers.is_empty() && !self.unnamed
+    }
 }
 
 /// One neighbour's share in it.
@@ -49,13 +68,20 @@ pub(super) struct Member {
     peer: PeerId,
     /// What the neighbour was told last; nothing so far where `None`.
     heard: Option<u64>,
+    /// Whether it was told that nobody is waited for.
+    selected: bool,
     version: watch::Receiver<u64>,
 }
 
 impl Rib {
     /// A neighbour; no two of them have the same number.
     pub(super) fn join(&self, peer: PeerId) -> Member {
-        Member { rib: self.clone(), peer, heard: None, version: self.0.version.subscribe() }
+        Member { rib: self.clone(), peer, heard: None, selected: false, version: self.0.version.subscribe() }
+    }
+
+    /// Besides those that join and are [awaited](Member::is_awaited), neighbours may come back that are not known yet.
+    pub(super) fn await_unnamed(&self) {
+        self.table().awaited.unnamed = true;
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -84,24 +110,32 @@ impl Table {
         }
     }
 
-    /// The steps from that version to this one, unless one of them is forgotten.
-    fn since(&self, version: u64) -> Option<impl Iterator<Item = &Arc<Changes>>> {
+    /// What has changed from that version to this one, unless some of it is forgotten.
+    fn since(&self, version: u64) -> Option<Vec<Arc<Changes>>> {
         let steps = usize::try_from(self.version.saturating_sub(version)).ok()?;
         let first = self.recent.len().checked_sub(steps)?;
-        Some(self.recent.range(first..))
+        Some(self.recent.range(first..).cloned().collect())
+    }
+
+    fn originate(&mut self, routes: &Routes) -> Changes {
+        if self.generation >= routes.generation {
+            return Changes::new();
+        }
+        let follows = self.generation + 1 == routes.generation;
+        let changed = match routes.changed.as_ref().filter(|_| follows) {
+            Some(changed) => Arc::clone(changed),
+            None => self.set.prefixes().chain(routes.set.prefixes()).collect::<BTreeSet<_>>().into_iter().collect(),
+        };
+        self.generation = routes.generation;
+        self.set = Arc::clone(&routes.set);
+        self.reflector.originate(changed.iter().map(|prefix| (*prefix, routes.set.routes.get(prefix).cloned())))
     }
 }
 
 impl Member {
     /// The set that starts here, if it is newer than what is known.
     pub(super) fn originate(&self, routes: &Routes) {
-        self.rib.change(|table| {
-            if table.generation >= routes.generation {
-                return Changes::new();
-            }
-            table.generation = routes.generation;
-            table.reflector.originate(routes.rib.routes().map(|(prefix, route)| (prefix, Arc::clone(route))))
-        });
+        self.rib.change(|table| table.originate(routes));
     }
 
     /// What the neighbour has told.
@@ -109,20 +143,40 @@ impl Member {
         self.rib.change(|table| table.reflector.learn(self.peer, learnt));
     }
 
-    /// What the neighbour is to be told: at first everything, then what has changed.
-    pub(super) fn catch_up(&mut self) -> Vec<Event> {
-        self.version.mark_unchanged();
-        let table = self.rib.table();
-        let steps = self.heard.replace(table.version).and_then(|heard| table.since(heard));
-        match steps {
-            Some(steps) => steps.cloned().map(Event::Changes).collect(),
-            None => vec![Event::Routes(table.reflector.loc_rib())],
+    /// The neighbour knew an earlier process: the others wait for what it tells again.
+    pub(super) fn is_awaited(&self) {
+        self.rib.table().awaited.peers.insert(self.peer);
+    }
+
+    /// The neighbour has told everything again, or never will.
+    pub(super) fn has_told_everything(&self) {
+        let mut table = self.rib.table();
+        if table.awaited.peers.remove(&self.peer) && table.awaited.is_over() {
+            self.rib.0.version.send_replace(table.version);
         }
     }
 
-    /// Whether the neighbour has been told anything yet.
-    pub(super) const fn has_begun(&self) -> bool {
-        self.heard.is_some()
+    /// What the neighbour is to be told: at first everything, then what has changed, and once that nobody is waited for.
+    pub(super) fn catch_up(&mut self) -> Vec<Event> {
+        self.version.mark_unchanged();
+        let table = self.rib.table();
+        if table.generation == 0 {
+            return Vec::new();
+        }
+        let mut events = Vec::new();
+        if self.heard != Some(table.version) {
+            let (steps, rib) = (self.heard.and_then(|heard| table.since(heard)), table.reflector.loc_rib());
+            events.push(match steps {
+                Some(changes) => Event::Changes { changes, rib },
+                None => Event::Routes(rib),
+            });
+            self.heard = Some(table.version);
+        }
+        if !self.selected && table.awaited.is_over() {
+            self.selected = true;
+            events.push(Event::Selected);
+        }
+        events
     }
 
     /// Waits for a change. Cancelling the wait loses nothing.
@@ -134,13 +188,13 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.has_told_everything();
         self.rib.change(|table| table.reflector.forget(self.peer));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::net::IpAddr;
 
     use bgp::Prefix;
@@ -148,14 +202,15 @@ mod tests {
     use bgp::wire::Nlri;
 
     use super::*;
+    use crate::desired::RouteSet;
 
     fn prefix(number: u32) -> Prefix {
         Prefix::host(IpAddr::from((0x0A00_0000 + number).to_be_bytes()))
     }
 
     fn routes(generation: u64, numbers: impl IntoIterator<Item = u32>) -> Routes {
-        let set: BTreeSet<Prefix> = numbers.into_iter().map(prefix).collect();
-        Routes { generation, rib: Arc::new(LocRib::originated(set.iter().copied())), set: Arc::new(set) }
+        let set: RouteSet = numbers.into_iter().map(prefix).collect();
+        Routes { generation, set: Arc::new(set), changed: None }
     }
 
     fn learnt(numbers: impl IntoIterator<Item = u32>) -> Vec<Learnt> {
@@ -172,7 +227,11 @@ mod tests {
                     whole = true;
                     *table = LocRib::clone(&rib);
                 }
-                Event::Changes(changes) => table.apply(&changes),
+                Event::Changes { changes, rib } => {
+                    changes.iter().for_each(|changes| table.apply(changes));
+                    assert_eq!(*table, *rib);
+                }
+                Event::Selected => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -183,12 +242,11 @@ mod tests {
     fn members_hear_of_each_other_once_and_of_the_set_that_starts_here() {
         let rib = Rib::default();
         let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
-        assert!(!a.has_begun());
         b.learn(&learnt([1]));
+        assert_eq!(a.catch_up(), [], "there is no set that starts here yet");
         let mut table = LocRib::default();
         a.originate(&routes(1, [1, 2]));
         assert!(heard(&mut table, a.catch_up()));
-        assert!(a.has_begun());
         assert_eq!(table.destinations().map(|(_, paths)| paths.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(a.catch_up(), []);
         b.originate(&routes(1, [1, 2]));
@@ -198,6 +256,11 @@ mod tests {
         assert!(!heard(&mut table, a.catch_up()));
         assert_eq!(table, *rib.table().reflector.loc_rib());
         assert_eq!(table.len(), 3);
+        let removed = Routes { changed: Some([prefix(2)].into()), ..routes(3, []) };
+        b.originate(&removed);
+        b.learn(&learnt([4]));
+        assert!(!heard(&mut table, a.catch_up()), "several steps come together");
+        assert_eq!(table.len(), 3);
         a.originate(&routes(1, [7]));
         assert_eq!(a.catch_up(), [], "an old set changes nothing");
     }
@@ -206,6 +269,7 @@ mod tests {
     fn what_a_member_has_learned_goes_with_it() {
         let rib = Rib::default();
         let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
+        a.originate(&routes(1, []));
         a.learn(&learnt([1]));
         b.learn(&learnt([1, 2]));
         let mut table = LocRib::default();
@@ -220,6 +284,7 @@ mod tests {
         let rib = Rib::default();
         let (mut behind, busy) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         let mut table = LocRib::default();
+        behind.originate(&routes(1, []));
         heard(&mut table, behind.catch_up());
         for round in 0..4 {
             busy.learn(&learnt(round * 10_000..(round + 1) * 10_000));
@@ -232,14 +297,38 @@ mod tests {
         assert_eq!(table.len(), 40_001);
     }
 
+    #[test]
+    fn rfc4724_4_1_all_wait_until_each_that_is_awaited_has_told_everything_or_is_gone() {
+        let selected = |member: &mut Member| member.catch_up().contains(&Event::Selected);
+        let rib = Rib::default();
+        let (mut a, b, mut c) = (rib.join(PeerId(1)), rib.join(PeerId(2)), rib.join(PeerId(3)));
+        a.originate(&routes(1, []));
+        a.is_awaited();
+        b.is_awaited();
+        assert!(!selected(&mut a) && !selected(&mut c));
+        a.has_told_everything();
+        assert!(!selected(&mut a) && !c.version.has_changed().unwrap());
+        drop(b);
+        assert!(c.version.has_changed().unwrap());
+        assert!(selected(&mut a) && selected(&mut c) && !selected(&mut a));
+
+        let rib = Rib::default();
+        rib.await_unnamed();
+        let mut a = rib.join(PeerId(1));
+        a.originate(&routes(1, []));
+        a.is_awaited();
+        a.has_told_everything();
+        assert!(!selected(&mut a), "the time decides");
+    }
+
     #[tokio::test]
     async fn a_change_wakes_the_other_members() {
         let rib = Rib::default();
         let (mut a, mut b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
-        a.learn(&learnt([1]));
-        assert_eq!(a.catch_up().len(), 1);
+        a.originate(&routes(1, [1]));
+        assert_eq!(a.catch_up(), [Event::Routes(rib.table().reflector.loc_rib()), Event::Selected]);
         b.changed().await;
-        assert_eq!(b.catch_up().len(), 1);
+        assert_eq!(b.catch_up().len(), 2);
         assert!(!a.version.has_changed().unwrap() && !b.version.has_changed().unwrap());
     }
 }

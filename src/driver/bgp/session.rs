@@ -4,28 +4,34 @@
 //! Inputs: the connections, the set to advertise, what other neighbours tell where we reflect, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
-use std::future::pending;
-use std::sync::Arc;
-use std::time::Instant;
+mod orders;
 
-use bgp::peer::{Action, Event, Peer, PeerId, Role, Stop};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop};
+use futures_util::FutureExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout_at;
 
 use super::addresses::local_among;
-use super::connection::Happening;
+use super::connection::{Connection, Happening};
+use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
-use super::keyring::{Key, Keys};
+use super::keyring::Keys;
 use super::link::{Link, Links, News};
 use super::location::Location;
 use super::neighbours::{Adjustable, Beginning, Settings};
+use super::orders::Order;
 use super::report::Report;
 use super::rib::Member;
+use super::signature::Signature;
 use super::socket::Way;
 use super::status::Board;
-use super::{Operation, Routes, fatal_panics};
+use super::whereabouts::{Found, Whereabouts};
+use super::{Routes, fatal_panics};
 use crate::telemetry::chain;
 
 /// What a session listens to, besides its connections.
@@ -37,8 +43,9 @@ pub(super) struct Inputs {
     pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
     pub(super) location: watch::Receiver<Location>,
-    /// The routes of all neighbours, on a speaker that reflects.
-    pub(super) reflection: Option<Member>,
+    pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
+    /// The routes of this speaker.
+    pub(super) rib: Member,
 }
 
 /// What a session is to do next.
@@ -47,12 +54,16 @@ pub(super) enum Command {
     /// Take this connection of the peer.
     Accept(TcpStream),
     /// Do what the operator says.
-    Operate(Operation),
+    Obey(Order),
 }
 
 /// One neighbour and its connections.
 pub(super) struct Session {
     way: Way,
+    destination: Destination,
+    /// Where the peer was when last looked for; `None` where it was nowhere.
+    found: Option<Vec<Found>>,
+    unnumbered: bool,
     peer: Peer,
     links: Links,
     /// Connections that deliver their last octets.
@@ -62,10 +73,16 @@ pub(super) struct Session {
     ending: bool,
     /// The neighbour is one of a prefix: it is forgotten when it goes.
     dynamic: bool,
-    /// The core wants to dial, and the neighbour is one that dials.
+    /// The core wants to dial, and the neighbour is one that dials, or is nowhere.
     undialled: bool,
+    /// The peer was listened to since the core's time has come.
+    heard_out: bool,
     report: Report,
 }
+
+/// For so long after our restart a neighbour's End-of-RIB waits for what the others have yet to tell (RFC 4724 §4.1, Selection_Deferral_Timer). Only
+/// what an earlier process told of them, and nobody tells again, stays longer by it.
+const SELECTION_DEFERRAL: Duration = Duration::from_secs(10);
 
 /// What a session waits for.
 enum Input {
@@ -75,7 +92,8 @@ enum Input {
     Adjust,
     Keys,
     Location,
-    Reflection,
+    Whereabouts,
+    Rib,
     Command(Command),
     Link(Role, News),
     Closed,
@@ -83,12 +101,21 @@ enum Input {
 
 impl Session {
     pub(super) fn new(name: &str, id: PeerId, settings: &Settings, beginning: &Beginning, seed: u64, inputs: Inputs, board: Board) -> Self {
-        let mut peer = Peer::new(settings.peer_config(id, beginning), seed);
+        let mut peer = Peer::new(settings.peer_config(name, id, beginning), seed);
         if let Beginning::Inherited(inheritance) = beginning {
             peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
+            let until = inheritance.at + SELECTION_DEFERRAL;
+            if settings.cluster.is_some() && settings.peer.graceful_restart.is_some() && until > Instant::now() {
+                inputs.rib.is_awaited();
+                peer.defer_end_of_rib(until);
+            }
         }
+        let report = Report::new(name, settings, &peer, board);
         let mut session = Self {
             way: settings.way(),
+            destination: Destination::new(settings.peer.address.clone()),
+            found: None,
+            unnumbered: settings.is_unnumbered(),
             peer,
             links: Links::default(),
             closing: JoinSet::new(),
@@ -96,7 +123,8 @@ impl Session {
             ending: false,
             dynamic: settings.dynamic,
             undialled: false,
-            report: Report::new(name, settings, board),
+            heard_out: false,
+            report,
         };
         session.report.update(&session.peer, 0);
         session.report.post();
@@ -108,6 +136,7 @@ impl Session {
     pub(super) async fn run(mut self, shut: bool, first: Option<TcpStream>) {
         self.inputs.routes.mark_changed();
         self.take_key();
+        self.look_for_peer();
         self.report.shut(shut);
         if !shut {
             self.handle(Event::Start);
@@ -126,17 +155,41 @@ impl Session {
     /// Sleeps until something happens or the core's time has come.
     async fn wait(&mut self) -> Input {
         let wake = self.peer.deadline().into_iter().chain(self.links.poll_at()).min();
-        let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs);
-        match wake {
-            // A peer that never pauses must not keep the clock out.
-            Some(wake) if wake <= Instant::now() => Input::Time,
-            Some(wake) => timeout_at(wake.into(), input).await.unwrap_or(Input::Time),
-            None => input.await,
+        let in_time = {
+            let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs);
+            match wake {
+                // A peer that never pauses must not keep the clock out.
+                Some(wake) if wake <= Instant::now() => None,
+                Some(wake) => timeout_at(wake.into(), input).await.ok(),
+                None => Some(input.await),
+            }
+        };
+        match in_time {
+            Some(input) => input,
+            None => self.overdue().await,
         }
+    }
+
+    /// The core's time has come. It may be this thread that is late and not the peer, so that what has arrived meanwhile counts first, once.
+    async fn overdue(&mut self) -> Input {
+        if !self.heard_out {
+            yield_now().await;
+            if let Some((role, news)) = self.links.next().now_or_never() {
+                // Room for more octets says nothing of what the peer has sent.
+                self.heard_out = !matches!(news, News::Happened(Happening::Drained));
+                return Input::Link(role, news);
+            }
+        }
+        self.heard_out = false;
+        Input::Time
     }
 
     /// Turns what happened into events of the core.
     fn take(&mut self, input: Input) {
+        // All sessions are told to end at once. What one takes with it is no news for another that ends too.
+        if self.inputs.end.has_changed().unwrap_or(false) {
+            self.take_end();
+        }
         match input {
             Input::Time => self.handle(Event::Tick),
             Input::Routes => self.take_routes(),
@@ -144,9 +197,10 @@ impl Session {
             Input::Adjust => self.adjust(),
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
-            Input::Reflection => self.catch_up(),
+            Input::Whereabouts => self.take_whereabouts(),
+            Input::Rib => self.catch_up(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
-            Input::Command(Command::Operate(operation)) => self.operate(operation),
+            Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
             Input::Link(role, News::Happened(Happening::Drained)) => self.handle(Event::Writable { role }),
@@ -166,7 +220,8 @@ impl Session {
         self.links.set(role, Link::Down);
         match opened {
             Ok(Dialled { connection, local }) if role == Role::Active || self.peer.accepts() => {
-                self.report.connected(connection.local_address());
+                let local = self.own(local);
+                self.report.connected(connection.endpoints());
                 self.links.set(role, Link::Up(connection));
                 self.handle(Event::Connected { role, local });
                 self.take_key();
@@ -187,47 +242,32 @@ impl Session {
         if self.ending || !self.peer.accepts() {
             return;
         }
-        let prepared = self.key().map_err(DialError::Key).and_then(|key| Ok(self.way.prepare(&stream, key.as_ref())?));
+        // Where it is lost already there is nothing to take.
+        let Ok(peer) = stream.peer_addr().map(Found::of) else { return };
+        let prepared = self.signature().map_err(DialError::Key).and_then(|signature| {
+            if signature.as_ref().is_some_and(|signature| !signature.is_on(&stream)) {
+                return Err(DialError::Unsigned);
+            }
+            Ok(self.way.prepare(&stream, peer.address, signature.as_ref())?)
+        });
         match prepared {
             Ok(()) => {
-                let opening = arrive(stream, self.way.clone(), self.inputs.routes.clone());
+                let opening = arrive(stream, self.way.clone(), peer, self.inputs.routes.clone());
                 self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
             }
             Err(error) => self.report.refused(&chain(&error)),
         }
     }
 
-    fn operate(&mut self, operation: Operation) {
-        match operation {
-            Operation::Shutdown { message } => {
-                self.report.shut(true);
-                self.handle(Event::Stop(Stop::AdministrativeShutdown { communication: message }));
-            }
-            Operation::Start => {
-                self.report.shut(false);
-                self.handle(Event::Start);
-            }
-            Operation::Reset => self.handle(Event::Stop(Stop::AdministrativeReset)),
-        }
-    }
-
     fn take_routes(&mut self) {
         let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
         self.report.routes(&routes);
-        match &mut self.inputs.reflection {
-            None => self.handle(Event::Routes(routes.rib)),
-            Some(reflection) => {
-                reflection.originate(&routes);
-                let events = reflection.catch_up();
-                events.into_iter().for_each(|event| self.handle(event));
-            }
-        }
+        self.inputs.rib.originate(&routes);
+        self.catch_up();
     }
 
-    /// Other neighbours have told something. Before the first set that starts here nothing is passed on.
     fn catch_up(&mut self) {
-        let reflection = self.inputs.reflection.as_mut().filter(|reflection| reflection.has_begun());
-        let events = reflection.map(Member::catch_up).unwrap_or_default();
+        let events = self.inputs.rib.catch_up();
         events.into_iter().for_each(|event| self.handle(event));
     }
 
@@ -238,13 +278,45 @@ impl Session {
 
     /// The node has other addresses: next hops may be others too.
     fn relocate(&mut self) {
+        self.report.policy_changed();
         let location = Location::clone(&self.inputs.location.borrow_and_update());
         let advertised = self.inputs.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
-        let own: Vec<_> = self.links.up().filter_map(|(role, connection)| Some((role, connection.local_address()?))).collect();
-        for (role, address) in own {
-            let local = local_among(&location, address, self.way.address, &advertised);
+        let ends = |(role, connection): (Role, &mut Connection)| Some((role, connection.local()?, connection.remote()?.ip()));
+        let own: Vec<_> = self.links.up().filter_map(ends).collect();
+        for (role, local, remote) in own {
+            let local = self.own(local_among(&location, local, remote, &advertised));
             self.handle(Event::Local { role, local });
         }
+    }
+
+    /// On an unnumbered link an IPv4 address of ours, if there is one, is none that the peer could reach: IPv4 routes have the next hop of IPv6 (RFC 8950).
+    fn own(&self, local: LocalAddresses) -> LocalAddresses {
+        LocalAddresses { ipv4: local.ipv4.filter(|_| !self.unnumbered), ..local }
+    }
+
+    /// The peer may be somewhere else. A session that is up goes on where it is, unless the peer is by definition not there any more.
+    fn take_whereabouts(&mut self) {
+        let whereabouts = Arc::clone(&self.inputs.whereabouts.borrow_and_update());
+        if !self.look_for_peer() || self.ending {
+            return;
+        }
+        let left = |(_, connection): (Role, &mut Connection)| {
+            connection.remote().is_some_and(|peer| self.destination.has_left(Found::of(peer), &whereabouts))
+        };
+        if self.links.up().any(left) {
+            self.handle(Event::Stop(Stop::ConfigurationChange));
+            self.handle(Event::Start);
+        } else {
+            self.handle(Event::Reachable);
+        }
+    }
+
+    /// Reports where the peer is. False where that is the same as before.
+    fn look_for_peer(&mut self) -> bool {
+        let whereabouts = Arc::clone(&self.inputs.whereabouts.borrow_and_update());
+        let found = self.destination.candidates(&whereabouts).ok();
+        self.report.place(self.destination.problem(&whereabouts));
+        std::mem::replace(&mut self.found, found.clone()) != found
     }
 
     fn take_end(&mut self) {
@@ -255,36 +327,34 @@ impl Session {
 
     /// Other settings that this session can go on with.
     fn adjust(&mut self) {
-        let Adjustable { export, import, connect_retry, send_hold_time } = self.inputs.adjustable.borrow_and_update().clone();
+        let Adjustable { export, import, connect_retry, send_hold_time, ao_keys } = self.inputs.adjustable.borrow_and_update().clone();
         self.report.policy_changed();
         self.handle(Event::Timers { connect_retry, send_hold_time });
         self.handle(Event::Import(import));
         self.handle(Event::Export(export));
+        if self.way.transport.ao_keys != ao_keys {
+            self.way.transport.ao_keys = ao_keys;
+            self.take_key();
+        }
     }
 
     /// The key of the session may be another one. Where there is none any more, the session keeps the one that it has.
     fn take_key(&mut self) {
         self.inputs.keys.mark_unchanged();
-        let key = self.key();
-        self.report.key(key.as_ref().err().cloned());
-        let Ok(Some(key)) = key else { return };
-        let way = &self.way;
-        let failed = self.links.up().find_map(|(_, connection)| way.sign(connection.socket(), &key).err());
+        let signature = self.signature();
+        self.report.key(signature.as_ref().err().cloned());
+        let Ok(Some(signature)) = signature else { return };
+        let signed = |(_, connection): (Role, &mut Connection)| signature.put(connection.socket(), connection.remote()?.ip()).err();
+        let failed = self.links.up().find_map(signed);
         if let Some(error) = failed {
             self.report.key(Some(chain(&error)));
             self.handle(Event::Stop(Stop::AdministrativeReset));
         }
     }
 
-    /// The key as it is now; `None` where none is wanted, and why there is none where one is.
-    fn key(&self) -> Result<Option<Key>, String> {
-        let Some(path) = &self.way.transport.password_file else { return Ok(None) };
-        let keys = self.inputs.keys.borrow();
-        match keys.get(path) {
-            Some(Ok(key)) => Ok(Some(key.clone())),
-            Some(Err(reason)) => Err(format!("no TCP-MD5 key in {}: {reason}", path.display())),
-            None => Err(format!("no TCP-MD5 key in {}: it is not read yet", path.display())),
-        }
+    /// What signs the session now; `None` where nothing is to, and why nothing can where something is.
+    fn signature(&self) -> Result<Option<Signature>, String> {
+        Signature::demanded(&self.way.transport, &self.inputs.keys.borrow())
     }
 
     fn look_for_acknowledgements(&mut self) {
@@ -305,6 +375,7 @@ impl Session {
             self.carry_out(action);
         }
         if std::mem::take(&mut self.undialled) {
+            self.report.undialled();
             self.handle(Event::ConnectFailed { role: Role::Active });
         }
     }
@@ -312,10 +383,7 @@ impl Session {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Connect if self.way.transport.passive => self.undialled = true,
-            Action::Connect => {
-                let opening = dial(self.way.clone(), self.key(), self.inputs.routes.clone());
-                self.links.set(Role::Active, Link::Opening(Box::pin(opening)));
-            }
+            Action::Connect => self.dial(),
             Action::Send { role, bytes } => {
                 if let Link::Up(connection) = self.links.get_mut(role) {
                     connection.send(bytes);
@@ -327,17 +395,38 @@ impl Session {
                 }
             }
             Action::Abort { role } => drop(self.links.set(role, Link::Down)),
-            Action::Transition { from, to } => self.report.transition(from, to),
+            Action::Transition { from, to } => {
+                if to == State::Established
+                    && let Some(peer) = self.links.up().find_map(|(_, connection)| connection.remote())
+                {
+                    self.destination.worked(Found::of(peer));
+                }
+                self.report.transition(from, to);
+            }
             Action::Down(reason) => self.report.down(&reason),
             Action::Learned(learnt) => {
-                if let Some(reflection) = &self.inputs.reflection {
-                    reflection.learn(&learnt);
-                }
+                self.inputs.rib.learn(&learnt);
             }
         }
     }
 
+    fn dial(&mut self) {
+        let next = self.destination.next(&self.inputs.whereabouts.borrow());
+        match next {
+            Ok(peer) => {
+                self.report.dialled(peer);
+                let opening = dial(self.way.clone(), peer, self.signature(), self.inputs.routes.clone());
+                self.links.set(Role::Active, Link::Opening(Box::pin(opening)));
+            }
+            // It is dialled as soon as it is somewhere.
+            Err(_) => self.undialled = true,
+        }
+    }
+
     fn publish(&mut self) {
+        if self.peer.has_told_everything() {
+            self.inputs.rib.has_told_everything();
+        }
         let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
         let (withdrawing, now) = (self.report.is_withdrawing(), Instant::now());
@@ -356,15 +445,9 @@ async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut I
         Ok(()) = inputs.adjustable.changed() => Input::Adjust,
         Ok(()) = inputs.keys.changed() => Input::Keys,
         Ok(()) = inputs.location.changed() => Input::Location,
-        () = changed(&mut inputs.reflection) => Input::Reflection,
+        Ok(()) = inputs.whereabouts.changed() => Input::Whereabouts,
+        () = inputs.rib.changed() => Input::Rib,
         Some(_) = closing.join_next() => Input::Closed,
         (role, news) = links.next() => Input::Link(role, news),
-    }
-}
-
-async fn changed(reflection: &mut Option<Member>) {
-    match reflection {
-        Some(reflection) => reflection.changed().await,
-        None => pending().await,
     }
 }

@@ -5,14 +5,15 @@
 //! socket must not be used, since it would be open to somebody who is to be kept out.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
 use socket2::SockRef;
 
-use super::keyring::Key;
+use super::signature::Signature;
+use super::whereabouts::{Found, is_link_local};
 use crate::desired::{Transport, Ttl};
 
 /// How long octets may stay unacknowledged before TCP gives the connection up (RFC 5482). Longer than any pause of a peer that will be back; a session
@@ -25,10 +26,9 @@ const EXTERNAL_TTL: u8 = 1;
 /// What packets have under GTSM (RFC 5082 §3).
 const SECURE_TTL: u8 = 255;
 
-/// The way to a peer.
+/// The way to a peer, wherever it is.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
-    pub(super) address: IpAddr,
     pub(super) port: u16,
     /// The peer is in another AS.
     pub(super) external: bool,
@@ -57,22 +57,22 @@ pub(super) enum OptionError {
 }
 
 impl Way {
-    /// Where the peer listens. A link-local address is completed by the index of the interface.
-    pub(super) fn remote(&self) -> Result<SocketAddr, OptionError> {
-        match (self.address, &self.transport.interface) {
-            (IpAddr::V6(address), Some(name)) if address.is_unicast_link_local() => {
+    /// Where the peer listens. A link-local address whose link is not known is one of the configured interface.
+    pub(super) fn remote(&self, peer: Found) -> Result<SocketAddr, OptionError> {
+        let scope = match &self.transport.interface {
+            Some(name) if peer.scope == 0 && is_link_local(peer.address) => {
                 let index = if_nametoindex(name.as_str());
-                let scope = index.map_err(|errno| OptionError::Interface { name: name.clone(), source: errno.into() })?;
-                Ok(SocketAddrV6::new(address, self.port, 0, scope).into())
+                index.map_err(|errno| OptionError::Interface { name: name.clone(), source: errno.into() })?
             }
-            _ => Ok(SocketAddr::new(self.address, self.port)),
-        }
+            _ => peer.scope,
+        };
+        Ok(Found { scope, ..peer }.socket_address(self.port))
     }
 
-    /// Prepares a socket, before it is used.
-    pub(super) fn prepare(&self, socket: &impl AsFd, key: Option<&Key>) -> Result<(), OptionError> {
-        if let Some(key) = key {
-            self.sign(socket, key)?;
+    /// Prepares a socket to a peer at this address, before it is used.
+    pub(super) fn prepare(&self, socket: &impl AsFd, peer: IpAddr, signature: Option<&Signature>) -> Result<(), OptionError> {
+        if let Some(signature) = signature {
+            signature.put(socket, peer)?;
         }
         let socket = SockRef::from(socket);
         let refused = |what| move |source| OptionError::Refused { what, source };
@@ -84,29 +84,22 @@ impl Way {
             bound.map_err(|source| OptionError::Interface { name: name.clone(), source })?;
         }
         match self.transport.ttl {
-            Ttl::Customary if self.external => self.set_ttl(&socket, EXTERNAL_TTL).map_err(refused("the TTL")),
+            Ttl::Customary if self.external => set_ttl(&socket, peer, EXTERNAL_TTL).map_err(refused("the TTL")),
             Ttl::Customary => Ok(()),
-            Ttl::Multihop(ttl) => self.set_ttl(&socket, ttl).map_err(refused("the TTL")),
+            Ttl::Multihop(ttl) => set_ttl(&socket, peer, ttl).map_err(refused("the TTL")),
             Ttl::Security { hops } => {
-                self.set_ttl(&socket, SECURE_TTL).map_err(refused("the TTL"))?;
+                set_ttl(&socket, peer, SECURE_TTL).map_err(refused("the TTL"))?;
                 // RFC 5082 §3: from a peer that is one hop away comes 255.
-                self.set_least_ttl(&socket, SECURE_TTL - (hops - 1)).map_err(refused("TTL security"))
+                set_least_ttl(&socket, peer, SECURE_TTL - (hops - 1)).map_err(refused("TTL security"))
             }
         }
     }
+}
 
-    /// Signs with this key, instead of another one where there was one.
-    pub(super) fn sign(&self, socket: &impl AsFd, key: &Key) -> Result<(), OptionError> {
-        let prefix_length = if self.address.is_ipv4() { 32 } else { 128 };
-        let set = sys::set_tcp_md5_key(socket.as_fd(), self.address, prefix_length, key.octets());
-        set.map_err(|source| OptionError::Refused { what: "the TCP-MD5 key", source })
-    }
+fn set_ttl(socket: &SockRef<'_>, peer: IpAddr, ttl: u8) -> io::Result<()> {
+    if peer.is_ipv4() { socket.set_ttl_v4(ttl.into()) } else { socket.set_unicast_hops_v6(ttl.into()) }
+}
 
-    fn set_ttl(&self, socket: &SockRef<'_>, ttl: u8) -> io::Result<()> {
-        if self.address.is_ipv4() { socket.set_ttl_v4(ttl.into()) } else { socket.set_unicast_hops_v6(ttl.into()) }
-    }
-
-    fn set_least_ttl(&self, socket: &SockRef<'_>, ttl: u8) -> io::Result<()> {
-        if self.address.is_ipv4() { sys::set_least_ttl_v4(socket.as_fd(), ttl) } else { sys::set_least_hop_limit_v6(socket.as_fd(), ttl) }
-    }
+fn set_least_ttl(socket: &SockRef<'_>, peer: IpAddr, ttl: u8) -> io::Result<()> {
+    if peer.is_ipv4() { sys::set_least_ttl_v4(socket.as_fd(), ttl) } else { sys::set_least_hop_limit_v6(socket.as_fd(), ttl) }
 }

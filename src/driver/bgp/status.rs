@@ -7,22 +7,23 @@
 //! any more; a reader never sees it in neither.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use bgp::peer::{Counters, State};
+use bgp::peer::{Counters, State, Timers};
 use bgp::rib::Withheld;
+use bgp::wire::{Negotiated, NextHop, Notification, Open};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use tokio::sync::watch;
 
-use crate::desired::DesiredBgp;
+use crate::desired::{DesiredBgp, DesiredPeer, RouteSet};
 
 /// The speaker at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct SpeakerStatus {
     /// The set that is advertised; `None` before the first.
-    pub advertised: Option<Arc<BTreeSet<Prefix>>>,
+    pub advertised: Option<Arc<RouteSet>>,
     /// The configuration in force; `None` before the first, and after the speaker was stopped.
     pub configured: Option<Arc<DesiredBgp>>,
     /// Our BGP Identifier; `None` before the first configuration, and while none can be taken from the node's addresses.
@@ -71,8 +72,8 @@ impl SpeakerStatus {
 /// One neighbour at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PeerStatus {
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address; `None` while it is not known.
+    pub address: Option<IpAddr>,
     /// Its AS.
     pub asn: Asn,
     /// Our AS towards it.
@@ -89,6 +90,20 @@ pub struct PeerStatus {
     pub local_address: Option<IpAddr>,
     /// The session's hold time, once both OPENs are there.
     pub hold_time: Option<HoldTime>,
+    /// Both ends of the connection, ours first, while there is one.
+    pub endpoints: Option<(SocketAddr, SocketAddr)>,
+    /// What both sides say of themselves.
+    pub opens: Arc<Opens>,
+    /// What the neighbour is configured to be, but for the policy, which may be another one by now.
+    pub settings: Arc<DesiredPeer>,
+    /// When its timers expire.
+    pub timers: Timers,
+    /// How long it may leave unread what we send (RFC 9687).
+    pub send_hold_time: Duration,
+    /// Until when it may hold routes of a session that is over (RFC 4724).
+    pub stale_until: Option<Instant>,
+    /// The next hops with which it is told routes that start here and name none, while there is a session.
+    pub next_hops: BTreeMap<Family, NextHop>,
     /// The families that both sides have, once both OPENs are there.
     pub families: BTreeSet<Family>,
     /// The other capabilities that both sides have, once both OPENs are there, in words.
@@ -97,16 +112,20 @@ pub struct PeerStatus {
     pub advertised: usize,
     /// How many routes of the peer are kept, in each family; none where nothing is imported.
     pub held: BTreeMap<Family, u32>,
+    /// How many announcements of the peer were not kept because so many were already.
+    pub omitted: BTreeMap<Family, u64>,
     /// Prefixes that are withdrawn, but whose UPDATE the peer's host has not acknowledged.
     pub withdrawing: Arc<BTreeSet<Prefix>>,
     /// Prefixes that this peer is not told, and why.
     pub withheld: Arc<BTreeMap<Prefix, Withheld>>,
     /// The set that this peer is told, except for what is withheld.
-    pub(super) routes: Arc<BTreeSet<Prefix>>,
+    pub(super) routes: Arc<RouteSet>,
     /// Messages in both directions.
     pub counters: Counters,
     /// Why the last session or attempt ended.
     pub last_error: Option<LastError>,
+    /// How often a session or an attempt ended.
+    pub failures: Failures,
     /// What an operator should mend though the session may be up.
     pub warning: Option<String>,
     /// Whether an operator has shut the session down.
@@ -120,12 +139,12 @@ pub struct PeerStatus {
 impl PeerStatus {
     /// The prefixes that this peer is told: all of the set, less what is withheld from it.
     pub fn told(&self) -> impl Iterator<Item = Prefix> {
-        self.routes.iter().filter(|prefix| !self.withheld.contains_key(prefix)).copied()
+        self.routes.prefixes().filter(|prefix| !self.withheld.contains_key(prefix))
     }
 
-    /// Whether more than a counter differs.
+    /// Whether more than a counter or a timer differs.
     fn is_news(&self, old: &Self) -> bool {
-        *old != Self { counters: old.counters.clone(), ..self.clone() }
+        *old != Self { counters: old.counters.clone(), omitted: old.omitted.clone(), timers: old.timers, ..self.clone() }
     }
 }
 
@@ -138,6 +157,37 @@ pub struct LastError {
     pub at: Moment,
     /// How often in a row for this very reason.
     pub count: u64,
+    /// The NOTIFICATION that ended it, if one did.
+    pub notification: Option<Notified>,
+}
+
+/// A NOTIFICATION and its direction.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Notified {
+    /// We sent it.
+    Sent(Notification),
+    /// The peer did.
+    Received(Notification),
+}
+
+/// How often sessions and attempts ended, by who ended them.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Failures {
+    /// We did, with a NOTIFICATION.
+    pub sent: u64,
+    /// The peer did, with a NOTIFICATION.
+    pub received: u64,
+    /// Nobody said a word: no connection, or it broke, or was left without one.
+    pub transport: u64,
+}
+
+/// What both sides say of themselves.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Opens {
+    /// Our OPEN.
+    pub local: Open,
+    /// The peer's, once it is accepted, and what both agree on.
+    pub remote: Option<(Open, Negotiated)>,
 }
 
 /// A moment on both clocks: one to show, one to measure with.
@@ -174,19 +224,23 @@ impl Board {
         self.0.subscribe()
     }
 
-    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number, to the neighbours' tasks before any reader sees
-    /// the new status.
-    pub(super) fn advertise(&self, set: &Arc<BTreeSet<Prefix>>, pass_on: impl FnOnce(u64)) {
+    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number and what differs from the one before, to the
+    /// neighbours' tasks before any reader sees the new status.
+    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(u64, Option<Arc<[Prefix]>>)) {
         self.0.send_if_modified(|status| {
-            if status.advertised.as_ref() == Some(set) {
+            let changed: Option<Arc<[Prefix]>> = status.advertised.as_ref().map(|old| old.differences(set).into());
+            if changed.as_ref().is_some_and(|changed| changed.is_empty())
+                && status.advertised.as_ref().is_some_and(|old| old.covered == set.covered)
+            {
                 return false;
             }
             let status = Arc::make_mut(status);
-            let old = status.advertised.replace(Arc::clone(set)).unwrap_or_default();
-            let left = old.iter().chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
+            status.advertised = Some(Arc::clone(set));
+            let left =
+                changed.iter().flat_map(|changed| changed.iter()).chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
             status.leaving = Arc::new(left.copied().collect());
             status.generation += 1;
-            pass_on(status.generation);
+            pass_on(status.generation, changed);
             status.settle();
             true
         });
@@ -260,17 +314,24 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
-    use bgp::{Asn, BgpIdentifier};
-
     use super::*;
 
-    fn set(numbers: impl IntoIterator<Item = u8>) -> Arc<BTreeSet<Prefix>> {
+    fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S> {
         Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
+    }
+
+    fn opens() -> Arc<Opens> {
+        let (asn, identifier) = (Asn::new(65001).unwrap(), BgpIdentifier::new(1).unwrap());
+        Arc::new(Opens { local: Open { asn, hold_time: HoldTime::ZERO, identifier, capabilities: Vec::new() }, remote: None })
+    }
+
+    fn settings() -> DesiredPeer {
+        DesiredPeer::new(IpAddr::from([192, 0, 2, 1]), Asn::new(65001).unwrap())
     }
 
     fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {
         PeerStatus {
-            address: IpAddr::from([192, 0, 2, 1]),
+            address: Some(IpAddr::from([192, 0, 2, 1])),
             asn: Asn::new(65001).unwrap(),
             local_asn: Asn::new(65001).unwrap(),
             local_identifier: BgpIdentifier::new(1).unwrap(),
@@ -279,15 +340,24 @@ mod tests {
             established_since: None,
             local_address: None,
             hold_time: None,
+            endpoints: None,
+            opens: opens(),
+            settings: Arc::new(settings()),
+            timers: Timers::default(),
+            send_hold_time: Duration::from_secs(480),
+            stale_until: None,
+            next_hops: BTreeMap::new(),
             families: BTreeSet::new(),
             capabilities: Vec::new(),
             advertised: 0,
             held: BTreeMap::new(),
+            omitted: BTreeMap::new(),
             withdrawing,
             withheld: Arc::default(),
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            failures: Failures::default(),
             warning: None,
             shut: false,
             open_sockets: 0,
@@ -304,8 +374,8 @@ mod tests {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
         board.post("b", peer(0, Arc::default()));
-        board.advertise(&set([1, 2]), |_| {});
-        board.advertise(&set([2]), |_| {});
+        board.advertise(&set([1, 2]), |_, _| {});
+        board.advertise(&set([2]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.post("a", peer(2, set([1])));
         board.post("b", peer(1, Arc::default()));
@@ -320,9 +390,9 @@ mod tests {
     fn a_set_that_no_task_saw_still_counts() {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([2]), |_| {});
-        board.advertise(&set([1]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([2]), |_, _| {});
+        board.advertise(&set([1]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([2]), "the task may have passed 2 on");
         board.post("a", peer(3, Arc::default()));
         assert_eq!(withdrawing(&board), *set([]));
@@ -331,12 +401,12 @@ mod tests {
     #[test]
     fn without_neighbours_nothing_is_ever_withdrawing() {
         let board = Board::new();
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([]));
         board.post("a", peer(0, Arc::default()));
-        board.advertise(&set([1]), |_| {});
-        board.advertise(&set([]), |_| {});
+        board.advertise(&set([1]), |_, _| {});
+        board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.remove("a");
         assert_eq!(withdrawing(&board), *set([]));
@@ -351,6 +421,7 @@ mod tests {
         waiter.mark_unchanged();
         let mut counted = first;
         counted.counters.established = 7;
+        counted.timers.last_received = Some(Instant::now());
         board.post("a", counted.clone());
         assert!(!waiter.has_changed().unwrap());
         assert_eq!(board.read().peers.get("a").unwrap().counters.established, 7);

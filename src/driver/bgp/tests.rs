@@ -4,9 +4,12 @@
 mod changes;
 mod ending;
 mod fake_peer;
+mod inspecting;
 mod limits;
 mod listening;
 mod reflecting;
+mod reflecting_restart;
+mod signing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,7 +24,7 @@ use bgp::wire::{Capability, Cease, GracefulRestart, Message, Notification, Open,
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
 use super::{Operation, PeerStatus, Speaker, SpeakerStatus};
-use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, DesiredRestart, Transport, Ttl};
+use crate::desired::{DesiredBgp, DesiredExport, DesiredPeer, DesiredRestart, RouteSet, Transport, Ttl};
 use fake_peer::{FakePeer, PATIENCE, open};
 
 const OUR_AS: u32 = 65001;
@@ -44,8 +47,12 @@ fn desired<'a>(peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> Arc<D
     })
 }
 
-fn set<'a>(prefixes: impl IntoIterator<Item = &'a str>) -> Arc<BTreeSet<Prefix>> {
+fn set<'a>(prefixes: impl IntoIterator<Item = &'a str>) -> Arc<RouteSet> {
     Arc::new(prefixes.into_iter().map(prefix).collect())
+}
+
+fn prefixes<'a>(addresses: impl IntoIterator<Item = &'a str>) -> BTreeSet<Prefix> {
+    addresses.into_iter().map(prefix).collect()
 }
 
 fn prefix(address: &str) -> Prefix {
@@ -53,7 +60,7 @@ fn prefix(address: &str) -> Prefix {
 }
 
 /// `count` VIPs.
-fn many(count: u32) -> Arc<BTreeSet<Prefix>> {
+fn many(count: u32) -> Arc<RouteSet> {
     let address = |number: u32| IpAddr::from((0x0A00_0000 + number).to_be_bytes());
     Arc::new((0..count).map(|number| Prefix::host(address(number))).collect())
 }
@@ -155,7 +162,7 @@ fn withdrawal_is_not_done_while_a_peer_that_does_not_read_may_not_know() {
     wait_for(&speaker, |status| is_up(status, "tor"));
 
     let mut fewer = (*many(100_000)).clone();
-    fewer.remove(&prefix("10.0.0.0"));
+    fewer.routes.remove(&prefix("10.0.0.0"));
     speaker.advertise(Arc::new(fewer));
     let watched = Instant::now();
     while watched.elapsed() < Duration::from_millis(300) {
@@ -264,15 +271,15 @@ fn rfc4724_4_release_closes_without_a_word_where_the_peer_keeps_the_routes() {
 fn rfc4724_4_1_what_an_earlier_process_announced_is_withdrawing_until_the_peer_knows_better() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn(1).unwrap();
-    speaker.inherit((*set(["10.0.0.7", "10.0.0.8"])).clone(), true);
-    assert_eq!(speaker.status().withdrawing(), *set(["10.0.0.7", "10.0.0.8"]));
+    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), true);
+    assert_eq!(speaker.status().withdrawing(), prefixes(["10.0.0.7", "10.0.0.8"]));
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(desired([("tor", restartable(&fake))]));
     let mut conversation = fake.accept();
     let theirs = conversation.expect_open();
     assert_eq!(restart_of(&theirs), Some((true, 60, true)));
     let status = wait_for(&speaker, |status| status.peers.contains_key("tor") && status.configured.is_some());
-    assert_eq!(status.withdrawing(), *set(["10.0.0.8"]));
+    assert_eq!(status.withdrawing(), prefixes(["10.0.0.8"]));
     conversation.establish_as(&keeping_open(), &theirs);
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
     conversation.expect_empty_table();
@@ -287,7 +294,7 @@ fn rfc4724_4_1_what_an_earlier_process_announced_is_withdrawing_until_the_peer_k
 fn rfc4724_4_1_the_forwarding_bit_is_clear_where_the_node_did_not_go_on_serving() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn(1).unwrap();
-    speaker.inherit((*set(["10.0.0.7"])).clone(), false);
+    speaker.inherit(prefixes(["10.0.0.7"]), false);
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(desired([("tor", restartable(&fake))]));
     assert_eq!(restart_of(&fake.accept().expect_open()), Some((true, 60, false)));
@@ -297,9 +304,9 @@ fn rfc4724_4_1_the_forwarding_bit_is_clear_where_the_node_did_not_go_on_serving(
 fn without_graceful_restart_nothing_of_an_earlier_process_is_left_at_a_peer() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn(1).unwrap();
-    speaker.inherit((*set(["10.0.0.7"])).clone(), true);
+    speaker.inherit(prefixes(["10.0.0.7"]), true);
     speaker.advertise(set([]));
-    assert_eq!(speaker.status().withdrawing(), *set(["10.0.0.7"]));
+    assert_eq!(speaker.status().withdrawing(), prefixes(["10.0.0.7"]));
     speaker.configure(desired([("tor", neighbour(fake.address()))]));
     assert_eq!(restart_of(&fake.accept().expect_open()), None);
     wait_for(&speaker, |status| status.configured.is_some() && status.withdrawing().is_empty());
@@ -520,7 +527,7 @@ fn a_restarted_neighbour_is_told_everything_again() {
 }
 
 /// Gives an order, as the admin socket does.
-fn operate(speaker: &Speaker, name: &str, operation: Operation) -> Result<(), String> {
+fn operate(speaker: &Speaker, name: &str, operation: Operation) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(speaker.operator().operate(name, operation)).map_err(|error| error.to_string())
 }

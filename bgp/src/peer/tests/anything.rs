@@ -36,6 +36,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Stop(Stop::Deconfigured)),
         1 => Just(Event::Stop(Stop::Keep)),
         1 => Just(Event::Refresh(Family::Ipv4Unicast)),
+        1 => Just(Event::Readvertise(Family::Ipv6Unicast)),
+        1 => Just(Event::Selected),
         1 => Just(Event::Import(None)),
         1 => (0..2_u32).prop_map(|limit| {
             Event::Import(Some(Import { accept: limit > 0, max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() }))
@@ -45,6 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
             Event::Timers { connect_retry: time, send_hold_time: Some(time) }
         }),
         6 => Just(Event::Tick),
+        1 => Just(Event::Reachable),
         6 => role().prop_map(|role| Event::Connected { role, local: LOCAL }),
         2 => role().prop_map(|role| Event::ConnectFailed { role }),
         12 => (role(), octets()).prop_map(|(role, octets)| Event::Received { role, bytes: octets.into() }),
@@ -52,7 +55,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => role().prop_map(|role| Event::Writable { role }),
         2 => (role(), any::<u64>()).prop_map(|(role, octets)| Event::Acknowledged { role, octets }),
         3 => (0..3_u32).prop_map(|count| Event::Routes(many(count * count * 1000))),
-        1 => any::<bool>().prop_map(|graceful_shutdown| Event::Export(Export { graceful_shutdown, ..Export::default() })),
+        1 => any::<Option<u32>>().prop_map(|med| Event::Export(Export { med, ..Export::default() })),
     ]
 }
 
@@ -79,12 +82,15 @@ impl Sockets {
             Event::Start
             | Event::Stop(_)
             | Event::Tick
+            | Event::Reachable
             | Event::Routes(_)
-            | Event::Changes(_)
+            | Event::Changes { .. }
             | Event::Export(_)
             | Event::Import(_)
+            | Event::Selected
             | Event::Timers { .. }
-            | Event::Refresh(_) => true,
+            | Event::Refresh(_)
+            | Event::Readvertise(_) => true,
         }
     }
 
@@ -99,16 +105,19 @@ impl Sockets {
             Event::Start
             | Event::Stop(_)
             | Event::Tick
+            | Event::Reachable
             | Event::Received { .. }
             | Event::Closed { .. }
             | Event::Acknowledged { .. }
             | Event::Routes(_)
-            | Event::Changes(_)
+            | Event::Changes { .. }
             | Event::Export(_)
             | Event::Local { .. }
             | Event::Import(_)
+            | Event::Selected
             | Event::Timers { .. }
-            | Event::Refresh(_) => {}
+            | Event::Refresh(_)
+            | Event::Readvertise(_) => {}
         }
     }
 

@@ -133,7 +133,10 @@ impl Star {
 
     fn tell(&mut self, changes: Changes) {
         let changes = Arc::new(changes);
-        (0..CLIENTS).for_each(|client| self.event(client, true, Event::Changes(Arc::clone(&changes))));
+        for client in 0..CLIENTS {
+            let (changes, rib) = (vec![Arc::clone(&changes)], self.reflector.loc_rib());
+            self.event(client, true, Event::Changes { changes, rib });
+        }
     }
 
     fn connect(&mut self, client: usize) {
@@ -223,8 +226,10 @@ impl Star {
                 self.event(client, at_reflector, Event::Stop(Stop::AdministrativeReset));
             }
             3 => {
+                let gone: Vec<_> = std::mem::take(&mut self.own).into_keys().map(|prefix| (prefix, None)).collect();
                 self.own = self.choose();
-                let changes = self.reflector.originate(self.own.clone());
+                let own = self.own.iter().map(|(prefix, route)| (*prefix, Some(Arc::clone(route))));
+                let changes = self.reflector.originate(gone.into_iter().chain(own).collect::<BTreeMap<_, _>>());
                 self.tell(changes);
             }
             4 => self.event(client, false, Event::Refresh(Family::Ipv4Unicast)),
@@ -260,7 +265,7 @@ impl Star {
         let candidates: Vec<_> = self
             .own
             .get(&prefix)
-            .map(|_| (usize::MAX, Path { id: 1, route: Arc::new(Route::originated()) }))
+            .map(|_| (usize::MAX, Path::originated(Arc::new(Route::originated()))))
             .into_iter()
             .chain(of_clients.map(|(other, route)| {
                 let source = crate::rib::Source {
@@ -271,7 +276,14 @@ impl Star {
                     client: true,
                 };
                 let learned = crate::rib::Learned::new(Arc::new(source), NextHop::V4(address(other)));
-                (other, Path { id: 2, route: Arc::new(Route { learned: Some(learned), ..Route::clone(route) }) })
+                (
+                    other,
+                    Path {
+                        id: 2,
+                        received: Some((PeerId(0), 0)),
+                        route: Arc::new(Route { learned: Some(learned), ..Route::clone(route) }),
+                    },
+                )
             }))
             .collect();
         let paths: Vec<_> = candidates.iter().map(|(_, path)| path.clone()).collect();

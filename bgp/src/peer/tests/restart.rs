@@ -404,10 +404,10 @@ fn both_opens_are_there_for_inspection() {
 }
 
 #[test]
-fn rfc8326_section_4_a_drain_tells_all_again_in_the_same_session() {
+fn a_change_of_policy_tells_all_again_in_the_same_session() {
     let mut bench = Bench::established();
     bench.event(Event::Routes(rib(&["10.0.0.1"])));
-    let export = Export { graceful_shutdown: true, ..Export::default() };
+    let export = Export { med: Some(7), ..Export::default() };
     assert_eq!(bench.event(Event::Export(export.clone())).len(), 1);
     assert_eq!(bench.event(Event::Export(export)), []);
     assert_eq!((bench.peer.state(), bench.peer.counters().established), (State::Established, 1));

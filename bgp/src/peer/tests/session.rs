@@ -109,6 +109,20 @@ fn rfc2918_section_4_a_refresh_sends_everything_again() {
 }
 
 #[test]
+fn rfc7313_section_4_a_refresh_initiated_locally_sends_everything_again_between_marks() {
+    let mut bench = Bench::established();
+    assert_eq!(bench.event(Event::Readvertise(Family::Ipv4Unicast)), [], "nothing is known yet");
+    let mut receiver = Receiver::new(bench.peer.negotiated().unwrap());
+    receiver.receive(&updates(&bench.event(Event::Routes(rib(&["10.0.0.1", "2001:db8::1"])))));
+    let told = receiver.updates.len();
+    let marks = bench.peer.counters().sent.route_refresh;
+    receiver.receive(&updates(&bench.event(Event::Readvertise(Family::Ipv6Unicast))));
+    assert_eq!((receiver.updates.len(), receiver.routes.len()), (told + 1, 2));
+    assert_eq!(bench.peer.counters().sent.route_refresh, marks + 2);
+    assert_eq!(Bench::connecting().event(Event::Readvertise(Family::Ipv4Unicast)), [], "there is no session");
+}
+
+#[test]
 fn rfc2918_section_4_a_refresh_of_an_unknown_family_is_ignored() {
     let mut bench = Bench::new(PeerConfig { families: [Family::Ipv4Unicast].into(), ..config() });
     bench.event(Event::Start);

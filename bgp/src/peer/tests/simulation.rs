@@ -139,6 +139,7 @@ impl World {
             let number = |host: usize| asn(65001 + if external { u32::try_from(host).unwrap() } else { 0 });
             let identifier = BgpIdentifier::new(if host == higher { 9 } else { 5 }).unwrap();
             let config = PeerConfig {
+                address: local(other(host)).ipv4.unwrap().into(),
                 local_asn: number(host),
                 remote_asn: number(other(host)),
                 identifier,
@@ -345,7 +346,8 @@ impl World {
             self.towards(wire, other(host), Happening::Refused(wire));
             return;
         };
-        assert!(!occupied || peer.state() == State::OpenSent || self.hosts[host].sockets.len() == 2);
+        let replaces = peer.may_have_restarted(Role::Passive);
+        assert!(!occupied || peer.state() == State::OpenSent || self.hosts[host].sockets.len() == 2 || replaces);
         self.release(host, Role::Passive, Happening::Reset);
         self.hosts[host].sockets.insert(Role::Passive, wire);
         self.wires[wire].accepted = true;

@@ -67,6 +67,7 @@ enum Input {
     SpuriousTick,
     TickAtDeadline,
     TickAfterAnHour,
+    Reachable,
     ConnectedActive,
     ConnectedPassive,
     ConnectFailedActive,
@@ -88,7 +89,7 @@ enum Input {
 use Input as I;
 
 impl Input {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 25] = [
         Self::Start,
         Self::Shutdown,
         Self::Reset,
@@ -97,6 +98,7 @@ impl Input {
         Self::SpuriousTick,
         Self::TickAtDeadline,
         Self::TickAfterAnHour,
+        Self::Reachable,
         Self::ConnectedActive,
         Self::ConnectedPassive,
         Self::ConnectFailedActive,
@@ -129,6 +131,7 @@ impl Input {
                 bench.event_at_last(Event::Tick)
             }
             Self::TickAfterAnHour => bench.pass(Duration::from_secs(3600)),
+            Self::Reachable => bench.event(Event::Reachable),
             Self::ConnectedActive => bench.connected(role),
             Self::ConnectedPassive => bench.connected(Role::Passive),
             Self::ConnectFailedActive => bench.event(Event::ConnectFailed { role }),
@@ -173,6 +176,11 @@ impl Input {
                 S::Connect => connect_timed_out(),
                 S::Active => vec![Action::Connect, to(State::Active, State::Connect)],
                 S::OpenSent | S::OpenConfirm | S::Established => hold_timer_expired(situation),
+            },
+            Self::Reachable => match situation {
+                S::Connect => vec![Action::Abort { role: Role::Active }, Action::Connect],
+                S::Active => vec![Action::Connect, to(State::Active, State::Connect)],
+                S::Stopped | S::Resting | S::OpenSent | S::OpenConfirm | S::Established => vec![],
             },
             Self::ConnectedActive => match situation {
                 S::Stopped | S::Resting | S::Active => vec![Action::Abort { role: Role::Active }],

@@ -232,3 +232,22 @@ fn retry_times_at_the_ends_of_the_scale_neither_spin_nor_overflow() {
     bench.pass(Duration::from_secs(1));
     assert_eq!(bench.peer.state(), State::Active);
 }
+
+#[test]
+fn a_reader_sees_the_timers_that_run_and_the_last_messages() {
+    let mut bench = Bench::connecting();
+    let timers = bench.peer.timers();
+    assert_eq!(timers.connect_retry, bench.peer.deadline());
+    assert_eq!((timers.hold, timers.last_sent, timers.last_received), (None, None, None));
+    bench.establish(Role::Active, &peer_open());
+    let (start, timers) = (bench.now, bench.peer.timers());
+    assert_eq!((timers.connect_retry, timers.idle_hold), (None, None));
+    assert_eq!(timers.hold, start.checked_add(Duration::from_secs(9)));
+    assert_eq!((timers.last_sent, timers.last_received), (Some(start), Some(start)));
+    assert_eq!(timers.keepalive, bench.peer.deadline());
+    assert_eq!(bench.peer.send_hold_time(), Duration::from_secs(480));
+    bench.pass_to_deadline();
+    assert_eq!((bench.peer.timers().last_sent, bench.peer.timers().last_received), (Some(bench.now), Some(start)));
+    bench.event(Event::Stop(Stop::AdministrativeReset));
+    assert_eq!((bench.peer.timers().idle_hold, bench.peer.timers().hold), (bench.peer.deadline(), None));
+}

@@ -18,6 +18,8 @@ pub struct Import {
     pub accept: bool,
     /// How many routes of a family it may have, those that are not used among them; no limit where there is none.
     pub max_prefixes: BTreeMap<Family, u32>,
+    /// How many routes are held at most; those to further destinations are only counted. No bound where absent: a speaker that uses routes needs all.
+    pub held_at_most: Option<usize>,
     /// How long a peer that went over the limit has to stay away (RFC 4486 §4), before jitter.
     pub restart_delay: Duration,
     /// An external peer's routes must have its AS in front (RFC 4271 §6.3).
@@ -32,6 +34,7 @@ impl Default for Import {
         Self {
             accept: true,
             max_prefixes: BTreeMap::new(),
+            held_at_most: None,
             restart_delay: Duration::from_secs(60),
             enforce_first_as: true,
             stale_time: Duration::from_secs(360),

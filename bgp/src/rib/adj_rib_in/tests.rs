@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is made of what a peer tells, and what is left of it when its session is lost.
 
+mod rfc7313;
+mod rfc9494;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
@@ -388,4 +391,21 @@ fn rfc2545_section_3_ipv6_routes_come_with_their_own_next_hop() {
         ..Update::default()
     });
     assert_eq!(bench.used[&Nlri::from(prefix)].learned.as_ref().unwrap().next_hop, next_hop);
+}
+
+#[test]
+fn no_more_is_held_than_may_be_and_what_is_not_is_counted() {
+    let mut bench = Bench::with(Import { held_at_most: Some(2), ..Import::default() }, negotiated(65001));
+    bench.announce([1, 2, 3, 1, 3]);
+    let v4 = Family::Ipv4Unicast;
+    assert_eq!((bench.used(), bench.adj_rib_in.count(v4), bench.adj_rib_in.omitted(v4)), (vec![1, 2], 2, 2));
+    assert_eq!(bench.adj_rib_in.held(None).len(), 2);
+    let one = bench.adj_rib_in.held(Some(nlri(2).prefix));
+    assert_eq!(one.iter().map(|(nlri, _)| *nlri).collect::<Vec<_>>(), [nlri(2)]);
+    assert_eq!(bench.adj_rib_in.held(Some(nlri(3).prefix)), []);
+    bench.adj_rib_in.refresh_begins(v4);
+    assert_eq!(bench.adj_rib_in.omitted(v4), 0, "the peer tells everything again");
+    bench.announce([3]);
+    bench.lose(0);
+    assert_eq!((bench.adj_rib_in.count(v4), bench.adj_rib_in.omitted(v4)), (0, 0));
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::Entry;
+use super::table::Table;
 use crate::prefix::Family;
 use crate::rib::Route;
 use crate::wire::Nlri;
@@ -30,6 +30,23 @@ impl Pending {
         self.stale = true;
     }
 
+    /// These have.
+    pub(super) fn extend(&mut self, keys: Vec<Nlri>) {
+        if self.changed.is_empty() {
+            self.changed = keys;
+        } else {
+            self.changed.extend(keys);
+        }
+        self.stale = true;
+    }
+
+    /// Whether it would be much smaller after grouping, whatever is pending of so many entries.
+    pub(super) const fn is_overfull(&self, entries: usize) -> bool {
+        /// Below so many it is not worth the while.
+        const FEW: usize = 1024;
+        self.changed.len() > 2 * entries + FEW
+    }
+
     /// Some entry has changed, and may be pending no longer.
     pub(super) const fn invalidate(&mut self) {
         self.stale = true;
@@ -43,24 +60,25 @@ impl Pending {
     }
 
     /// Groups anew where something has changed since.
-    pub(super) fn group(&mut self, entries: &BTreeMap<Nlri, Entry>) {
+    pub(super) fn group(&mut self, table: &mut Table) {
         if !self.stale {
             return;
         }
-        let mut keys: Vec<_> = self.keys().copied().collect();
-        keys.sort_unstable();
+        let mut before = std::mem::take(self);
+        let mut keys = std::mem::take(&mut before.changed);
+        keys.extend(before.keys());
+        drop(before);
+        // They are runs in order for the most part, which a stable sort merges.
+        keys.sort();
         keys.dedup();
-        *self = Self::default();
         let mut groups = Groups::default();
-        for key in keys {
-            match entries.get(&key) {
-                Some(entry) if entry.is_to_be_withdrawn() => self.withdraw.entry(key.prefix.family()).or_default().push(key),
-                Some(Entry { wanted: Some(route), .. }) if entries.get(&key).is_some_and(Entry::is_to_be_announced) => {
-                    groups.add(key, route);
-                }
-                _ => {}
+        table.change_each(&keys, |key, entry| {
+            if entry.is_to_be_withdrawn() {
+                self.withdraw.entry(key.prefix.family()).or_default().push(key);
+            } else if let Some(route) = entry.wanted.as_ref().filter(|_| entry.is_to_be_announced()) {
+                groups.add(key, route);
             }
-        }
+        });
         self.announce = groups.groups;
     }
 
@@ -126,18 +144,25 @@ struct Groups {
     groups: BTreeMap<Family, VecDeque<Group>>,
     by_pointer: BTreeMap<(Family, *const Route), usize>,
     by_value: BTreeMap<(Family, Arc<Route>), usize>,
+    /// Where the last one was put: its neighbours tend to have the same route.
+    last: Option<((Family, *const Route), usize)>,
 }
 
 impl Groups {
     fn add(&mut self, key: Nlri, route: &Arc<Route>) {
         let family = key.prefix.family();
         let groups = self.groups.entry(family).or_default();
-        let at = *self.by_pointer.entry((family, Arc::as_ptr(route))).or_insert_with(|| {
-            *self.by_value.entry((family, Arc::clone(route))).or_insert_with(|| {
-                groups.push_back(Group { route: Arc::clone(route), run: Run::default() });
-                groups.len() - 1
-            })
-        });
+        let pointer = (family, Arc::as_ptr(route));
+        let at = match self.last {
+            Some((last, at)) if last == pointer => at,
+            _ => *self.by_pointer.entry(pointer).or_insert_with(|| {
+                *self.by_value.entry((family, Arc::clone(route))).or_insert_with(|| {
+                    groups.push_back(Group { route: Arc::clone(route), run: Run::default() });
+                    groups.len() - 1
+                })
+            }),
+        };
+        self.last = Some((pointer, at));
         if let Some(group) = groups.get_mut(at) {
             group.run.push(key);
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a peer holds after the octets it was sent, against what it was meant to hold.
 
+mod next_hop;
 mod policy;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +21,12 @@ const LOCAL: LocalAddresses = LocalAddresses {
     link_local: Some(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2)),
 };
 
-const TARGET: Target = Target { peer: PeerId(9), client: false, cluster_id: BgpIdentifier::new(5).unwrap() };
+const TARGET: Target = Target {
+    peer: PeerId(9),
+    address: IpAddr::V4(Ipv4Addr::new(10, 211, 1, 9)),
+    client: false,
+    cluster_id: BgpIdentifier::new(5).unwrap(),
+};
 
 fn asn(number: u32) -> Asn {
     Asn::new(number).unwrap()
@@ -223,11 +229,13 @@ fn rfc4271_section_5_1_3_next_hop_is_an_address_of_ours_or_the_route_is_withheld
 #[test]
 fn rfc4271_section_6_3_an_address_that_is_no_next_hop_is_never_sent() {
     for (v4, v6) in [("0.0.0.0", "::"), ("224.0.0.1", "ff02::1"), ("255.255.255.255", "::ffff:10.0.0.1"), ("0.0.0.0", "fe80::1")] {
-        let (v4, v6) = (v4.parse().unwrap(), v6.parse().unwrap());
+        let (v4, v6): (Ipv4Addr, std::net::Ipv6Addr) = (v4.parse().unwrap(), v6.parse().unwrap());
         let local = LocalAddresses { ipv4: Some(v4), ipv6: Some(v6), link_local: None };
         let fixed =
             Export { next_hop_ipv4: NextHopPolicy::Address(v4.into()), next_hop_ipv6: NextHopPolicy::Address(v6.into()), ..export() };
-        for (export, local) in [(export(), local), (fixed, LOCAL)] {
+        // On a link without other addresses a link-local one is what there is.
+        let own = (!v6.is_unicast_link_local()).then(|| (export(), local));
+        for (export, local) in own.into_iter().chain([(fixed, LOCAL)]) {
             let mut pair = Pair::new(export, internal(), local);
             pair.set(&["10.0.0.1", "2001:db8::1"]);
             assert_eq!(pair.receiver.held(), BTreeSet::new(), "{v4} {v6}");
@@ -455,6 +463,7 @@ impl Possible {
         let advertised = all(self.pair.sender.advertised());
         let withdrawing = all(self.pair.sender.withdrawing());
         assert_eq!(withdrawing.len(), self.pair.sender.withdrawing().count());
+        assert_eq!(advertised.len(), self.pair.sender.advertised_count());
         assert!(advertised.is_disjoint(&withdrawing));
         let held: BTreeSet<_> = self.states.iter().flat_map(|(_, held)| held).copied().collect();
         assert_eq!(&advertised | &withdrawing, held);
@@ -482,7 +491,7 @@ proptest! {
                     last_med = med.then_some(7);
                 }
                 Step::Change(at, route) => {
-                    let paths: Vec<_> = route.iter().map(|&route| Path { id: Path::LOCAL, route: Arc::clone(&routes[usize::from(route)]) }).collect();
+                    let paths: Vec<_> = route.iter().map(|&route| Path::originated(Arc::clone(&routes[usize::from(route)]))).collect();
                     let changes = Changes::from([(universe().nth(at).unwrap(), paths.into())]);
                     Arc::make_mut(&mut last).apply(&changes);
                     possible.pair.sender.apply(&changes);
@@ -506,4 +515,28 @@ proptest! {
         }
         prop_assert_eq!(possible.pair.receiver.ends_of_rib().len(), 2);
     }
+}
+
+#[test]
+fn a_reader_sees_what_was_told_what_waits_and_what_goes() {
+    let mut pair = Pair::internal();
+    pair.sender.set(&rib(&["10.0.0.1", "10.0.0.2"]));
+    let progress = |sender: &AdjRibOut| sender.advertisements(None).iter().map(|one| one.progress).collect::<Vec<_>>();
+    assert_eq!(progress(&pair.sender), [Progress::ToBeTold; 2]);
+    pair.flush();
+    assert_eq!(progress(&pair.sender), [Progress::Told; 2]);
+    let advertisements = pair.sender.advertisements(Some(prefix("10.0.0.2")));
+    let outgoing = advertisements[0].outgoing.as_deref().unwrap();
+    let (attributes, next_hop) = &pair.receiver.routes[&prefix("10.0.0.2")];
+    assert_eq!((advertisements.len(), &outgoing.attributes, outgoing.next_hop), (1, attributes, *next_hop));
+    assert_eq!(pair.sender.own_next_hop(Family::Ipv4Unicast), Some(*next_hop));
+
+    pair.sender.set(&rib(&["10.0.0.2"]));
+    pair.sender.set_export(Export { med: Some(7), ..export() }, &rib(&["10.0.0.2"]));
+    let advertisements = pair.sender.advertisements(None);
+    assert_eq!((advertisements[0].progress, &advertisements[0].outgoing), (Progress::ToBeWithdrawn, &None));
+    assert_eq!(advertisements[1].progress, Progress::ToBeTold);
+    assert!(advertisements[1].outgoing.as_deref().unwrap().attributes.contains(&PathAttribute::MultiExitDisc(7)));
+    let elsewhere = Pair::new(export(), internal(), LocalAddresses::default());
+    assert_eq!(elsewhere.sender.own_next_hop(Family::Ipv4Unicast), None);
 }

@@ -29,7 +29,7 @@ fn path(last: u8, change: impl FnOnce(&mut Route, &mut Learned)) -> Path {
     let mut route = Route { as_path: path_of(&[7, 8]), ..Route::originated() };
     change(&mut route, &mut learned);
     route.learned.get_or_insert(learned);
-    Path { id: last.into(), route: Arc::new(route) }
+    Path { id: last.into(), received: Some((PeerId(last.into()), 0)), route: Arc::new(route) }
 }
 
 fn path_of(ases: &[u32]) -> AsPath {
@@ -58,7 +58,7 @@ fn rfc9494_section_4_3_a_stale_path_is_the_last_resort() {
 
 #[test]
 fn a_route_that_starts_here_counts_before_any_other() {
-    let own = Path { id: Path::LOCAL, route: Arc::new(Route::originated()) };
+    let own = Path::originated(Arc::new(Route::originated()));
     assert_best(&own, &path(1, |route, _| route.local_preference = Some(900)));
 }
 

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use super::Exporter;
 use crate::identity::Asn;
 use crate::rib::{Learned, Route};
-use crate::wire::community::{self, as_link_bandwidth};
+use crate::wire::community;
 use crate::wire::{AsPath, AsPathSegment, BgpRole, Flags, PathAttribute, Transitive};
 
 /// AS numbers that one segment of an AS_PATH can hold (RFC 4271 §4.3 b).
@@ -35,13 +35,13 @@ impl Exporter {
         attributes.extend(route.med.or(export.med).map(PathAttribute::MultiExitDisc));
         if internal {
             let local_preference = route.local_preference.unwrap_or(export.local_preference);
-            attributes.push(PathAttribute::LocalPref(if export.graceful_shutdown { 0 } else { local_preference }));
+            attributes.push(PathAttribute::LocalPref(local_preference));
         }
-        let shutdown = export.graceful_shutdown.then_some(community::GRACEFUL_SHUTDOWN);
-        let communities = route.communities.iter().chain(&export.communities).copied().chain(shutdown).collect();
-        let own_bandwidth = route.extended_communities.iter().any(|community| as_link_bandwidth(*community).is_some());
-        let added = export.extended_communities.iter().filter(|community| !(own_bandwidth && as_link_bandwidth(**community).is_some()));
-        let extended = route.extended_communities.iter().chain(added).copied().collect();
+        let communities = &route.communities | &export.communities;
+        // What is not transitive does not cross the border of an AS (RFC 4360 §6).
+        let bandwidth = route.link_bandwidth.or(export.link_bandwidth);
+        let bandwidth = bandwidth.map(|octets| community::link_bandwidth(!internal, self.negotiated.local_asn, octets));
+        let extended = route.extended_communities.iter().chain(&export.extended_communities).copied().chain(bandwidth).collect();
         let large = &route.large_communities | &export.large_communities;
         attributes.extend(lists(communities, extended, large, None));
         attributes.extend(self.only_to_customer(None));
@@ -95,9 +95,10 @@ impl Exporter {
         Some(PathAttribute::OnlyToCustomer(Transitive { value, partial }))
     }
 
-    /// The path with our AS so many times in front (RFC 4271 §5.1.2).
+    /// The path with our AS so many times in front (RFC 4271 §5.1.2); what is of a confederation does not leave it (RFC 5065 §5).
     fn prepended(&self, path: &AsPath, times: u16) -> AsPath {
-        (0..times).fold(path.clone(), |path, _| prepended(path, self.negotiated.local_asn))
+        let path = if self.negotiated.internal { path.clone() } else { path.without_confederation() };
+        (0..times).fold(path, |path, _| prepended(path, self.negotiated.local_asn))
     }
 }
 

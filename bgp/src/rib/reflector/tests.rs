@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a reflector makes of what its peers tell; and what those peers are told of it.
 
+mod egress;
+
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::*;
@@ -63,7 +66,8 @@ struct Told {
 
 impl Told {
     fn new(peer: u32, client: bool, negotiated: Negotiated) -> Self {
-        let target = Target { peer: PeerId(peer), client, cluster_id: identifier(0xC1) };
+        let target =
+            Target { peer: PeerId(peer), address: Ipv4Addr::from_bits(0x0a00_0000 + peer).into(), client, cluster_id: identifier(0xC1) };
         let local = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 9, 9, 9)), ipv6: Some(Ipv6Addr::LOCALHOST), link_local: None };
         let receiver = Receiver::new(&negotiated);
         let mut adj_rib_out = AdjRibOut::new(Export::default(), target, negotiated, local);
@@ -262,11 +266,11 @@ fn rfc4271_section_9_1_what_starts_here_comes_first_and_goes_alone() {
     let mut peer = Told::client(2);
     peer.take(&reflector.learn(PeerId(1), &[(one(vip(1)), Some(of_client(1)))]));
     let own = Arc::new(Route::originated());
-    peer.take(&reflector.originate([(vip(1), Arc::clone(&own)), (vip(2), own)]));
+    peer.take(&reflector.originate([(vip(1), Some(Arc::clone(&own))), (vip(2), Some(own))]));
     assert_eq!(peer.next_hops(vip(1)), [NextHop::V4(Ipv4Addr::new(10, 9, 9, 9))]);
     assert_eq!(peer.adj_rib_out.withdrawing().count(), 0);
 
-    let changes = reflector.originate([]);
+    let changes = reflector.originate([(vip(1), None), (vip(2), None)]);
     peer.adj_rib_out.apply(&changes);
     assert_eq!(
         peer.adj_rib_out.withdrawing().collect::<BTreeSet<_>>(),
@@ -278,7 +282,7 @@ fn rfc4271_section_9_1_what_starts_here_comes_first_and_goes_alone() {
     assert_eq!(peer.adj_rib_out.withdrawing().count(), 2, "not acknowledged");
     peer.adj_rib_out.acknowledged(u64::MAX);
     assert_eq!(peer.adj_rib_out.withdrawing().count(), 0);
-    assert!(reflector.originate([]).is_empty(), "nothing changed");
+    assert!(reflector.originate([(vip(1), None)]).is_empty(), "nothing changed");
 }
 
 #[test]

@@ -48,6 +48,7 @@ fn b05_rfc6793_4_1_the_as_number_is_that_of_the_capability() {
 fn b05_rfc7607_2_as_0() {
     assert_eq!(answer_to(&open_with(&hex("08 0206 4104 00000000"))), (2, 2, vec![]));
     assert_eq!(answer_to(&open(&hex("04 0000 005A 0A000001"), &[0])), (2, 2, vec![]));
+    assert_eq!(answer_to(&open(&hex("04 0000 005A 0A000001"), &hex("08 0206 4104 0000FDE9"))), (2, 2, vec![]));
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn rfc8538_5_1_an_operators_shutdown_is_a_hard_reset_and_a_reset_is_none() {
     expect_last(&mut conversation, Notification::cease(Cease::AdministrativeReset));
     drop(conversation);
     speaker.advertise(set([]));
-    wait_for(&speaker, |status| status.withdrawing() == *set(["10.0.0.7"]));
+    wait_for(&speaker, |status| status.withdrawing() == prefixes(["10.0.0.7"]));
     let mut conversation = fake.accept();
     establish(&mut conversation);
     wait_for(&speaker, |status| status.withdrawing().is_empty());
@@ -122,7 +122,7 @@ fn a_dynamic_neighbour_that_may_keep_our_routes_is_remembered_for_that_time() {
     drop(conversation);
     wait_for(&speaker, |status| !is_up(status, "dynamic:127.0.0.2"));
     speaker.advertise(set([]));
-    wait_for(&speaker, |status| status.withdrawing() == *set(["10.0.0.7"]) && !status.peers.is_empty());
+    wait_for(&speaker, |status| status.withdrawing() == prefixes(["10.0.0.7"]) && !status.peers.is_empty());
     wait_for(&speaker, |status| status.withdrawing().is_empty() && status.peers.is_empty());
 }
 
@@ -131,17 +131,17 @@ fn rfc4724_4_1_a_dynamic_neighbour_that_is_not_back_yet_may_hold_what_an_earlier
     let (configuration, address) = keeping_listener();
     let speaker = Speaker::spawn(1).unwrap();
     let started = Instant::now();
-    speaker.inherit((*set(["10.0.0.7", "10.0.0.8"])).clone(), true);
+    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), true);
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(configuration);
     let status = wait_for(&speaker, |status| status.configured.is_some());
-    assert_eq!(status.withdrawing(), *set(["10.0.0.8"]));
+    assert_eq!(status.withdrawing(), prefixes(["10.0.0.8"]));
     wait_for(&speaker, |status| status.withdrawing().is_empty());
     assert!(started.elapsed() >= Duration::from_secs(4), "hold time and restart time");
 
     let (plain, _) = listening_on(address.port(), &["127.0.0.2/32"], []);
     let speaker = Speaker::spawn(1).unwrap();
-    speaker.inherit((*set(["10.0.0.8"])).clone(), true);
+    speaker.inherit(prefixes(["10.0.0.8"]), true);
     speaker.advertise(set([]));
     speaker.configure(plain);
     wait_for(&speaker, |status| status.configured.is_some() && status.withdrawing().is_empty());

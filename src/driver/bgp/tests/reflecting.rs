@@ -148,7 +148,7 @@ fn withdrawal_is_not_done_while_a_client_that_does_not_read_may_not_know() {
     wait_for(&speaker, |status| is_up(status, "deaf"));
 
     let mut fewer = (*many(100_000)).clone();
-    fewer.remove(&prefix("10.0.0.0"));
+    fewer.routes.remove(&prefix("10.0.0.0"));
     speaker.advertise(Arc::new(fewer));
     let watched = Instant::now();
     let mut told = 0;

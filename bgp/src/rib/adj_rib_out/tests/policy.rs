@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::rib::NextHops;
-use crate::wire::community::{self, link_bandwidth};
+use crate::wire::community;
 
 fn route(change: impl FnOnce(&mut Route)) -> Arc<Route> {
     let mut route = Route::originated();
@@ -76,13 +76,17 @@ fn rfc1997_communities_of_peer_and_route_are_joined_also_no_export_of_our_own_ro
 
 #[test]
 fn a_route_has_one_link_bandwidth() {
-    let [slow, fast] = [1.25e8, 1.25e9].map(|bandwidth| link_bandwidth(65001, bandwidth));
-    assert_eq!(fast, 0x4004_FDE9_4E95_02F9);
-    let export = Export { extended_communities: BTreeSet::from([slow]), ..export() };
-    let own = told(export.clone(), external(), route(|route| route.extended_communities = BTreeSet::from([fast])));
-    assert_eq!(own.last(), Some(&PathAttribute::ExtendedCommunities(vec![fast].into())));
-    let of_peer = told(export, external(), route(|_| ()));
-    assert_eq!(of_peer.last(), Some(&PathAttribute::ExtendedCommunities(vec![slow].into())));
+    let export = Export { link_bandwidth: Some(125_000_000), ..export() };
+    let own = told(export.clone(), internal(), route(|route| route.link_bandwidth = Some(1_250_000_000)));
+    assert_eq!(own.last(), Some(&PathAttribute::ExtendedCommunities(vec![0x4004_FDE9_4E95_02F9].into())));
+    let of_peer = told(export, internal(), route(|_| ()));
+    assert_eq!(of_peer.last(), Some(&PathAttribute::ExtendedCommunities(vec![0x4004_FDE9_4CEE_6B28].into())));
+}
+
+#[test]
+fn rfc4360_section_6_a_link_bandwidth_that_crosses_the_border_of_an_as_is_transitive() {
+    let attributes = told(export(), external(), route(|route| route.link_bandwidth = Some(1_250_000_000)));
+    assert_eq!(attributes.last(), Some(&PathAttribute::ExtendedCommunities(vec![0x0004_FDE9_4E95_02F9].into())));
 }
 
 #[test]
@@ -144,7 +148,8 @@ fn rfc8326_section_4_graceful_shutdown_announces_all_again_as_the_last_resort() 
         let rib = rib(&["10.0.0.1", "2001:db8::1"]);
         pair.sender.set(&rib);
         pair.flush();
-        pair.sender.set_export(Export { graceful_shutdown: true, ..export() }, &rib);
+        let leaving = rib.routes().map(|(prefix, route)| (prefix, Arc::new(route.shutting_down())));
+        pair.sender.set(&leaving.collect());
         assert_eq!(pair.flush().len(), 2);
         for (attributes, _) in pair.receiver.routes.values() {
             assert!(attributes.contains(&PathAttribute::Communities(vec![community::GRACEFUL_SHUTDOWN].into())));
@@ -158,12 +163,27 @@ fn rfc8326_section_4_graceful_shutdown_announces_all_again_as_the_last_resort() 
 }
 
 #[test]
+fn a_route_for_other_peers_is_withheld_and_withdrawn() {
+    let mut pair = Pair::new(Export { name: "rr1".to_owned(), ..export() }, internal(), LOCAL);
+    let of = |peers: &[&str]| route(|route| route.peers = Some(Arc::new(peers.iter().map(|name| (*name).to_owned()).collect())));
+    let address = prefix("10.0.0.1");
+    pair.sender.set(&one("10.0.0.1", of(&["rr1", "rr2"])));
+    pair.flush();
+    assert_eq!(pair.receiver.held(), BTreeSet::from([address]));
+    pair.sender.set(&one("10.0.0.1", of(&["rr2"])));
+    assert_eq!(*pair.sender.withheld(), BTreeMap::from([(address, Withheld::OtherPeers)]));
+    assert_eq!(pair.sender.withdrawing().collect::<Vec<_>>(), [address]);
+    pair.flush();
+    assert!(pair.receiver.held().is_empty());
+}
+
+#[test]
 fn one_change_costs_one_update_however_many_routes_there_are() {
     let mut pair = Pair::internal();
     let prefixes = (0..10_000).map(|n| Prefix::host(IpAddr::V4(Ipv4Addr::from_bits(0x0b00_0000 + n))));
     pair.sender.set(&LocRib::originated(prefixes));
     pair.flush();
-    let path = Path { id: Path::LOCAL, route: route(|_| ()) };
+    let path = Path::originated(route(|_| ()));
     pair.sender.apply(&Changes::from([(prefix("10.0.0.1"), [path].into()), (prefix("11.0.0.7"), [].into())]));
     let updates = pair.flush();
     assert_eq!(updates.len(), 2);

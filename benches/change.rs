@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One change, from the call that gives the speaker its new set to the first octet of the UPDATE at a peer at rest.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bgp::Prefix;
+use vipherald::desired::RouteSet;
+use vipherald::driver::bgp::Speaker;
+
+use crate::announce::{FIRST_ROUTE, RECEIVER_AS, speaker_of};
+use crate::common::Namespace;
+use crate::light::{Light, routes};
+use crate::table::ms;
+
+/// Routes that are there, and how many changes are made.
+const CHANGES: [(u32, usize); 3] = [(1_000, 200), (10_000, 200), (100_000, 100)];
+
+pub(crate) fn compare() {
+    println!("\n| routes there | change | median ms | p99 ms | of that in the call, median ms |\n|---:|---|---:|---:|---:|");
+    for (count, changes) in CHANGES {
+        for (what, times) in ["announced", "withdrawn"].into_iter().zip(Namespace::new("change").run(|| one_change(count, changes))) {
+            let [wire, call] = times;
+            println!("| {count} | {what} | {} | {} | {} |", ms(wire[changes / 2]), ms(wire[changes * 99 / 100]), ms(call[changes / 2]));
+        }
+    }
+}
+
+/// One change with 100,000 routes there.
+pub(crate) fn check() {
+    const BOUND: Duration = Duration::from_millis(8);
+    let changes = 20;
+    for [wire, _] in Namespace::new("change").run(|| one_change(100_000, changes)) {
+        println!("one change among 100,000 routes is on the wire within {} ms", ms(wire[changes / 2]));
+        assert!(wire[changes / 2] < BOUND, "a change must not take {BOUND:?}");
+    }
+}
+
+/// One route more, one route less, and so on: of each kind how long it took to the wire, and the call alone, sorted.
+fn one_change(count: u32, changes: usize) -> [[Vec<Duration>; 2]; 2] {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let fewer: Arc<RouteSet> = Arc::new(routes(FIRST_ROUTE, count).collect());
+    let mut more = RouteSet::clone(&fewer);
+    let route = fewer.routes.values().next().cloned().unwrap();
+    more.routes.insert(Prefix::host(Ipv4Addr::new(192, 0, 2, 7).into()), route);
+    let more = Arc::new(more);
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(Arc::clone(&fewer));
+    let SocketAddr::V4(address) = listener.local_addr().unwrap() else { unreachable!() };
+    speaker.configure(speaker_of(*address.ip(), address.port(), RECEIVER_AS));
+    let (stream, _) = listener.accept().unwrap();
+    let mut peer = Light::establish(stream, Ipv4Addr::new(192, 0, 2, 1), RECEIVER_AS, false).unwrap();
+    peer.drain();
+    let mut took = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
+    for number in 0..changes * 2 {
+        let set = Arc::clone(if number.is_multiple_of(2) { &more } else { &fewer });
+        let start = Instant::now();
+        speaker.advertise(set);
+        took[number % 2][1].push(start.elapsed());
+        peer.next().unwrap();
+        took[number % 2][0].push(start.elapsed());
+        // The next change comes to a speaker at rest.
+        thread::sleep(Duration::from_millis(5));
+    }
+    took.iter_mut().flatten().for_each(|times| times.sort());
+    took
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How fast routes get to routers, and through a route reflector, beside other speakers in the same run: `make bench`.
+//!
+//! Input: the parts to run (`announce`, `change`, `plan`, `reflect`), all where none is named. Output: one table for each, in Markdown. `check` measures this
+//! speaker only, and fails where a figure is ten times what it was: what `make test` does. Every measurement has fresh processes in network namespaces
+//! of its own.
+#![allow(clippy::unwrap_used, clippy::disallowed_macros, reason = "a benchmark ends where it cannot go on, and prints")]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+mod announce;
+mod change;
+#[path = "../tests/common/light.rs"]
+mod light;
+mod plan;
+mod reflect;
+mod router;
+mod table;
+
+use std::time::Duration;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [announce::AS_SENDER, count] => announce::send(count.parse().unwrap()),
+        [reflect::AS_REFLECTOR, mode] => reflect::serve(mode),
+        ["check"] => [announce::check, change::check, reflect::check].into_iter().for_each(|check| check()),
+        ["check", "reflect"] => reflect::check(),
+        [] => ["announce", "change", "plan", "reflect"].into_iter().for_each(part),
+        parts => parts.iter().copied().for_each(part),
+    }
+}
+
+fn part(name: &str) {
+    match name {
+        "announce" => announce::compare(),
+        "change" => change::compare(),
+        "plan" => plan::compare(),
+        "reflect" => reflect::compare(),
+        other => panic!("there is no part '{other}': announce, change, plan, reflect, check"),
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A route reflector between eight clients and two receivers, and two that come late.
+//!
+//! Each client has 1,000 routes of its own and 1,000 that all of them have. *burst*: all release theirs at once on sessions that stand, until both
+//! receivers hold everything. *join*: two sessions more, from the later Established until both hold everything. *withdraw*: all withdraw all, until
+//! no receiver holds anything. Clients and receivers are light speakers in one process, so that what is measured is the reflector.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bgp::wire::AddPathMode;
+use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, Transport};
+use vipherald::driver::bgp::Speaker;
+
+use crate::PATIENCE;
+use crate::common::Namespace;
+use crate::light::{Holder, Light, announcement, routes, withdrawal};
+use crate::router::{Neighbour, Router, Software};
+use crate::table::{median, mib, ms, spread};
+
+/// The argument with which this program is a reflector.
+pub(crate) const AS_REFLECTOR: &str = "reflector";
+const PLAIN: &str = "plain";
+const ADD_PATH: &str = "add-path";
+const AS: u32 = 65001;
+const REFLECTOR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+const CLIENTS: u8 = 8;
+/// Last octets of addresses.
+const FIRST_CLIENT: u8 = 11;
+const RECEIVERS: [u8; 2] = [31, 32];
+const LATECOMERS: [u8; 2] = [33, 34];
+const ROUTES: u32 = 1_000;
+const RUNS: usize = 5;
+
+pub(crate) fn compare() {
+    println!(
+        "\n| reflector | paths | burst, median ms | min–max ms | CPU ms | join, median ms | min–max ms | CPU ms | withdraw, median ms | min–max ms | CPU ms | RSS idle → peak, MiB |"
+    );
+    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+    for mode in [PLAIN, ADD_PATH] {
+        for software in [Software::Vipherald, Software::Bird, Software::Frr, Software::OpenBgpd, Software::GoBgp] {
+            let runs: Vec<Run> = (0..RUNS).map(|_| reflect(software, mode)).collect();
+            let phase = |of: fn(&Run) -> Phase| {
+                let (walls, processor) = (spread(runs.iter().map(|run| of(run).wall)).1, median(runs.iter().map(|run| of(run).processor)));
+                format!("{walls} | {}", ms(processor))
+            };
+            let (burst, join, withdraw) = (phase(|run| run.burst), phase(|run| run.join), phase(|run| run.withdraw));
+            let idle = runs.iter().map(|run| run.idle_kib).max().unwrap_or_default();
+            let peak = runs.iter().map(|run| run.peak_kib).max().unwrap_or_default();
+            println!("| {software:?} | {mode} | {burst} | {join} | {withdraw} | {} → {} |", mib(idle), mib(peak));
+        }
+    }
+}
+
+/// Both modes, this speaker only.
+pub(crate) fn check() {
+    const BOUNDS: [Duration; 3] = [Duration::from_millis(600), Duration::from_millis(150), Duration::from_millis(400)];
+    for mode in [PLAIN, ADD_PATH] {
+        let runs: Vec<Run> = (0..3).map(|_| reflect(Software::Vipherald, mode)).collect();
+        let phases: [fn(&Run) -> Phase; 3] = [|run| run.burst, |run| run.join, |run| run.withdraw];
+        for ((what, phase), bound) in ["a burst", "a join", "a withdrawal"].into_iter().zip(phases).zip(BOUNDS) {
+            let least = runs.iter().map(|run| phase(run).wall).min().unwrap();
+            println!("{what} through the reflector, {mode}: {} ms", ms(least));
+            assert!(least < bound, "{what} must not take {bound:?}");
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Phase {
+    wall: Duration,
+    processor: Duration,
+}
+
+struct Run {
+    burst: Phase,
+    join: Phase,
+    withdraw: Phase,
+    idle_kib: u64,
+    peak_kib: u64,
+}
+
+const fn address(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 99, 0, host)
+}
+
+fn clients() -> impl Iterator<Item = u8> {
+    FIRST_CLIENT..FIRST_CLIENT + CLIENTS
+}
+
+fn hosts() -> impl Iterator<Item = u8> {
+    clients().chain(RECEIVERS).chain(LATECOMERS)
+}
+
+/// What a client has: its own and those of all.
+fn routes_of(client: u8) -> impl Iterator<Item = Prefix> {
+    routes(Ipv4Addr::new(11, client, 0, 0), ROUTES).chain(routes(Ipv4Addr::new(12, 0, 0, 0), ROUTES))
+}
+
+fn reflect(software: Software, mode: &str) -> Run {
+    let (ours, rack) = (Namespace::new("bench-rr"), Namespace::new("bench-rack"));
+    ours.veth("eth0", &rack, "eth0");
+    ours.ip(&format!("address add {REFLECTOR}/24 dev eth0"));
+    for host in hosts() {
+        rack.ip(&format!("address add {}/24 dev eth0", address(host)));
+    }
+    let router = if software == Software::Vipherald {
+        Router::ourselves(&ours, &[AS_REFLECTOR, mode])
+    } else {
+        let several = |host: u8| mode == ADD_PATH && !clients().any(|client| client == host);
+        let neighbours: Vec<_> = hosts().map(|host| Neighbour { address: address(host), asn: AS, add_path: several(host) }).collect();
+        Router::with_neighbours(software, &ours, REFLECTOR, AS, &neighbours)
+    };
+    rack.run(|| measure(&router, mode))
+}
+
+fn measure(router: &Router, mode: &str) -> Run {
+    let dial = |host: u8, add_path: bool| Light::dial(address(host), SocketAddr::from((REFLECTOR, 179)), AS, add_path);
+    let receive = |host: u8| dial(host, mode == ADD_PATH).count();
+    let receivers = RECEIVERS.map(receive);
+    let writers: Vec<(u8, TcpStream)> = clients()
+        .map(|host| {
+            let light = dial(host, false);
+            let writer = light.writer();
+            light.forget();
+            (host, writer)
+        })
+        .collect();
+    router.settle();
+    let idle_kib = router.resident_kib();
+    let everything =
+        usize::try_from(if mode == PLAIN { ROUTES * (u32::from(CLIENTS) + 1) } else { ROUTES * u32::from(CLIENTS) * 2 }).unwrap();
+
+    let octets: Vec<_> = writers.iter().map(|(host, _)| announcement(routes_of(*host), address(*host), None)).collect();
+    let burst = phase(router, || write_all(&writers, &octets), |start| until(router, &receivers, everything) - start);
+    router.settle();
+    let join = phase(
+        router,
+        || LATECOMERS.map(receive),
+        |late| until(router, &late, everything).saturating_duration_since(late.iter().map(|holder| holder.established).max().unwrap()),
+    );
+    router.settle();
+    let peak_kib = router.peak_kib();
+    let octets: Vec<_> = writers.iter().map(|(host, _)| withdrawal(routes_of(*host))).collect();
+    let withdraw = phase(router, || write_all(&writers, &octets), |start| until(router, &receivers, 0) - start);
+    Run { burst, join, withdraw, idle_kib, peak_kib }
+}
+
+fn phase<T>(router: &Router, begin: impl FnOnce() -> T, end: impl FnOnce(T) -> Duration) -> Phase {
+    let before = router.processor_time();
+    let wall = end(begin());
+    Phase { wall, processor: router.processor_time().saturating_sub(before) }
+}
+
+/// All at once; returns when that was.
+fn write_all(writers: &[(u8, TcpStream)], octets: &[Vec<u8>]) -> Instant {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for ((_, writer), octets) in writers.iter().zip(octets) {
+            scope.spawn(move || (&mut &*writer).write_all(octets).unwrap());
+        }
+    });
+    start
+}
+
+/// When the last of them came to hold so many paths.
+fn until(router: &Router, holders: &[Holder], count: usize) -> Instant {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let last: Vec<_> = holders.iter().map(Holder::last).collect();
+        if last.iter().all(|(held, _)| *held == count) {
+            return last.iter().map(|(_, since)| *since).max().unwrap();
+        }
+        assert!(Instant::now() < deadline, "the receivers hold {last:?} paths instead of {count}");
+        router.poke();
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Is the reflector until it is killed.
+pub(crate) fn serve(mode: &str) -> ! {
+    let peer = |host: u8| DesiredPeer {
+        transport: Transport { passive: true, ..Transport::default() },
+        families: BTreeSet::from([Family::Ipv4Unicast]),
+        hold_time: HoldTime::from_secs(90).unwrap(),
+        connect_retry: Duration::from_secs(1),
+        reflector_client: true,
+        add_path: (mode == ADD_PATH && !clients().any(|client| client == host)).then_some(AddPathMode::Send),
+        ..DesiredPeer::new(address(host).into(), Asn::new(AS).unwrap())
+    };
+    let listen = DesiredListen { address: Ipv4Addr::UNSPECIFIED.into(), port: 179, prefixes: BTreeSet::new(), limit: 1, template: peer(0) };
+    let peers: BTreeMap<_, _> = hosts().map(|host| (format!("peer{host}"), peer(host))).collect();
+    let router_id = BgpIdentifier::try_from(REFLECTOR).ok();
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(Arc::default());
+    speaker.configure(Arc::new(DesiredBgp { router_id, listen: Some(listen), peers, ..DesiredBgp::new(Asn::new(AS).unwrap()) }));
+    loop {
+        thread::park();
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The paths of one session: of each, what the peer holds, and what it is to hold.
+//!
+//! Input: changes of single paths, of some in order, or of all. Output: which of them are pending. How many the peer holds, and which of ours are about
+//! to go, is kept with each change, so that asking costs nothing.
+
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::prefix::Prefix;
+use crate::rib::Route;
+use crate::wire::Nlri;
+
+/// Entries that are passed over one by one before the next key is looked up from the root.
+const NEAR: usize = 8;
+
+/// One path: what the peer holds of it, as far as UPDATEs were written, and what it is to hold. There is none that is neither.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    pub(super) told: Option<Arc<Route>>,
+    pub(super) wanted: Option<Arc<Route>>,
+    /// To be announced again, though nothing changed.
+    pub(super) again: bool,
+}
+
+impl Entry {
+    pub(super) const fn is_to_be_withdrawn(&self) -> bool {
+        self.told.is_some() && self.wanted.is_none()
+    }
+
+    /// Whether the peer holds a route that starts here.
+    pub(super) fn is_ours_told(&self) -> bool {
+        self.told.as_ref().is_some_and(|route| route.learned.is_none())
+    }
+
+    /// Whether the peer holds a route that starts here, and is to hold it no longer.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_ours_told() && self.wanted.as_ref().is_none_or(|route| route.learned.is_some())
+    }
+
+    pub(super) fn is_to_be_announced(&self) -> bool {
+        self.wanted.is_some() && (self.again || self.told != self.wanted)
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.is_to_be_withdrawn() || self.is_to_be_announced()
+    }
+
+    fn standing(&self) -> Standing {
+        match (&self.told, &self.wanted) {
+            (Some(_), _) if self.is_leaving() => Standing::Leaving,
+            (Some(_), Some(_)) => Standing::Advertised,
+            _ => Standing::Other,
+        }
+    }
+}
+
+/// What the peer has of a path.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Standing {
+    Other,
+    /// It holds it, and is to hold it.
+    Advertised,
+    /// It holds a route that starts here, and is to hold it no longer.
+    Leaving,
+}
+
+/// All paths.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: BTreeMap<Nlri, Entry>,
+    tally: Tally,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    advertised: usize,
+    leaving: BTreeSet<Nlri>,
+}
+
+impl Tally {
+    fn moved(&mut self, key: Nlri, before: Standing, after: Standing) {
+        if before == after {
+            return;
+        }
+        match before {
+            Standing::Other => {}
+            Standing::Advertised => self.advertised -= 1,
+            Standing::Leaving => drop(self.leaving.remove(&key)),
+        }
+        match after {
+            Standing::Other => {}
+            Standing::Advertised => self.advertised += 1,
+            Standing::Leaving => drop(self.leaving.insert(key)),
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn get(&self, key: &Nlri) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// The paths to a destination.
+    pub(super) fn of(&self, prefix: Prefix) -> impl Iterator<Item = (&Nlri, &Entry)> {
+        self.entries.range(all_of(prefix))
+    }
+
+    /// How many paths there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// All paths, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Nlri, &Entry)> {
+        self.entries.iter()
+    }
+
+    /// The paths that the peer holds and is to hold.
+    pub(super) fn advertised(&self) -> impl Iterator<Item = Nlri> {
+        self.entries.iter().filter(|(_, entry)| entry.standing() == Standing::Advertised).map(|(key, _)| *key)
+    }
+
+    /// How many those are.
+    pub(super) const fn advertised_count(&self) -> usize {
+        self.tally.advertised
+    }
+
+    /// The paths that start here, and that the peer holds and is to hold no longer.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = Nlri> {
+        self.tally.leaving.iter().copied()
+    }
+
+    /// Changes one path, which need not have been there. Whether it is pending now.
+    pub(super) fn change(&mut self, key: Nlri, change: impl FnOnce(&mut Entry)) -> bool {
+        let mut occupied = match self.entries.entry(key) {
+            btree_map::Entry::Occupied(occupied) => occupied,
+            btree_map::Entry::Vacant(vacant) => vacant.insert_entry(Entry::default()),
+        };
+        let entry = occupied.get_mut();
+        let before = entry.standing();
+        change(entry);
+        self.tally.moved(key, before, entry.standing());
+        let pending = entry.is_pending();
+        if entry.told.is_none() && entry.wanted.is_none() {
+            occupied.remove();
+        }
+        pending
+    }
+
+    /// Changes those of these paths, which come in order, that are there; none of them to nothing.
+    pub(super) fn change_each(&mut self, keys: &[Nlri], mut change: impl FnMut(Nlri, &mut Entry)) {
+        self.meet(keys.iter().map(|key| (*key, ())), |key, (), entry| {
+            if let Some(entry) = entry {
+                change(key, entry);
+            }
+        });
+    }
+
+    /// From now on these routes, which come in order, are wanted, or none where there is none. Appends what is pending by that.
+    pub(super) fn want_some<'a>(&mut self, routes: impl Iterator<Item = (Nlri, Option<&'a Arc<Route>>)>, pending: &mut Vec<Nlri>) {
+        let (mut new, mut gone) = (Vec::new(), Vec::new());
+        self.meet(routes, |key, route, entry| match (entry, route) {
+            (Some(entry), route) => {
+                entry.wanted = route.map(Arc::clone);
+                if entry.is_pending() {
+                    pending.push(key);
+                } else if entry.told.is_none() {
+                    gone.push(key);
+                }
+            }
+            (None, Some(route)) => {
+                pending.push(key);
+                new.push((key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() }));
+            }
+            (None, None) => {}
+        });
+        self.sweep(&gone);
+        // To put them together in one pass costs as much as to put in some one by one.
+        if new.len() * 8 > self.entries.len() {
+            self.entries.append(&mut new.into_iter().collect());
+        } else {
+            self.entries.extend(new);
+        }
+    }
+
+    /// Takes away those of these paths, which come in order, that are there, and shows each once more before.
+    pub(super) fn remove_each(&mut self, keys: &[Nlri], mut last: impl FnMut(Nlri, &Entry)) {
+        self.meet(keys.iter().map(|key| (*key, ())), |key, (), entry| {
+            if let Some(entry) = entry {
+                last(key, entry);
+                *entry = Entry::default();
+            }
+        });
+        self.sweep(keys);
+    }
+
+    /// Removes those of these entries, which come in order, that have become nothing.
+    fn sweep(&mut self, keys: &[Nlri]) {
+        /// From so many on it costs less to pass over what is between them than to look each of them up.
+        const MANY: usize = 16;
+        match (keys, keys.last()) {
+            ([first, ..], Some(last)) if keys.len() >= MANY && first <= last => {
+                self.entries.extract_if(*first..=*last, |_, entry| entry.told.is_none() && entry.wanted.is_none()).for_each(drop);
+            }
+            _ => keys.iter().for_each(|key| drop(self.entries.remove(key))),
+        }
+    }
+
+    /// Brings values with keys, which come in order, together with the entries that have them: those that are near to one another are reached by
+    /// walking, the others are looked up.
+    fn meet<T>(&mut self, values: impl Iterator<Item = (Nlri, T)>, mut visit: impl FnMut(Nlri, T, Option<&mut Entry>)) {
+        let mut values = values.peekable();
+        while let Some((first, _)) = values.peek() {
+            let first = *first;
+            let mut behind = self.entries.range_mut(first..).peekable();
+            while let Some((key, _)) = values.peek() {
+                let key = *key;
+                let steps = std::iter::from_fn(|| behind.next_if(|(other, _)| **other < key)).take(NEAR).count();
+                if steps == NEAR && key != first {
+                    break;
+                }
+                let Some((key, value)) = values.next() else { return };
+                match behind.next_if(|(other, _)| **other == key) {
+                    Some((_, entry)) => {
+                        let before = entry.standing();
+                        visit(key, value, Some(entry));
+                        self.tally.moved(key, before, entry.standing());
+                    }
+                    None => visit(key, value, None),
+                }
+            }
+        }
+    }
+
+    /// Changes all paths.
+    pub(super) fn change_all(&mut self, mut change: impl FnMut(&Nlri, &mut Entry)) {
+        for (key, entry) in &mut self.entries {
+            let before = entry.standing();
+            change(key, entry);
+            self.tally.moved(*key, before, entry.standing());
+        }
+    }
+
+    /// From now on exactly these routes, which come in order, are wanted: one pass. Returns what is pending now.
+    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>) -> Vec<Nlri> {
+        let mut routes = routes.peekable();
+        let (mut pending, mut new) = (Vec::new(), Vec::new());
+        let wanted = |(key, route): (Nlri, &Arc<Route>)| (key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() });
+        for (&key, entry) in &mut self.entries {
+            while let Some(route) = routes.next_if(|(other, _)| *other < key) {
+                new.push(wanted(route));
+            }
+            let before = entry.standing();
+            entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
+            self.tally.moved(key, before, entry.standing());
+            if entry.is_pending() {
+                pending.push(key);
+            }
+        }
+        self.entries.retain(|_, entry| entry.told.is_some() || entry.wanted.is_some());
+        if self.entries.is_empty() {
+            self.entries = new.into_iter().chain(routes.map(wanted)).collect();
+            pending.extend(self.entries.keys());
+        } else {
+            new.extend(routes.map(wanted));
+            pending.extend(new.iter().map(|(key, _)| *key));
+            self.entries.extend(new);
+        }
+        pending
+    }
+}
+
+/// All paths to a destination.
+const fn all_of(prefix: Prefix) -> RangeInclusive<Nlri> {
+    Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Next hops that a route which starts here may not have.
+
+use super::*;
+use crate::rib::NextHops;
+
+#[test]
+fn rfc4271_section_5_1_3_a_route_of_ours_never_has_the_address_of_the_peer_as_next_hop() {
+    let IpAddr::V4(peer) = TARGET.address else { panic!("the peer has an IPv4 address") };
+    let by_policy = Export { next_hop_ipv4: NextHopPolicy::Address(peer.into()), ..export() };
+    let by_route = Route { next_hop: NextHops { ipv4: Some(peer), ipv6: None }, ..Route::originated() };
+    for negotiated in [internal(), negotiated(65000, &Family::ALL)] {
+        for (export, route) in [(by_policy.clone(), Route::originated()), (export(), by_route.clone())] {
+            let mut pair = Pair::new(export, negotiated.clone(), LOCAL);
+            pair.sender.set(&LocRib::from_iter([(prefix("10.0.0.1"), Arc::new(route))]));
+            pair.flush();
+            assert_eq!(pair.receiver.held(), BTreeSet::new());
+            assert_eq!(*pair.sender.withheld(), BTreeMap::from([(prefix("10.0.0.1"), Withheld::NextHopOfPeer(peer.into()))]));
+        }
+    }
+}
+
+#[test]
+fn rfc4271_section_5_1_3_a_route_told_before_is_withdrawn_where_policy_turns_to_the_peer() {
+    let mut pair = Pair::internal();
+    pair.set(&["10.0.0.1", "2001:db8::1"]);
+    let by_policy = Export { next_hop_ipv4: NextHopPolicy::Address(TARGET.address), ..export() };
+    pair.sender.set_export(by_policy, &rib(&["10.0.0.1", "2001:db8::1"]));
+    pair.flush();
+    assert_eq!(pair.receiver.held(), [prefix("2001:db8::1")].into());
+    pair.sender.set_export(export(), &rib(&["10.0.0.1", "2001:db8::1"]));
+    pair.flush();
+    assert_eq!(pair.receiver.held(), [prefix("10.0.0.1"), prefix("2001:db8::1")].into());
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What holds for the whole table of a network namespace.
+
+use std::net::IpAddr;
+
+/// How long an idle connection is remembered, in seconds. When they are set, 0 leaves a value as it is.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Timeouts {
+    /// Established TCP; 900 unless it was set.
+    pub tcp: u32,
+    /// TCP after a FIN; 120 unless it was set.
+    pub tcp_fin: u32,
+    /// UDP; 300 unless it was set.
+    pub udp: u32,
+}
+
+/// What the kernel says of itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Info {
+    /// Version of IPVS: major, minor, patch.
+    pub version: (u8, u8, u8),
+    /// Buckets of the table of connections.
+    pub connection_table_size: u32,
+}
+
+/// A daemon of the kernel that tells other routers of connections, or is told. A namespace may have one of each role.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SyncDaemon {
+    /// Which side it is.
+    pub role: SyncRole,
+    /// Interface of the multicast, at most 15 octets.
+    pub interface: String,
+    /// Daemons of another number are not listened to; 0 listens to all. 0 to 255.
+    pub sync_id: u32,
+    /// Largest message in octets; when it is started, `None` is what the interface's MTU allows.
+    pub max_length: Option<u16>,
+    /// Multicast group; when it is started, `None` is 224.0.0.81.
+    pub group: Option<IpAddr>,
+    /// UDP port of the first thread; when it is started, `None` is 8848.
+    pub port: Option<u16>,
+    /// Multicast TTL; when it is started, `None` is 1.
+    pub ttl: Option<u8>,
+}
+
+/// Side of connection synchronisation.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum SyncRole {
+    /// Tells.
+    Master,
+    /// Is told.
+    Backup,
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the command line shows of a peer, the reset that keeps the session, and a state directory that somebody deletes.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::common::wait_until;
+use crate::rig::{PATIENCE, Rig, Settings, vips};
+
+/// Runs `vipherald WORDS` with the daemon of this rig.
+fn vipherald(rig: &Rig, words: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
+    command.args(words.split(' ')).arg("--socket").arg(rig.daemon.path("state/admin.sock")).output().unwrap()
+}
+
+fn told(rig: &Rig, words: &str) -> String {
+    let output = vipherald(rig, words);
+    assert!(output.status.success(), "{words}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_peer_is_shown_in_full_and_reset_softly() {
+    let rig = Rig::serving("inspect", Settings::default(), &vips(["10.1.0.1", "2001:db8:7::1"]));
+    let session = rig.session();
+    let peer = told(&rig, "show peer tor");
+    for line in [
+        "Address:        10.99.0.2:179, AS 65001 (internal)",
+        "BGP Identifier: 10.99.0.2",
+        "Sessions:       1 established, 0 lost",
+        "Times:          hold 9s offered, 9s by the peer, 9s in force, keepalive 3s, send hold 480s, connect retry 1s",
+        "4-octet AS number (RFC 6793)            AS 65001                    AS 65001                    yes",
+        "ipv6-unicast  1           0         0                0                -     -",
+    ] {
+        assert!(peer.lines().any(|found| found == line), "'{line}' in\n{peer}");
+    }
+    assert!(told(&rig, "show peers tor -o wide").contains("Established"));
+    let absent = vipherald(&rig, "show peer rot");
+    assert_eq!(
+        (absent.status.code(), String::from_utf8_lossy(&absent.stderr).as_ref()),
+        (Some(1), "vipherald: show: there is no peer 'rot'; there is tor\n")
+    );
+
+    let reset = told(&rig, "peer reset tor --soft");
+    let expected = "tor is told all of ipv4-unicast and ipv6-unicast again, between BoRR and EoRR (RFC 7313); \
+                    is asked for all of ipv4-unicast and ipv6-unicast (ROUTE-REFRESH, RFC 2918)\n";
+    assert_eq!(reset, expected);
+    wait_until("BIRD has answered", PATIENCE, || rig.daemon.peer("tor")["received"]["routeRefresh"] == 4);
+    assert_eq!(rig.session(), session);
+
+    let advertised: Value = serde_json::from_str(&told(&rig, "show routes advertised tor -o json")).unwrap();
+    let hops: Vec<(&Value, &Value)> =
+        advertised["routes"].as_array().unwrap().iter().map(|route| (&route["prefix"], &route["nextHop"])).collect();
+    assert_eq!(hops, [(&"10.1.0.1/32".into(), &"10.99.0.1".into()), (&"2001:db8:7::1/128".into(), &"2001:db8:99::1".into())]);
+    assert_eq!((&advertised["routes"][0]["localPreference"], &advertised["routes"][0]["asPath"]), (&100.into(), &"".into()));
+    let nothing = vipherald(&rig, "show routes advertised tor 10.1.0.77");
+    assert!(nothing.status.success() && String::from_utf8_lossy(&nothing.stderr).contains("10.1.0.77/32 is not for it"), "{nothing:?}");
+    let received = vipherald(&rig, "show routes received tor");
+    assert!(String::from_utf8_lossy(&received.stderr).contains("bgp.peers[].keepReceived"), "{received:?}");
+}
+
+#[test]
+fn a_deleted_state_directory_is_made_anew() {
+    let rig = Rig::serving("deleted", Settings::default(), &vips(["10.1.0.1"]));
+    let session = rig.session();
+    for _ in 0..2 {
+        fs::remove_dir_all(rig.daemon.path("state")).unwrap();
+        wait_until("it answers again", PATIENCE, || vipherald(&rig, "show peers").status.success());
+    }
+    fs::remove_file(rig.daemon.path("state/admin.sock")).unwrap();
+    wait_until("it answers again", PATIENCE, || vipherald(&rig, "show peers").status.success());
+    assert_eq!(rig.session(), session);
+    assert_eq!(rig.daemon.logged("the admin socket was taken away").len(), 3);
+}
