@@ -104,6 +104,9 @@ fn availability(endpoints: &[State], policy: TrafficPolicy) -> Availability {
     }
 }
 
+/// An endpoint that traffic may be sent to.
+type Candidate = (IpAddr, State);
+
 /// The EndpointSlices of each Service.
 pub(super) struct Slices<'a> {
     by_service: BTreeMap<(&'a str, &'a str), Vec<(&'a ObjectRef, &'a EndpointSlice)>>,
@@ -149,7 +152,7 @@ impl<'a> Slices<'a> {
     }
 
     /// The endpoints of a slice that traffic may be sent to, and what is wrong with the others.
-    fn endpoints(&self, slice: &EndpointSlice, vips: &BTreeSet<IpAddr>) -> Result<(Vec<(IpAddr, State)>, Vec<String>), String> {
+    fn endpoints(&self, slice: &EndpointSlice, vips: &BTreeSet<IpAddr>) -> Result<(Vec<Candidate>, Vec<String>), String> {
         let family = match slice.address_type.as_str() {
             "IPv4" => IpAddr::is_ipv4,
             "IPv6" => IpAddr::is_ipv6,
@@ -198,7 +201,7 @@ pub(super) struct Behind<'a> {
     /// Its ports.
     ports: Vec<ServicePort<'a>>,
     /// Its slices, and of each the endpoints that traffic may be sent to.
-    slices: Vec<(&'a EndpointSlice, Vec<(IpAddr, State)>)>,
+    slices: Vec<(&'a EndpointSlice, Vec<Candidate>)>,
 }
 
 impl Behind<'_> {

@@ -2,6 +2,7 @@
 use std::fmt::Write;
 use std::time::Instant;
 
+use bgp::Asn;
 use proptest::prelude::*;
 
 use super::*;
