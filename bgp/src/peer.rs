@@ -170,9 +170,9 @@ pub enum Event {
     Import(Option<Import>),
     /// Other times from now on, in the same session. A dial that waits, waits no longer than the new ConnectRetryTime.
     Timers {
-        /// As [`PeerConfig::connect_retry`].
+        /// As `PeerConfig::connect_retry`.
         connect_retry: Duration,
-        /// As [`PeerConfig::send_hold_time`]; counts from the next octets on that the peer leaves unread.
+        /// As `PeerConfig::send_hold_time`; counts from the next octets on that the peer leaves unread.
         send_hold_time: Option<Duration>,
     },
     /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).
