@@ -90,7 +90,6 @@ impl AdjRibOut {
     /// From now on the peer is to hold exactly what policy leaves of these routes: one pass over two sorted sets.
     pub fn set(&mut self, rib: &LocRib) {
         self.complete = true;
-        self.pending.invalidate();
         let mut withheld = BTreeMap::new();
         let selected = rib.destinations().flat_map(|(prefix, paths)| self.exporter.select(prefix, paths));
         let selected = selected.filter_map(|(key, selected)| match selected {
@@ -102,8 +101,7 @@ impl AdjRibOut {
         });
         let pending = self.table.want(selected);
         self.withheld = withheld;
-        self.pending.extend(pending);
-        self.bound_pending();
+        self.pending.replace(pending);
     }
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.

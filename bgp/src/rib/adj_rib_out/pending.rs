@@ -30,6 +30,11 @@ impl Pending {
         self.stale = true;
     }
 
+    /// These entries are all of which some may be pending.
+    pub(super) fn replace(&mut self, keys: Vec<Nlri>) {
+        *self = Self { changed: keys, stale: true, ..Self::default() };
+    }
+
     /// These have.
     pub(super) fn extend(&mut self, keys: Vec<Nlri>) {
         if self.changed.is_empty() {
@@ -44,7 +49,7 @@ impl Pending {
     pub(super) const fn is_overfull(&self, entries: usize) -> bool {
         /// Below so many it is not worth the while.
         const FEW: usize = 1024;
-        self.changed.len() > 2 * entries + FEW
+        self.changed.len() > entries + FEW
     }
 
     /// Some entry has changed, and may be pending no longer.
