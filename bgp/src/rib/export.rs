@@ -252,7 +252,7 @@ impl Exporter {
         }
     }
 
-    /// Our address on the link, and beside it the link-local one where the peer is on that link too (RFC 2545 §3). Where there is no global one, the
+    /// Our address on the link, and beside it the link-local one where an external peer is on that link too (RFC 2545 §3). Where there is no global one, the
     /// link-local one alone, if the peer takes that (draft-ietf-idr-linklocal-capability). On a session that is itself link-local that address, and to a peer
     /// that does not take it alone in both places.
     fn own_ipv6(&self, own: Option<Ipv6Addr>) -> Option<NextHop> {
@@ -260,7 +260,9 @@ impl Exporter {
         match own {
             Some(global) if global.is_unicast_link_local() => Some(NextHop::V6 { global, link_local: (!lonely).then_some(global) }),
             _ => {
-                let both = |global| NextHop::V6 { global, link_local };
+                // An internal peer may pass it on unchanged to links on which it means somebody else, or nobody (RFC 4456 §10).
+                let beside = link_local.filter(|_| !self.negotiated.internal);
+                let both = |global| NextHop::V6 { global, link_local: beside };
                 let alone = || link_local.filter(|_| lonely).map(|global| NextHop::V6 { global, link_local: None });
                 own.filter(is_usable_ipv6).map(both).or_else(alone)
             }
