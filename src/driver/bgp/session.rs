@@ -9,7 +9,7 @@ mod orders;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop};
+use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop, Timers};
 use futures_util::FutureExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -175,7 +175,7 @@ impl Session {
 
     /// The core's time has come. It may be this thread that is late and not the peer, so that what has arrived meanwhile counts first, once.
     async fn overdue(&mut self) -> Input {
-        if !self.heard_out {
+        if self.would_end_something() && !self.heard_out {
             // A dial that is answered needs some more of them until it is a connection.
             for _ in 0..if self.links.are_opening() { OPENING_TURNS } else { 1 } {
                 yield_now().await;
@@ -188,6 +188,12 @@ impl Session {
         }
         self.heard_out = false;
         Input::Time
+    }
+
+    /// Whether what is due is more than a KEEPALIVE. That is the one thing that must not wait: the other sessions have their turns first.
+    fn would_end_something(&self) -> bool {
+        let (Timers { hold, send_hold, connect_retry, .. }, now) = (self.peer.timers(), Instant::now());
+        hold.into_iter().chain(send_hold).chain(connect_retry).any(|at| at <= now)
     }
 
     /// Turns what happened into events of the core.
