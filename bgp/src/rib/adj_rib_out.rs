@@ -93,25 +93,24 @@ impl AdjRibOut {
     /// From now on the peer is to hold exactly what policy leaves of these routes: one pass over two sorted sets.
     pub fn set(&mut self, rib: &LocRib) {
         self.complete = true;
-        self.pending.invalidate();
         let (selected, withheld) = self.exporter.select(rib.destinations());
-        let pending = self.table.want(selected.into_iter());
         self.withheld = withheld;
-        self.pending.extend(pending);
+        let mut changed = self.pending.begin();
+        self.table.want(selected.into_iter(), |key, entry| changed.add(key, entry));
+        self.pending.end(changed);
         self.bound_pending();
     }
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
     pub fn apply(&mut self, changes: &Changes) {
-        self.pending.invalidate();
         for prefix in changes.keys() {
             self.withheld.remove(prefix);
         }
         let (selected, withheld) = self.exporter.select(changes.iter().map(|(prefix, paths)| (*prefix, &**paths)));
         self.withheld.extend(withheld);
-        let mut pending = Vec::new();
-        self.table.want_some(changes.keys().copied(), selected.into_iter(), &mut pending);
-        self.pending.extend(pending);
+        let mut changed = self.pending.begin();
+        self.table.want_some(changes.keys().copied(), selected.into_iter(), |key, entry| changed.add(key, entry));
+        self.pending.end(changed);
         self.bound_pending();
     }
 

@@ -163,33 +163,34 @@ impl Table {
         });
     }
 
-    /// From now on exactly these routes to these destinations are wanted; both come in order. Appends what is pending by that.
+    /// From now on exactly these routes to these destinations are wanted; both come in order. Shows, in order, each entry that may be pending by that.
     pub(super) fn want_some<'a>(
         &mut self,
         destinations: impl Iterator<Item = Prefix>,
         routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>,
-        pending: &mut Vec<Nlri>,
+        mut changed: impl FnMut(Nlri, &Entry),
     ) {
         let mut routes = routes.peekable();
         let (mut new, mut gone) = (Vec::new(), Vec::new());
-        let wanted = |(key, route): (Nlri, &Arc<Route>)| (key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() });
+        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &Entry)| {
+            let entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            changed(key, &entry);
+            new.push((key, entry));
+        };
         self.meet(destinations.map(|prefix| (all_of(prefix), prefix)), |prefix, entry| match entry {
             Some((key, entry)) => {
                 while let Some(route) = routes.next_if(|(other, _)| *other < key) {
-                    pending.push(route.0);
-                    new.push(wanted(route));
+                    add(route, &mut changed);
                 }
                 entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
-                if entry.is_pending() {
-                    pending.push(key);
-                } else if entry.is_nothing() {
+                changed(key, entry);
+                if entry.is_nothing() {
                     gone.push(key);
                 }
             }
             None => {
                 while let Some(route) = routes.next_if(|(other, _)| other.prefix <= prefix) {
-                    pending.push(route.0);
-                    new.push(wanted(route));
+                    add(route, &mut changed);
                 }
             }
         });
@@ -254,32 +255,31 @@ impl Table {
         }
     }
 
-    /// From now on exactly these routes, which come in order, are wanted: one pass. Returns what is pending now.
-    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>) -> Vec<Nlri> {
+    /// From now on exactly these routes, which come in order, are wanted: one pass. Shows, in order, each entry that may be pending by that.
+    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>, mut changed: impl FnMut(Nlri, &Entry)) {
         let mut routes = routes.peekable();
-        let (mut pending, mut new) = (Vec::new(), Vec::new());
-        let wanted = |(key, route): (Nlri, &Arc<Route>)| (key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() });
+        let mut new = Vec::new();
+        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &Entry)| {
+            let entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            changed(key, &entry);
+            new.push((key, entry));
+        };
         for (&key, entry) in &mut self.entries {
             while let Some(route) = routes.next_if(|(other, _)| *other < key) {
-                new.push(wanted(route));
+                add(route, &mut changed);
             }
             let before = entry.standing();
             entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
             self.tally.moved(key, before, entry.standing());
-            if entry.is_pending() {
-                pending.push(key);
-            }
+            changed(key, entry);
         }
+        routes.for_each(|route| add(route, &mut changed));
         self.entries.retain(|_, entry| !entry.is_nothing());
         if self.entries.is_empty() {
-            self.entries = new.into_iter().chain(routes.map(wanted)).collect();
-            pending.extend(self.entries.keys());
+            self.entries = new.into_iter().collect();
         } else {
-            new.extend(routes.map(wanted));
-            pending.extend(new.iter().map(|(key, _)| *key));
             self.entries.extend(new);
         }
-        pending
     }
 }
 
