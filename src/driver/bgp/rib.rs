@@ -2,8 +2,8 @@
 //! The routes of this speaker in one place: the one owner of the [`Reflector`].
 //!
 //! Input: the set that starts here, and, on a speaker that reflects (RFC 4456), what each neighbour's task has learned. Output: for each [`Member`] what
-//! it has not heard of yet, as events of the core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole
-//! instead of the steps to it. The members share the routes; a change costs each of them in proportion to itself.
+//! it has not heard of yet, as events of the core. Nothing is queued: what several neighbours tell at the same time a member hears as one change, and one that
+//! is far behind is given the whole instead of the steps to it. The members share the routes; a change costs each of them in proportion to itself.
 //!
 //! Invariants: what a member has learned is gone with the member; before the first set that starts here a member is told nothing.
 
