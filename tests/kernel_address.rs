@@ -242,6 +242,21 @@ fn a_table_that_vanished_is_made_again() {
 }
 
 #[test]
+fn an_entry_that_is_about_to_go_counts_as_gone() {
+    let namespace = Namespace::new("leaving-entry");
+    namespace.enter(|| async {
+        let mut kernel = kernel().await;
+        let vips = set(&["10.0.0.7", "2001:db8:7::7"]);
+        place(&mut kernel, &vips).await;
+        all_ok(&mut kernel, &[Step::RemoveAddress(ip("10.0.0.7"))]).await;
+        assert!(kernel.begin(vec![Step::RecordRemoved(set(&["10.0.0.7"]))]));
+        // Whether nft is done by now or not: an address placed on the strength of this entry would be nobody's after a crash.
+        assert_eq!(kernel.observe().await.unwrap().record.confirmed, set(&["2001:db8:7::7"]));
+        assert_eq!(settled(&mut kernel).await.record.confirmed, set(&["2001:db8:7::7"]));
+    });
+}
+
+#[test]
 fn a_set_of_ours_in_another_shape_is_refused_at_the_start() {
     let namespace = Namespace::new("shape");
     namespace.nft("add table inet vipherald\nadd set inet vipherald placed4 { type inet_service; }");

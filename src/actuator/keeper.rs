@@ -2,7 +2,8 @@
 //! Keeps the loop from waiting for `nft`: what needs it is done by a task that borrows the [`Table`], one job at a time.
 //!
 //! Inputs: jobs (read again, change, ask for other instances' records). Outputs: the record as last known, at any time, and what became of each step.
-//! Invariant: while a job is under way no other is begun, and what is known stays as it was.
+//! Invariant: while a job is under way no other is begun, and what is known stays as it was, but that an entry which a job takes out counts as out from
+//! its beginning: nothing may be placed on the strength of an entry that is about to go.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -116,7 +117,19 @@ impl Keeper {
 
     /// Begins these steps of one plan. False, with nothing done, where another job is under way.
     pub(super) fn change(&mut self, steps: Vec<Step>) -> bool {
-        self.begin(Job::Change(steps))
+        let leaving: BTreeSet<IpAddr> = steps
+            .iter()
+            .flat_map(|step| match step {
+                Step::RecordRemoved(addresses) => addresses.iter().copied().collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let begun = self.begin(Job::Change(steps));
+        if begun {
+            self.known.pending.retain(|address| !leaving.contains(address));
+            self.known.confirmed.retain(|address| !leaving.contains(address));
+        }
+        begun
     }
 
     /// Resolves when the job under way is finished, at once where there is none. Cancel safe.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a neighbour may announce (RFC 4486 §4), counted whether it is used or not.
 
-use bgp::wire::{AsPath, AsPathSegment, Origin, Update};
+use bgp::wire::{AsPath, AsPathSegment, Origin, RouteRefresh, Update};
 
 use super::fake_peer::Conversation;
 use super::listening::{dial, listening};
@@ -76,7 +76,11 @@ fn a_limit_that_is_new_counts_what_the_neighbour_tells_again() {
     let mut conversation = fake.establish(THEIR_AS);
     conversation.expect_empty_table();
     announce(&mut conversation, "198.51.100.1");
-    wait_for(&speaker, |status| status.peers.get("tor").is_some_and(|tor| tor.counters.received.update == 1));
+    // A counter wakes nobody, but what is asked for after the UPDATE is answered after it.
+    speaker.advertise(set(["10.0.0.7"]));
+    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+    conversation.send(&Message::RouteRefresh(RouteRefresh::request(Family::Ipv4Unicast)));
+    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
     speaker.configure(desired([("tor", limited(neighbour(fake.address()), 0))]));
     assert!(matches!(conversation.next(), Some(Message::RouteRefresh(_))));
     announce(&mut conversation, "198.51.100.1");
