@@ -6,7 +6,7 @@
 
 mod attributes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -122,6 +122,9 @@ pub(super) struct Exporter {
     local: LocalAddresses,
 }
 
+/// What a peer is to hold, and why it is not told of a destination.
+pub(super) type Selection<'a> = (Vec<(Nlri, &'a Arc<Route>)>, BTreeMap<Prefix, Withheld>);
+
 impl Exporter {
     pub(super) const fn new(export: Export, target: Target, negotiated: Negotiated, local: LocalAddresses) -> Self {
         Self { export, target, negotiated, local }
@@ -148,24 +151,37 @@ impl Exporter {
         std::mem::replace(self, new)
     }
 
-    /// Which of the paths to a destination, the best first, the peer is to hold: the best one, or all where the session has Path Identifiers (RFC 7911
-    /// §2). Also why it does not get one that starts here.
-    pub(super) fn select<'a>(
-        &'a self,
-        prefix: Prefix,
-        paths: &'a [Path],
-    ) -> impl Iterator<Item = (Nlri, Result<&'a Arc<Route>, Withheld>)> + use<'a> {
-        let family = prefix.family();
-        let all = self.sends_several(family);
-        paths.iter().take(if all { usize::MAX } else { 1 }).filter_map(move |path| {
-            let key = Nlri { prefix, path_id: if all { path.id } else { 0 } };
-            Some((key, self.judge(&path.route, family)?.map(|()| &path.route)))
-        })
+    /// Which of the paths to these destinations, the best first, the peer is to hold: of each the best one, or all where the session has Path
+    /// Identifiers (RFC 7911 §2). Also why it does not get those that start here. Both are in the order of destinations and identifiers.
+    pub(super) fn select<'a>(&self, destinations: impl Iterator<Item = (Prefix, &'a [Path])>) -> Selection<'a> {
+        let (mut selected, mut withheld): Selection<'a> = Selection::default();
+        // Neighbouring paths tend to have the same route.
+        let mut last = None;
+        for (prefix, paths) in destinations {
+            let family = prefix.family();
+            let several = self.sends_several(family);
+            let from = selected.len();
+            for Path { id, route, .. } in paths.iter().take(if several { usize::MAX } else { 1 }) {
+                let about = (family, Arc::as_ptr(route));
+                let verdict = match last {
+                    Some((known, verdict)) if known == about => verdict,
+                    _ => self.judge(route, family),
+                };
+                last = Some((about, verdict));
+                match verdict {
+                    Some(Ok(())) => selected.push((Nlri { prefix, path_id: if several { *id } else { 0 } }, route)),
+                    Some(Err(reason)) => drop(withheld.insert(prefix, reason)),
+                    None => {}
+                }
+            }
+            selected.get_mut(from..).unwrap_or_default().sort_unstable_by_key(|(key, _)| key.path_id);
+        }
+        (selected, withheld)
     }
 
     /// Whether the peer is to hold a route that is selected for it: `None` where it is not meant for this peer, and why not where one that starts here
     /// cannot be told.
-    pub(super) fn judge(&self, route: &Route, family: Family) -> Option<Result<(), Withheld>> {
+    fn judge(&self, route: &Route, family: Family) -> Option<Result<(), Withheld>> {
         match (&route.learned, self.next_hop(route, family)) {
             (Some(learned), Ok(_)) if self.permits(route, learned) => Some(Ok(())),
             (Some(_), _) => None,
