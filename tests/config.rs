@@ -395,6 +395,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:5:12: bgp.peers[1].name: another peer is named 'a'\nc.yaml:6:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
     ),
     (
+        "bgp:\n  asn: 1\n  listen: {address: 0.0.0.0, prefixes: [192.0.2.0/24], gateway: true}\n",
+        "c.yaml:3:56: bgp.listen.gateway: unknown key; expected one of address, port, prefixes, limit, asn, passwordFile, tcpAo, ttlSecurity, multihop, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export",
+    ),
+    (
         "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, gateway: true, asn: 1}\n  - {name: b, gateway: true, interface: eth1, asn: 1}\n  - {name: c, interface: a/b, asn: 1}\n  - {name: d, gateway: no, asn: 1}\n",
         "c.yaml:4:44: bgp.peers[0].gateway: expected either address or gateway: the peer is at an address, or is the node's default gateway\nc.yaml:5:41: bgp.peers[1].interface: expected either gateway or interface: routing says by which interface the default gateway is reached\nc.yaml:6:26: bgp.peers[2].interface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found 'a/b'\nc.yaml:7:24: bgp.peers[3].gateway: expected true or false, found 'no'",
     ),

@@ -245,7 +245,7 @@ pub enum Action {
 /// ```
 ///
 /// Stop leads from every state to Idle. In Idle the peer rests, refusing connections, before it is dialled again: for one ConnectRetryTime, or a second
-/// after a session that had been stable; while protocol errors repeat, twice as long each time, up to twelve ConnectRetryTimes.
+/// after a session that had been stable or with a peer that is never dialled; while protocol errors repeat, twice as long each time, up to twelve ConnectRetryTimes.
 ///
 /// While an own dial and a connection of the peer exist together, the state is that of the one that is further on.
 #[derive(Debug)]
@@ -293,7 +293,7 @@ impl Peer {
         Self {
             open: config.open(),
             jitter: Jitter::new(seed),
-            damping: Damping::new(config.connect_retry),
+            damping: Damping::new(config.connect_retry, config.passive),
             dial: Dial::Stopped,
             connections: Connections::default(),
             routes: None,

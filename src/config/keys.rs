@@ -141,7 +141,7 @@ const fn restart(path: &'static str) -> Key {
 }
 
 /// The keys of a peer that dynamic peers do not have: they say who one peer is, and how it is reached.
-const OF_ONE_PEER: [&str; 6] = ["name", "address", "port", "source", "interface", "passive"];
+const OF_ONE_PEER: [&str; 7] = ["name", "address", "gateway", "port", "source", "interface", "passive"];
 
 /// The names that may stand directly below `path` (empty: at the top), where elements of lists may be written with or without what is in brackets.
 pub(super) fn children(path: &str) -> Vec<&'static str> {

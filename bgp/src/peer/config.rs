@@ -32,6 +32,8 @@ pub struct PeerConfig {
     pub send_hold_time: Option<Duration>,
     /// ConnectRetryTime: from one attempt to connect to the next, before jitter. Below one second it counts as one second.
     pub connect_retry: Duration,
+    /// The peer dials us and is never dialled. After the loss of a connection it may come back at once, whatever ConnectRetryTime is.
+    pub passive: bool,
     /// The families to offer.
     pub families: BTreeSet<Family>,
     /// With what routes are announced.
@@ -104,6 +106,7 @@ impl PeerConfig {
             hold_time: HoldTime::DEFAULT,
             send_hold_time: None,
             connect_retry: Duration::from_secs(120),
+            passive: false,
             families: Family::ALL.into(),
             export: Export::default(),
             import: None,

@@ -61,16 +61,18 @@ pub(super) enum Ending {
 /// The rest in Idle after a failure (RFC 4271 §8.1.1, IdleHoldTime and DampPeerOscillations).
 ///
 /// After protocol errors it doubles from one ConnectRetryTime to twelve. After any other ending it is one ConnectRetryTime, or a second where the
-/// session had been up for longer than that. A session that outlasts the longest rest clears the count.
+/// session had been up for longer than that, or where only the peer dials: no attempts of ours are spread by a longer rest, and the peer's are refused
+/// meanwhile. A session that outlasts the longest rest clears the count.
 #[derive(Debug)]
 pub(super) struct Damping {
     connect_retry: Duration,
+    passive: bool,
     protocol_errors: u32,
 }
 
 impl Damping {
-    pub(super) fn new(connect_retry: Duration) -> Self {
-        Self { connect_retry: connect_retry.max(SHORTEST_CONNECT_RETRY), protocol_errors: 0 }
+    pub(super) fn new(connect_retry: Duration, passive: bool) -> Self {
+        Self { connect_retry: connect_retry.max(SHORTEST_CONNECT_RETRY), passive, protocol_errors: 0 }
     }
 
     /// ConnectRetryTime.
@@ -98,7 +100,7 @@ impl Damping {
                 self.protocol_errors = (self.protocol_errors + 1).min(LONGEST_REST);
                 self.connect_retry.saturating_mul(factor)
             }
-            Ending::Other if lasted > self.connect_retry => self.brief(),
+            Ending::Other if self.passive || lasted > self.connect_retry => self.brief(),
             Ending::Other => self.connect_retry,
         }
     }
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn rfc4271_section_8_1_1_rest_doubles_after_protocol_errors_and_not_otherwise() {
-        let mut damping = Damping::new(RETRY);
+        let mut damping = Damping::new(RETRY, false);
         let rests: Vec<_> = (0..40).map(|_| damping.rest(Ending::ProtocolError, Duration::ZERO)).collect();
         assert_eq!(rests[..6], [RETRY, RETRY * 2, RETRY * 4, RETRY * 8, RETRY * 12, RETRY * 12]);
         assert_eq!(rests[39], RETRY * 12);
@@ -158,10 +160,10 @@ mod tests {
 
     #[test]
     fn extreme_retry_times_do_not_overflow() {
-        let mut damping = Damping::new(Duration::MAX);
+        let mut damping = Damping::new(Duration::MAX, false);
         assert_eq!(damping.rest(Ending::ProtocolError, Duration::ZERO), Duration::MAX);
         assert_eq!(damping.rest(Ending::ProtocolError, Duration::ZERO), Duration::MAX);
-        let mut damping = Damping::new(Duration::ZERO);
+        let mut damping = Damping::new(Duration::ZERO, false);
         assert_eq!(damping.rest(Ending::ProtocolError, Duration::ZERO), Duration::from_secs(1));
     }
 }

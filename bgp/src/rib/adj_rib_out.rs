@@ -95,10 +95,11 @@ impl AdjRibOut {
         self.complete = true;
         self.withheld.clear();
         let selected = self.exporter.select(rib.destinations(), &mut self.withheld);
+        // All entries are shown, whatever is pending now.
+        self.pending = Pending::default();
         let mut changed = self.pending.begin();
         self.table.want(selected, |key, entry| changed.add(key, entry));
         self.pending.end(changed);
-        self.bound_pending();
     }
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.

@@ -169,6 +169,7 @@ impl Settings {
             hold_time: peer.hold_time,
             send_hold_time,
             connect_retry,
+            passive: peer.transport.passive,
             families: peer.families.clone(),
             export,
             graceful_restart: peer.graceful_restart.map(|restart| self.restart_config(restart, beginning)),

@@ -184,6 +184,24 @@ fn rfc4271_section_8_1_1_a_peer_that_goes_and_comes_is_tried_within_one_retry_ti
 }
 
 #[test]
+fn rfc4724_section_4_2_a_peer_that_only_dials_us_may_come_back_a_second_after_its_connection_was_lost() {
+    let mut bench = Bench::new(PeerConfig { passive: true, connect_retry: Duration::from_secs(3600), ..config() });
+    bench.event(Event::Start);
+    bench.event(Event::ConnectFailed { role: Role::Active });
+    for _ in 0..3 {
+        bench.establish(Role::Passive, &peer_open());
+        bench.event(Event::Closed { role: Role::Passive });
+        assert!(!bench.peer.accepts());
+        assert!(rest(&mut bench) <= Duration::from_secs(1));
+        bench.event(Event::ConnectFailed { role: Role::Active });
+        assert!(bench.peer.accepts());
+    }
+    bench.connected(Role::Passive);
+    bench.receive(Role::Passive, Open { asn: asn(65002), ..peer_open() }.encode());
+    assert!(rest(&mut bench) > Duration::from_secs(1800), "not after an error of the protocol");
+}
+
+#[test]
 fn rfc4486_section_4_only_some_ceases_lengthen_the_rest() {
     let cases = [
         (Notification::cease(Cease::MaximumNumberOfPrefixesReached), true),

@@ -55,7 +55,7 @@ impl Pending {
     pub(super) const fn is_overfull(&self, entries: usize) -> bool {
         /// Below so many it is not worth the while.
         const FEW: usize = 1024;
-        self.changed.len() > 2 * entries + FEW
+        self.changed.len() > entries + FEW
     }
 
     /// The keys of which some may be pending.

@@ -195,8 +195,13 @@ impl Table {
             }
         });
         self.sweep(&gone);
-        // To put them together in one pass costs as much as to put in some one by one.
-        if new.len() * 8 > self.entries.len() {
+        self.put_in(new);
+    }
+
+    /// Puts in entries that are not there yet, which come in order.
+    fn put_in(&mut self, new: Vec<(Nlri, Entry)>) {
+        // To put them together in one pass costs about as much as to put in some one by one, which also leaves nodes half empty.
+        if new.len() * 16 > self.entries.len() {
             self.entries.append(&mut new.into_iter().collect());
         } else {
             self.entries.extend(new);
@@ -278,7 +283,7 @@ impl Table {
         if self.entries.is_empty() {
             self.entries = new.into_iter().collect();
         } else {
-            self.entries.extend(new);
+            self.put_in(new);
         }
     }
 }
