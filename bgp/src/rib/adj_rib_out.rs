@@ -93,12 +93,12 @@ impl AdjRibOut {
     /// From now on the peer is to hold exactly what policy leaves of these routes: one pass over two sorted sets.
     pub fn set(&mut self, rib: &LocRib) {
         self.complete = true;
-        let (selected, withheld) = self.exporter.select(rib.destinations());
-        self.withheld = withheld;
-        // Every entry is looked at, so that nothing of what was pending need be remembered.
+        self.withheld.clear();
+        let selected = self.exporter.select(rib.destinations(), &mut self.withheld);
+        // All entries are shown, whatever is pending now.
         self.pending = Pending::default();
         let mut changed = self.pending.begin();
-        self.table.want(selected.into_iter(), |key, entry| changed.add(key, entry));
+        self.table.want(selected, |key, entry| changed.add(key, entry));
         self.pending.end(changed);
     }
 
@@ -107,10 +107,10 @@ impl AdjRibOut {
         for prefix in changes.keys() {
             self.withheld.remove(prefix);
         }
-        let (selected, withheld) = self.exporter.select(changes.iter().map(|(prefix, paths)| (*prefix, &**paths)));
-        self.withheld.extend(withheld);
+        let changed_paths = changes.iter().map(|(prefix, paths)| (*prefix, &**paths));
+        let selected = self.exporter.select(changed_paths, &mut self.withheld);
         let mut changed = self.pending.begin();
-        self.table.want_some(changes.keys().copied(), selected.into_iter(), |key, entry| changed.add(key, entry));
+        self.table.want_some(changes.keys().copied(), selected, |key, entry| changed.add(key, entry));
         self.pending.end(changed);
         self.bound_pending();
     }

@@ -122,9 +122,6 @@ pub(super) struct Exporter {
     local: LocalAddresses,
 }
 
-/// What a peer is to hold, and why it is not told of a destination.
-pub(super) type Selection<'a> = (Vec<(Nlri, &'a Arc<Route>)>, BTreeMap<Prefix, Withheld>);
-
 impl Exporter {
     pub(super) const fn new(export: Export, target: Target, negotiated: Negotiated, local: LocalAddresses) -> Self {
         Self { export, target, negotiated, local }
@@ -151,32 +148,36 @@ impl Exporter {
         std::mem::replace(self, new)
     }
 
-    /// Which of the paths to these destinations, the best first, the peer is to hold: of each the best one, or all where the session has Path
-    /// Identifiers (RFC 7911 §2). Also why it does not get those that start here. Both are in the order of destinations and identifiers.
-    pub(super) fn select<'a>(&self, destinations: impl Iterator<Item = (Prefix, &'a [Path])>) -> Selection<'a> {
-        let (mut selected, mut withheld): Selection<'a> = Selection::default();
+    /// Which of the paths to these destinations, the best first and then in the order of identifiers, the peer is to hold: of each the best one, or all
+    /// where the session has Path Identifiers (RFC 7911 §2). They come in the order of destinations and identifiers. Also why it does not get those that
+    /// start here.
+    pub(super) fn select<'a>(
+        &self,
+        destinations: impl Iterator<Item = (Prefix, &'a [Path])>,
+        withheld: &mut BTreeMap<Prefix, Withheld>,
+    ) -> impl Iterator<Item = (Nlri, &'a Arc<Route>)> {
+        let in_order = |(prefix, paths): (Prefix, &'a [Path])| {
+            let several = self.sends_several(prefix.family());
+            let (best, others) = paths.split_at(paths.len().min(1));
+            let others = others.get(..if several { others.len() } else { 0 }).unwrap_or_default();
+            let (before, behind) = others.split_at(others.partition_point(|path| best.first().is_some_and(|best| path.id < best.id)));
+            let key = move |path: &Path| Nlri { prefix, path_id: if several { path.id } else { 0 } };
+            before.iter().chain(best).chain(behind).map(move |path| (key(path), &path.route))
+        };
         // Neighbouring paths tend to have the same route.
         let mut last = None;
-        for (prefix, paths) in destinations {
-            let family = prefix.family();
-            let several = self.sends_several(family);
-            let from = selected.len();
-            for Path { id, route, .. } in paths.iter().take(if several { usize::MAX } else { 1 }) {
-                let about = (family, Arc::as_ptr(route));
-                let verdict = match last {
-                    Some((known, verdict)) if known == about => verdict,
-                    _ => self.judge(route, family),
-                };
-                last = Some((about, verdict));
-                match verdict {
-                    Some(Ok(())) => selected.push((Nlri { prefix, path_id: if several { *id } else { 0 } }, route)),
-                    Some(Err(reason)) => drop(withheld.insert(prefix, reason)),
-                    None => {}
-                }
+        destinations.flat_map(in_order).filter(move |(Nlri { prefix, .. }, route)| {
+            let about = (prefix.family(), Arc::as_ptr(route));
+            let verdict = match last {
+                Some((known, verdict)) if known == about => verdict,
+                _ => self.judge(route, prefix.family()),
+            };
+            last = Some((about, verdict));
+            if let Some(Err(reason)) = verdict {
+                withheld.insert(*prefix, reason);
             }
-            selected.get_mut(from..).unwrap_or_default().sort_unstable_by_key(|(key, _)| key.path_id);
-        }
-        (selected, withheld)
+            matches!(verdict, Some(Ok(())))
+        })
     }
 
     /// Whether the peer is to hold a route that is selected for it: `None` where it is not meant for this peer, and why not where one that starts here
