@@ -151,8 +151,8 @@ pub enum Event {
     Routes(Arc<LocRib>),
     /// Some destinations have other paths than in that set. Ignored before the first one.
     Changes {
-        /// Their paths, in steps that follow one another.
-        changes: Vec<Arc<Changes>>,
+        /// Their paths.
+        changes: Arc<Changes>,
         /// The whole set with them.
         rib: Arc<LocRib>,
     },

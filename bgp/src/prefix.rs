@@ -125,11 +125,13 @@ impl Prefix {
 impl Ord for Prefix {
     /// By family, address and length. As numbers, because every look-up in a RIB compares many.
     fn cmp(&self, other: &Self) -> Ordering {
-        let order = |prefix: &Self| match prefix.address {
-            IpAddr::V4(address) => (false, u128::from(address.to_bits()), prefix.length),
-            IpAddr::V6(address) => (true, address.to_bits(), prefix.length),
-        };
-        order(self).cmp(&order(other))
+        let packed = |address: Ipv4Addr, length| u64::from(address.to_bits()) << 8 | u64::from(length);
+        match (self.address, other.address) {
+            (IpAddr::V4(one), IpAddr::V4(another)) => packed(one, self.length).cmp(&packed(another, other.length)),
+            (IpAddr::V6(one), IpAddr::V6(another)) => (one.to_bits(), self.length).cmp(&(another.to_bits(), other.length)),
+            (IpAddr::V4(_), IpAddr::V6(_)) => Ordering::Less,
+            (IpAddr::V6(_), IpAddr::V4(_)) => Ordering::Greater,
+        }
     }
 }
 

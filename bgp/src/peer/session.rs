@@ -68,14 +68,14 @@ impl Peer {
     }
 
     /// Some destinations have other paths now.
-    pub(super) fn change_routes(&mut self, changes: &[Arc<Changes>], rib: Arc<LocRib>, turn: &mut Turn) {
+    pub(super) fn change_routes(&mut self, changes: &Changes, rib: Arc<LocRib>, turn: &mut Turn) {
         if self.routes.is_none() {
             return;
         }
         self.routes = Some(rib);
         for role in Role::BOTH {
             if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
-                changes.iter().for_each(|changes| adj_rib_out.apply(changes));
+                adj_rib_out.apply(changes);
                 self.send_updates(role, turn);
             }
         }

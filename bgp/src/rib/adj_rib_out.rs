@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::export::Exporter;
-use super::{Changes, Export, LocRib, LocalAddresses, Path, Route, Target, Withheld};
+use super::{Changes, Export, LocRib, LocalAddresses, Route, Target, Withheld};
 use crate::prefix::{Family, Prefix};
 use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
 
@@ -36,6 +36,8 @@ pub struct AdjRibOut {
     table: Table,
     pending: Pending,
     withdrawals: Withdrawals,
+    /// What the batch in the making withdraws; empty between batches.
+    withdrawn: Vec<Nlri>,
     withheld: BTreeMap<Prefix, Withheld>,
     end_of_rib_owed: BTreeSet<Family>,
     /// Refreshes under way with a peer that wants them marked.
@@ -80,6 +82,7 @@ impl AdjRibOut {
             table: Table::default(),
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
+            withdrawn: Vec::new(),
             withheld: BTreeMap::new(),
             refreshes: BTreeMap::new(),
             written: 0,
@@ -90,53 +93,25 @@ impl AdjRibOut {
     /// From now on the peer is to hold exactly what policy leaves of these routes: one pass over two sorted sets.
     pub fn set(&mut self, rib: &LocRib) {
         self.complete = true;
-        self.pending.invalidate();
-        let mut withheld = BTreeMap::new();
-        let selected = rib.destinations().flat_map(|(prefix, paths)| self.exporter.select(prefix, paths));
-        let selected = selected.filter_map(|(key, selected)| match selected {
-            Ok(route) => Some((key, route)),
-            Err(reason) => {
-                withheld.insert(key.prefix, reason);
-                None
-            }
-        });
-        let pending = self.table.want(selected);
-        self.withheld = withheld;
-        self.pending.extend(pending);
-        self.bound_pending();
+        self.withheld.clear();
+        let selected = self.exporter.select(rib.destinations(), &mut self.withheld);
+        // All entries are shown, whatever is pending now.
+        self.pending = Pending::default();
+        let mut changed = self.pending.begin();
+        self.table.want(selected, |key, entry| changed.add(key, entry));
+        self.pending.end(changed);
     }
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
     pub fn apply(&mut self, changes: &Changes) {
-        self.pending.invalidate();
         for prefix in changes.keys() {
             self.withheld.remove(prefix);
         }
-        let (exporter, withheld) = (&self.exporter, &mut self.withheld);
-        // Neighbouring destinations tend to have the same route.
-        let mut last = None;
-        let of_one_path = changes.iter().filter(|(prefix, _)| !exporter.sends_several(prefix.family()));
-        let selected = of_one_path.map(|(&prefix, paths)| {
-            let Some(Path { route, .. }) = paths.first() else { return (Nlri::from(prefix), None) };
-            let about = (prefix.family(), Arc::as_ptr(route));
-            let verdict = match last {
-                Some((known, verdict)) if known == about => verdict,
-                _ => exporter.judge(route, prefix.family()),
-            };
-            last = Some((about, verdict));
-            if let Some(Err(reason)) = verdict {
-                withheld.insert(prefix, reason);
-            }
-            (Nlri::from(prefix), Some(route).filter(|_| matches!(verdict, Some(Ok(())))))
-        });
-        let mut pending = Vec::new();
-        self.table.want_some(selected, &mut pending);
-        self.pending.extend(pending);
-        for (&prefix, paths) in changes {
-            if self.exporter.sends_several(prefix.family()) {
-                self.replace(prefix, paths);
-            }
-        }
+        let changed_paths = changes.iter().map(|(prefix, paths)| (*prefix, &**paths));
+        let selected = self.exporter.select(changed_paths, &mut self.withheld);
+        let mut changed = self.pending.begin();
+        self.table.want_some(changes.keys().copied(), selected, |key, entry| changed.add(key, entry));
+        self.pending.end(changed);
         self.bound_pending();
     }
 
@@ -217,6 +192,9 @@ impl AdjRibOut {
             }
             self.written = position_after(position, &batch.octets);
         }
+        let mut withdrawn = std::mem::take(&mut self.withdrawn);
+        withdrawn.sort();
+        self.table.sweep(&withdrawn);
         batch
     }
 
@@ -262,25 +240,6 @@ impl AdjRibOut {
         self.is_told() && self.refreshes.is_empty() && self.written <= self.acknowledged && !self.pending.keys().any(pending)
     }
 
-    /// The paths to one destination are these now, of which the peer may hold several.
-    fn replace(&mut self, prefix: Prefix, paths: &[Path]) {
-        let mut selected: Vec<_> = Vec::with_capacity(1);
-        for (key, route) in self.exporter.select(prefix, paths) {
-            match route {
-                Ok(route) => selected.push((key, Arc::clone(route))),
-                Err(reason) => drop(self.withheld.insert(prefix, reason)),
-            }
-        }
-        let gone: Vec<_> =
-            self.table.of(prefix).map(|(key, _)| *key).filter(|key| !selected.iter().any(|(other, _)| other == key)).collect();
-        let wanted = selected.into_iter().map(|(key, route)| (key, Some(route)));
-        for (key, route) in wanted.chain(gone.into_iter().map(|key| (key, None))) {
-            if self.table.change(key, |entry| entry.wanted = route) {
-                self.pending.push(key);
-            }
-        }
-    }
-
     /// Appends the next message; `None` where none is pending.
     fn next_message(&mut self, position: u64, out: &mut Vec<u8>) -> Option<Written> {
         for family in Family::ALL {
@@ -323,11 +282,13 @@ impl AdjRibOut {
         let count = encode_withdrawal(family, run.rest(), self.exporter.negotiated(), out);
         let withdrawn = run.take(count);
         let mut ours = Vec::new();
-        self.table.remove_each(withdrawn, |key, entry| {
+        self.table.change_each(withdrawn, |key, entry| {
             if entry.is_ours_told() {
                 ours.push(key);
             }
+            *entry = Entry::default();
         });
+        self.withdrawn.extend_from_slice(withdrawn);
         if !ours.is_empty() {
             self.withdrawals.written(position_after(position, out), ours);
         }

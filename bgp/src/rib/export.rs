@@ -6,7 +6,7 @@
 
 mod attributes;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -148,24 +148,41 @@ impl Exporter {
         std::mem::replace(self, new)
     }
 
-    /// Which of the paths to a destination, the best first, the peer is to hold: the best one, or all where the session has Path Identifiers (RFC 7911
-    /// §2). Also why it does not get one that starts here.
+    /// Which of the paths to these destinations, the best first and then in the order of identifiers, the peer is to hold: of each the best one, or all
+    /// where the session has Path Identifiers (RFC 7911 §2). They come in the order of destinations and identifiers. Also why it does not get those that
+    /// start here.
     pub(super) fn select<'a>(
-        &'a self,
-        prefix: Prefix,
-        paths: &'a [Path],
-    ) -> impl Iterator<Item = (Nlri, Result<&'a Arc<Route>, Withheld>)> + use<'a> {
-        let family = prefix.family();
-        let all = self.sends_several(family);
-        paths.iter().take(if all { usize::MAX } else { 1 }).filter_map(move |path| {
-            let key = Nlri { prefix, path_id: if all { path.id } else { 0 } };
-            Some((key, self.judge(&path.route, family)?.map(|()| &path.route)))
+        &self,
+        destinations: impl Iterator<Item = (Prefix, &'a [Path])>,
+        withheld: &mut BTreeMap<Prefix, Withheld>,
+    ) -> impl Iterator<Item = (Nlri, &'a Arc<Route>)> {
+        let in_order = |(prefix, paths): (Prefix, &'a [Path])| {
+            let several = self.sends_several(prefix.family());
+            let (best, others) = paths.split_at(paths.len().min(1));
+            let others = others.get(..if several { others.len() } else { 0 }).unwrap_or_default();
+            let (before, behind) = others.split_at(others.partition_point(|path| best.first().is_some_and(|best| path.id < best.id)));
+            let key = move |path: &Path| Nlri { prefix, path_id: if several { path.id } else { 0 } };
+            before.iter().chain(best).chain(behind).map(move |path| (key(path), &path.route))
+        };
+        // Neighbouring paths tend to have the same route.
+        let mut last = None;
+        destinations.flat_map(in_order).filter(move |(Nlri { prefix, .. }, route)| {
+            let about = (prefix.family(), Arc::as_ptr(route));
+            let verdict = match last {
+                Some((known, verdict)) if known == about => verdict,
+                _ => self.judge(route, prefix.family()),
+            };
+            last = Some((about, verdict));
+            if let Some(Err(reason)) = verdict {
+                withheld.insert(*prefix, reason);
+            }
+            matches!(verdict, Some(Ok(())))
         })
     }
 
     /// Whether the peer is to hold a route that is selected for it: `None` where it is not meant for this peer, and why not where one that starts here
     /// cannot be told.
-    pub(super) fn judge(&self, route: &Route, family: Family) -> Option<Result<(), Withheld>> {
+    fn judge(&self, route: &Route, family: Family) -> Option<Result<(), Withheld>> {
         match (&route.learned, self.next_hop(route, family)) {
             (Some(learned), Ok(_)) if self.permits(route, learned) => Some(Ok(())),
             (Some(_), _) => None,

@@ -63,6 +63,11 @@ impl Links {
         matches!((&self.active, &self.passive), (Link::Down, Link::Down))
     }
 
+    /// Whether one is on its way.
+    pub(super) const fn are_opening(&self) -> bool {
+        matches!((&self.active, &self.passive), (Link::Opening(_), _) | (_, Link::Opening(_)))
+    }
+
     /// When the kernel is asked next how much is acknowledged.
     pub(super) fn poll_at(&mut self) -> Option<Instant> {
         self.up().filter_map(|(_, connection)| connection.poll_at()).min()

@@ -206,6 +206,10 @@ impl Report {
                 tracing::debug!(%peer, %address, %reason, count, "BGP session still does not come up");
             }
         }
+        if *down == DownReason::SendHoldTimerExpired {
+            // RFC 9687 §4: an error, with the name of its code.
+            tracing::error!(peer = %self.name, address = %self.place, %reason, "the peer is given up");
+        }
         let notification = notified(down);
         let failures = &mut self.status.failures;
         match &notification {

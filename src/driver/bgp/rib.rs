@@ -2,8 +2,8 @@
 //! The routes of this speaker in one place: the one owner of the [`Reflector`].
 //!
 //! Input: the set that starts here, and, on a speaker that reflects (RFC 4456), what each neighbour's task has learned. Output: for each [`Member`] what
-//! it has not heard of yet, as events of the core. Nobody waits for anybody, and nothing is queued: a member that is far behind is given the whole
-//! instead of the steps to it. The members share the routes; a change costs each of them in proportion to itself.
+//! it has not heard of yet, as events of the core. Nothing is queued: what several neighbours tell at the same time a member hears as one change, and one that
+//! is far behind is given the whole instead of the steps to it. The members share the routes; a change costs each of them in proportion to itself.
 //!
 //! Invariants: what a member has learned is gone with the member; before the first set that starts here a member is told nothing.
 
@@ -13,12 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bgp::peer::{Event, PeerId};
 use bgp::rib::{Changes, Learnt, Reflector};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 
 use super::Routes;
 use crate::desired::RouteSet;
 
 /// So many changed destinations are remembered for members that are behind.
 const REMEMBERED: usize = 16_384;
+
+/// A member lets all others go first so often before it is told something: once for them, and once in place of what it has heard itself meanwhile.
+const YIELDS: u8 = 2;
 
 /// What all members share.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +47,8 @@ struct Table {
     recent: VecDeque<Arc<Changes>>,
     /// Destinations in all of those.
     remembered: usize,
+    /// All that has changed since a version: members that are equally far behind share it.
+    summary: Option<(u64, Arc<Changes>)>,
     /// Who is waited for after a restart.
     awaited: Awaited,
 }
@@ -70,13 +76,15 @@ pub(super) struct Member {
     heard: Option<u64>,
     /// Whether it was told that nobody is waited for.
     selected: bool,
+    /// How often it has let the others go first since it was told last.
+    yielded: u8,
     version: watch::Receiver<u64>,
 }
 
 impl Rib {
     /// A neighbour; no two of them have the same number.
     pub(super) fn join(&self, peer: PeerId) -> Member {
-        Member { rib: self.clone(), peer, heard: None, selected: false, version: self.0.version.subscribe() }
+        Member { rib: self.clone(), peer, heard: None, selected: false, yielded: 0, version: self.0.version.subscribe() }
     }
 
     /// Besides those that join and are [awaited](Member::is_awaited), neighbours may come back that are not known yet.
@@ -101,6 +109,7 @@ impl Rib {
 impl Table {
     fn remember(&mut self, changes: Changes) {
         self.version += 1;
+        self.summary = None;
         self.remembered += changes.len();
         self.recent.push_back(Arc::new(changes));
         while self.remembered > REMEMBERED
@@ -111,10 +120,21 @@ impl Table {
     }
 
     /// What has changed from that version to this one, unless some of it is forgotten.
-    fn since(&self, version: u64) -> Option<Vec<Arc<Changes>>> {
+    fn since(&mut self, version: u64) -> Option<Arc<Changes>> {
+        if let Some((_, summary)) = self.summary.as_ref().filter(|(since, _)| *since == version) {
+            return Some(Arc::clone(summary));
+        }
         let steps = usize::try_from(self.version.saturating_sub(version)).ok()?;
         let first = self.recent.len().checked_sub(steps)?;
-        Some(self.recent.range(first..).cloned().collect())
+        let summary = match self.recent.back() {
+            Some(last) if steps == 1 => Arc::clone(last),
+            // Of several changes of one destination the last one stays.
+            _ => Arc::new(
+                self.recent.range(first..).flat_map(|changes| changes.iter()).map(|(to, paths)| (*to, Arc::clone(paths))).collect(),
+            ),
+        };
+        self.summary = Some((version, Arc::clone(&summary)));
+        Some(summary)
     }
 
     fn originate(&mut self, routes: &Routes) -> Changes {
@@ -159,7 +179,8 @@ impl Member {
     /// What the neighbour is to be told: at first everything, then what has changed, and once that nobody is waited for.
     pub(super) fn catch_up(&mut self) -> Vec<Event> {
         self.version.mark_unchanged();
-        let table = self.rib.table();
+        self.yielded = 0;
+        let mut table = self.rib.table();
         if table.generation == 0 {
             return Vec::new();
         }
@@ -179,10 +200,16 @@ impl Member {
         events
     }
 
-    /// Waits for a change. Cancelling the wait loses nothing.
+    /// Waits for a change, and then for all neighbours to be heard that have something to say at the same time, this one too: it is told together.
+    /// Cancelling the wait loses nothing.
     pub(super) async fn changed(&mut self) {
         // The sender lives as long as the member.
         self.version.changed().await.ok();
+        self.version.mark_changed();
+        while self.yielded < YIELDS {
+            self.yielded += 1;
+            yield_now().await;
+        }
     }
 }
 
@@ -200,6 +227,7 @@ mod tests {
     use bgp::Prefix;
     use bgp::rib::{LocRib, Route};
     use bgp::wire::Nlri;
+    use futures_util::FutureExt as _;
 
     use super::*;
     use crate::desired::RouteSet;
@@ -228,7 +256,7 @@ mod tests {
                     *table = LocRib::clone(&rib);
                 }
                 Event::Changes { changes, rib } => {
-                    changes.iter().for_each(|changes| table.apply(changes));
+                    table.apply(&changes);
                     assert_eq!(*table, *rib);
                 }
                 Event::Selected => {}
@@ -319,6 +347,31 @@ mod tests {
         a.is_awaited();
         a.has_told_everything();
         assert!(!selected(&mut a), "the time decides");
+    }
+
+    #[tokio::test]
+    async fn what_several_tell_at_the_same_time_is_told_together() {
+        let rib = Rib::default();
+        let (mut a, b, c) = (rib.join(PeerId(1)), rib.join(PeerId(2)), rib.join(PeerId(3)));
+        a.originate(&routes(1, []));
+        a.catch_up();
+        b.learn(&learnt([1, 2]));
+        let (mut table, mut told) = (LocRib::default(), 0);
+        tokio::select! {
+            biased;
+            () = a.changed() => panic!("it lets the others go first"),
+            () = std::future::ready(()) => c.learn(&learnt([2, 3])),
+        }
+        a.changed().await;
+        for event in a.catch_up() {
+            let Event::Changes { changes, .. } = event else { panic!("{event:?}") };
+            told += 1;
+            table.apply(&changes);
+        }
+        assert_eq!((told, table.len(), table.paths(&prefix(2)).len()), (1, 3, 2));
+        c.learn(&learnt([4]));
+        let waits = (0..10).take_while(|_| a.changed().now_or_never().is_none()).count();
+        assert_eq!(waits, usize::from(YIELDS), "a neighbour that never pauses is told something nevertheless");
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ mod orders;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop};
+use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop, Timers};
 use futures_util::FutureExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -28,7 +28,7 @@ use super::orders::Order;
 use super::report::Report;
 use super::rib::Member;
 use super::signature::Signature;
-use super::socket::Way;
+use super::socket::{self, Way};
 use super::status::Board;
 use super::whereabouts::{Found, Whereabouts};
 use super::{Routes, fatal_panics};
@@ -83,6 +83,9 @@ pub(super) struct Session {
 /// For so long after our restart a neighbour's End-of-RIB waits for what the others have yet to tell (RFC 4724 §4.1, Selection_Deferral_Timer). Only
 /// what an earlier process told of them, and nobody tells again, stays longer by it.
 const SELECTION_DEFERRAL: Duration = Duration::from_secs(10);
+
+/// In so many turns of the thread a dial that the peer has answered becomes a connection: TCP, and the addresses of the node as the kernel tells them.
+const OPENING_TURNS: usize = 16;
 
 /// What a session waits for.
 enum Input {
@@ -172,16 +175,25 @@ impl Session {
 
     /// The core's time has come. It may be this thread that is late and not the peer, so that what has arrived meanwhile counts first, once.
     async fn overdue(&mut self) -> Input {
-        if !self.heard_out {
-            yield_now().await;
-            if let Some((role, news)) = self.links.next().now_or_never() {
-                // Room for more octets says nothing of what the peer has sent.
-                self.heard_out = !matches!(news, News::Happened(Happening::Drained));
-                return Input::Link(role, news);
+        if self.would_end_something() && !self.heard_out {
+            // A dial that is answered needs some more of them until it is a connection.
+            for _ in 0..if self.links.are_opening() { OPENING_TURNS } else { 1 } {
+                yield_now().await;
+                if let Some((role, news)) = self.links.next().now_or_never() {
+                    // Room for more octets says nothing of what the peer has sent.
+                    self.heard_out = !matches!(news, News::Happened(Happening::Drained));
+                    return Input::Link(role, news);
+                }
             }
         }
         self.heard_out = false;
         Input::Time
+    }
+
+    /// Whether what is due is more than a KEEPALIVE. That is the one thing that must not wait: the other sessions have their turns first.
+    fn would_end_something(&self) -> bool {
+        let (Timers { hold, send_hold, connect_retry, .. }, now) = (self.peer.timers(), Instant::now());
+        hold.into_iter().chain(send_hold).chain(connect_retry).any(|at| at <= now)
     }
 
     /// Turns what happened into events of the core.
@@ -396,16 +408,24 @@ impl Session {
             }
             Action::Abort { role } => drop(self.links.set(role, Link::Down)),
             Action::Transition { from, to } => {
-                if to == State::Established
-                    && let Some(peer) = self.links.up().find_map(|(_, connection)| connection.remote())
-                {
-                    self.destination.worked(Found::of(peer));
+                if to == State::Established {
+                    self.established();
                 }
                 self.report.transition(from, to);
             }
             Action::Down(reason) => self.report.down(&reason),
             Action::Learned(learnt) => {
                 self.inputs.rib.learn(&learnt);
+            }
+        }
+    }
+
+    fn established(&mut self) {
+        let peer = self.links.up().find_map(|(_, connection)| connection.remote());
+        peer.into_iter().for_each(|peer| self.destination.worked(Found::of(peer)));
+        for (_, connection) in self.links.up() {
+            if let Err(error) = socket::established(connection.socket()) {
+                tracing::warn!(error = %chain(&error), "a peer that stops reading may be lost early");
             }
         }
     }

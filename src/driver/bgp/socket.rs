@@ -16,9 +16,14 @@ use super::signature::Signature;
 use super::whereabouts::{Found, is_link_local};
 use crate::desired::{Transport, Ttl};
 
-/// How long octets may stay unacknowledged before TCP gives the connection up (RFC 5482). Longer than any pause of a peer that will be back; a session
-/// with a shorter hold time ends by that.
+/// How long octets may stay unacknowledged before TCP gives up a connection that is no session yet (RFC 5482). Longer than any pause of a peer that will
+/// be back.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// So many octets the kernel takes beyond what the peer's host has room for. What it has taken can't be changed any more, and the withdrawals in it are
+/// remembered until they are acknowledged: its own measure, megabytes of them, would make a peer that does not read as dear as that. Twice what a
+/// session writes at once, so that a peer that does read is never waited for by both sides.
+const UNSENT: u32 = 128 * 1024;
 
 /// An external peer is on the same link unless the configuration says otherwise.
 const EXTERNAL_TTL: u8 = 1;
@@ -79,6 +84,7 @@ impl Way {
         socket.set_tcp_nodelay(true).map_err(refused("TCP_NODELAY"))?;
         // A path that goes dark is noticed, also where no hold timer runs yet (RFC 4271 §8.2.2: it is large in OpenSent).
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT)).map_err(refused("TCP_USER_TIMEOUT"))?;
+        socket.set_tcp_notsent_lowat(UNSENT).map_err(refused("TCP_NOTSENT_LOWAT"))?;
         if let Some(name) = &self.transport.interface {
             let bound = socket.bind_device(Some(name.as_bytes()));
             bound.map_err(|source| OptionError::Interface { name: name.clone(), source })?;
@@ -96,10 +102,59 @@ impl Way {
     }
 }
 
+/// The socket's session is Established. From now on the hold timer notices a path that goes dark, and the send hold timer a peer that does not read: the
+/// kernel would count against the latter that its window is closed, though its host acknowledges every probe (RFC 9293 §3.8.6.1), and would end the
+/// session long before (RFC 9687 §4).
+pub(super) fn established(socket: &impl AsFd) -> Result<(), OptionError> {
+    let without = SockRef::from(socket).set_tcp_user_timeout(None);
+    without.map_err(|source| OptionError::Refused { what: "the end of TCP_USER_TIMEOUT", source })
+}
+
 fn set_ttl(socket: &SockRef<'_>, peer: IpAddr, ttl: u8) -> io::Result<()> {
     if peer.is_ipv4() { socket.set_ttl_v4(ttl.into()) } else { socket.set_unicast_hops_v6(ttl.into()) }
 }
 
 fn set_least_ttl(socket: &SockRef<'_>, peer: IpAddr, ttl: u8) -> io::Result<()> {
     if peer.is_ipv4() { sys::set_least_ttl_v4(socket.as_fd(), ttl) } else { sys::set_least_hop_limit_v6(socket.as_fd(), ttl) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn rfc9687_4_tcp_ends_no_session_whose_peer_acknowledges_and_does_not_read() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).unwrap();
+        let way = Way { port: address.port(), external: false, transport: Transport::default() };
+        way.prepare(&stream, address.ip(), None).unwrap();
+        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
+        established(&stream).unwrap();
+        assert!(SockRef::from(&stream).tcp_user_timeout().unwrap().is_none_or(|timeout| timeout.is_zero()));
+    }
+
+    #[test]
+    fn what_the_kernel_takes_for_a_peer_that_does_not_read_is_bounded() {
+        use std::io::{ErrorKind, Write as _};
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        SockRef::from(&listener).set_recv_buffer_size(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let way = Way { port: address.port(), external: false, transport: Transport::default() };
+        way.prepare(&stream, address.ip(), None).unwrap();
+        let _deaf = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut taken = 0;
+        let error = loop {
+            match stream.write(&[0; 4096]) {
+                Ok(count) => taken += count,
+                Err(error) => break error,
+            }
+            assert!(taken < 2 * UNSENT as usize, "more than {taken} octets are taken");
+        };
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    }
 }

@@ -7,6 +7,7 @@ mod fake_peer;
 mod inspecting;
 mod limits;
 mod listening;
+mod not_reading;
 mod reflecting;
 mod reflecting_restart;
 mod signing;

@@ -141,7 +141,11 @@ fn held(host: &Host, neighbour: IpAddr) -> BTreeMap<(String, String), Learned> {
             held.remove(&key(nlri));
         }
         for (next_hop, destinations) in families("announce").iter().filter_map(Value::as_object).flatten() {
-            let Ok(next_hop) = next_hop.parse() else { panic!("no next hop in {line}") };
+            let Ok(next_hop) = next_hop.parse::<IpAddr>() else { panic!("no next hop in {line}") };
+            // It tells a route with two next hops twice, with the link-local one too.
+            if matches!(next_hop, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+                continue;
+            }
             held.extend(items(destinations).map(|nlri| (key(nlri), learned(&update["attribute"], next_hop))));
         }
     }

@@ -178,7 +178,7 @@ impl Mesh {
     fn tell(&mut self, speaker: usize, changes: Changes) {
         let changes = Arc::new(changes);
         for (link, side) in Self::ends_of(speaker) {
-            let (changes, rib) = (vec![Arc::clone(&changes)], self.speakers[speaker].reflector.loc_rib());
+            let (changes, rib) = (Arc::clone(&changes), self.speakers[speaker].reflector.loc_rib());
             self.event(link, side, Event::Changes { changes, rib });
         }
     }

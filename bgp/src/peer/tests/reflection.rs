@@ -134,7 +134,7 @@ impl Star {
     fn tell(&mut self, changes: Changes) {
         let changes = Arc::new(changes);
         for client in 0..CLIENTS {
-            let (changes, rib) = (vec![Arc::clone(&changes)], self.reflector.loc_rib());
+            let (changes, rib) = (Arc::clone(&changes), self.reflector.loc_rib());
             self.event(client, true, Event::Changes { changes, rib });
         }
     }

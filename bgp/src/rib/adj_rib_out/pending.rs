@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is still to be told, in the order and the grouping in which UPDATEs carry it.
 //!
-//! Input: keys of entries that have changed. Output: runs of destinations to withdraw, and groups of destinations that share one route. Changes are
-//! collected first and grouped only when something can be written, so many of them cost no more than one.
+//! Input: entries that have changed. Output: runs of destinations to withdraw, and groups of destinations that share one route. What changes while
+//! nothing is pending is grouped at once. While something is, changes are collected and grouped only when something can be written, so many of them
+//! cost no more than one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::table::Table;
+use super::table::{Entry, Table};
 use crate::prefix::Family;
 use crate::rib::Route;
 use crate::wire::Nlri;
@@ -30,26 +31,31 @@ impl Pending {
         self.stale = true;
     }
 
-    /// These have.
-    pub(super) fn extend(&mut self, keys: Vec<Nlri>) {
-        if self.changed.is_empty() {
-            self.changed = keys;
-        } else {
-            self.changed.extend(keys);
+    /// Many entries are about to change, and may be pending no longer: takes them in order.
+    pub(super) fn begin(&mut self) -> Intake {
+        let idle = self.keys().next().is_none();
+        self.stale = !idle;
+        if idle { Intake::Grouped(Grouping::default()) } else { Intake::Collected(std::mem::take(&mut self.changed)) }
+    }
+
+    /// They have changed.
+    pub(super) fn end(&mut self, intake: Intake) {
+        match intake {
+            Intake::Grouped(grouping) => self.take_over(grouping),
+            Intake::Collected(keys) => self.changed = keys,
         }
-        self.stale = true;
+    }
+
+    fn take_over(&mut self, grouping: Grouping) {
+        self.withdraw = grouping.withdraw;
+        self.announce = grouping.groups.groups;
     }
 
     /// Whether it would be much smaller after grouping, whatever is pending of so many entries.
     pub(super) const fn is_overfull(&self, entries: usize) -> bool {
         /// Below so many it is not worth the while.
         const FEW: usize = 1024;
-        self.changed.len() > 2 * entries + FEW
-    }
-
-    /// Some entry has changed, and may be pending no longer.
-    pub(super) const fn invalidate(&mut self) {
-        self.stale = true;
+        self.changed.len() > entries + FEW
     }
 
     /// The keys of which some may be pending.
@@ -71,15 +77,9 @@ impl Pending {
         // They are runs in order for the most part, which a stable sort merges.
         keys.sort();
         keys.dedup();
-        let mut groups = Groups::default();
-        table.change_each(&keys, |key, entry| {
-            if entry.is_to_be_withdrawn() {
-                self.withdraw.entry(key.prefix.family()).or_default().push(key);
-            } else if let Some(route) = entry.wanted.as_ref().filter(|_| entry.is_to_be_announced()) {
-                groups.add(key, route);
-            }
-        });
-        self.announce = groups.groups;
+        let mut grouping = Grouping::default();
+        table.change_each(&keys, |key, entry| grouping.add(key, entry));
+        self.take_over(grouping);
     }
 
     /// What is to be withdrawn of a family.
@@ -100,6 +100,42 @@ impl Pending {
     /// To be withdrawn before all else.
     pub(super) fn withdraw(&mut self, key: Nlri) {
         self.withdraw.entry(key.prefix.family()).or_default().push(key);
+    }
+}
+
+/// Takes entries that have changed, in order.
+#[derive(Debug)]
+pub(super) enum Intake {
+    /// Nothing else is pending.
+    Grouped(Grouping),
+    Collected(Vec<Nlri>),
+}
+
+impl Intake {
+    /// This entry has changed, and may be pending now.
+    pub(super) fn add(&mut self, key: Nlri, entry: &Entry) {
+        match self {
+            Self::Grouped(grouping) => grouping.add(key, entry),
+            Self::Collected(keys) if entry.is_pending() => keys.push(key),
+            Self::Collected(_) => {}
+        }
+    }
+}
+
+/// Sorts entries by what is to be done with them.
+#[derive(Debug, Default)]
+pub(super) struct Grouping {
+    withdraw: BTreeMap<Family, Run>,
+    groups: Groups,
+}
+
+impl Grouping {
+    fn add(&mut self, key: Nlri, entry: &Entry) {
+        if entry.is_to_be_withdrawn() {
+            self.withdraw.entry(key.prefix.family()).or_default().push(key);
+        } else if let Some(route) = entry.wanted.as_ref().filter(|_| entry.is_to_be_announced()) {
+            self.groups.add(key, route);
+        }
     }
 }
 

@@ -25,6 +25,11 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    /// Whether the peer neither holds it nor is to.
+    pub(super) const fn is_nothing(&self) -> bool {
+        self.told.is_none() && self.wanted.is_none()
+    }
+
     pub(super) const fn is_to_be_withdrawn(&self) -> bool {
         self.told.is_some() && self.wanted.is_none()
     }
@@ -143,93 +148,105 @@ impl Table {
         change(entry);
         self.tally.moved(key, before, entry.standing());
         let pending = entry.is_pending();
-        if entry.told.is_none() && entry.wanted.is_none() {
+        if entry.is_nothing() {
             occupied.remove();
         }
         pending
     }
 
-    /// Changes those of these paths, which come in order, that are there; none of them to nothing.
+    /// Changes those of these paths, which come in order, that are there. One that becomes nothing stays until the next [`sweep`](Self::sweep).
     pub(super) fn change_each(&mut self, keys: &[Nlri], mut change: impl FnMut(Nlri, &mut Entry)) {
-        self.meet(keys.iter().map(|key| (*key, ())), |key, (), entry| {
-            if let Some(entry) = entry {
+        self.meet(keys.iter().map(|key| (*key..=*key, ())), |(), entry| {
+            if let Some((key, entry)) = entry {
                 change(key, entry);
             }
         });
     }
 
-    /// From now on these routes, which come in order, are wanted, or none where there is none. Appends what is pending by that.
-    pub(super) fn want_some<'a>(&mut self, routes: impl Iterator<Item = (Nlri, Option<&'a Arc<Route>>)>, pending: &mut Vec<Nlri>) {
+    /// From now on exactly these routes to these destinations are wanted; both come in order. Shows, in order, each entry that may be pending by that.
+    pub(super) fn want_some<'a>(
+        &mut self,
+        destinations: impl Iterator<Item = Prefix>,
+        routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>,
+        mut changed: impl FnMut(Nlri, &Entry),
+    ) {
+        let mut routes = routes.peekable();
         let (mut new, mut gone) = (Vec::new(), Vec::new());
-        self.meet(routes, |key, route, entry| match (entry, route) {
-            (Some(entry), route) => {
-                entry.wanted = route.map(Arc::clone);
-                if entry.is_pending() {
-                    pending.push(key);
-                } else if entry.told.is_none() {
+        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &Entry)| {
+            let entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            changed(key, &entry);
+            new.push((key, entry));
+        };
+        self.meet(destinations.map(|prefix| (all_of(prefix), prefix)), |prefix, entry| match entry {
+            Some((key, entry)) => {
+                while let Some(route) = routes.next_if(|(other, _)| *other < key) {
+                    add(route, &mut changed);
+                }
+                entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
+                changed(key, entry);
+                if entry.is_nothing() {
                     gone.push(key);
                 }
             }
-            (None, Some(route)) => {
-                pending.push(key);
-                new.push((key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() }));
+            None => {
+                while let Some(route) = routes.next_if(|(other, _)| other.prefix <= prefix) {
+                    add(route, &mut changed);
+                }
             }
-            (None, None) => {}
         });
         self.sweep(&gone);
-        // To put them together in one pass costs as much as to put in some one by one.
-        if new.len() * 8 > self.entries.len() {
+        self.put_in(new);
+    }
+
+    /// Puts in entries that are not there yet, which come in order.
+    fn put_in(&mut self, new: Vec<(Nlri, Entry)>) {
+        // To put them together in one pass costs about as much as to put in some one by one, which also leaves nodes half empty.
+        if new.len() * 16 > self.entries.len() {
             self.entries.append(&mut new.into_iter().collect());
         } else {
             self.entries.extend(new);
         }
     }
 
-    /// Takes away those of these paths, which come in order, that are there, and shows each once more before.
-    pub(super) fn remove_each(&mut self, keys: &[Nlri], mut last: impl FnMut(Nlri, &Entry)) {
-        self.meet(keys.iter().map(|key| (*key, ())), |key, (), entry| {
-            if let Some(entry) = entry {
-                last(key, entry);
-                *entry = Entry::default();
-            }
-        });
-        self.sweep(keys);
-    }
-
     /// Removes those of these entries, which come in order, that have become nothing.
-    fn sweep(&mut self, keys: &[Nlri]) {
+    pub(super) fn sweep(&mut self, keys: &[Nlri]) {
         /// From so many on it costs less to pass over what is between them than to look each of them up.
         const MANY: usize = 16;
         match (keys, keys.last()) {
             ([first, ..], Some(last)) if keys.len() >= MANY && first <= last => {
-                self.entries.extract_if(*first..=*last, |_, entry| entry.told.is_none() && entry.wanted.is_none()).for_each(drop);
+                if self.entries.values().all(Entry::is_nothing) {
+                    self.entries.clear();
+                } else {
+                    self.entries.extract_if(*first..=*last, |_, entry| entry.is_nothing()).for_each(drop);
+                }
             }
-            _ => keys.iter().for_each(|key| drop(self.entries.remove(key))),
+            _ => keys.iter().for_each(|key| self.entries.extract_if(*key..=*key, |_, entry| entry.is_nothing()).for_each(drop)),
         }
     }
 
-    /// Brings values with keys, which come in order, together with the entries that have them: those that are near to one another are reached by
-    /// walking, the others are looked up.
-    fn meet<T>(&mut self, values: impl Iterator<Item = (Nlri, T)>, mut visit: impl FnMut(Nlri, T, Option<&mut Entry>)) {
+    /// Brings values with ranges of keys, which come in order, together with the entries in these: shows each entry with its value, and then none once.
+    /// Entries that are near to one another are reached by walking, the others are looked up.
+    fn meet<T: Copy>(
+        &mut self,
+        values: impl Iterator<Item = (RangeInclusive<Nlri>, T)>,
+        mut visit: impl FnMut(T, Option<(Nlri, &mut Entry)>),
+    ) {
         let mut values = values.peekable();
-        while let Some((first, _)) = values.peek() {
-            let first = *first;
+        while let Some(first) = values.peek().map(|(range, _)| *range.start()) {
             let mut behind = self.entries.range_mut(first..).peekable();
-            while let Some((key, _)) = values.peek() {
-                let key = *key;
-                let steps = std::iter::from_fn(|| behind.next_if(|(other, _)| **other < key)).take(NEAR).count();
-                if steps == NEAR && key != first {
+            while let Some((range, _)) = values.peek() {
+                let start = *range.start();
+                let steps = std::iter::from_fn(|| behind.next_if(|(other, _)| **other < start)).take(NEAR).count();
+                if steps == NEAR && start != first {
                     break;
                 }
-                let Some((key, value)) = values.next() else { return };
-                match behind.next_if(|(other, _)| **other == key) {
-                    Some((_, entry)) => {
-                        let before = entry.standing();
-                        visit(key, value, Some(entry));
-                        self.tally.moved(key, before, entry.standing());
-                    }
-                    None => visit(key, value, None),
+                let Some((range, value)) = values.next() else { return };
+                while let Some((key, entry)) = behind.next_if(|(key, _)| *key <= range.end()) {
+                    let before = entry.standing();
+                    visit(value, Some((*key, entry)));
+                    self.tally.moved(*key, before, entry.standing());
                 }
+                visit(value, None);
             }
         }
     }
@@ -243,32 +260,31 @@ impl Table {
         }
     }
 
-    /// From now on exactly these routes, which come in order, are wanted: one pass. Returns what is pending now.
-    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>) -> Vec<Nlri> {
+    /// From now on exactly these routes, which come in order, are wanted: one pass. Shows, in order, each entry that may be pending by that.
+    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>, mut changed: impl FnMut(Nlri, &Entry)) {
         let mut routes = routes.peekable();
-        let (mut pending, mut new) = (Vec::new(), Vec::new());
-        let wanted = |(key, route): (Nlri, &Arc<Route>)| (key, Entry { wanted: Some(Arc::clone(route)), ..Entry::default() });
+        let mut new = Vec::new();
+        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &Entry)| {
+            let entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            changed(key, &entry);
+            new.push((key, entry));
+        };
         for (&key, entry) in &mut self.entries {
             while let Some(route) = routes.next_if(|(other, _)| *other < key) {
-                new.push(wanted(route));
+                add(route, &mut changed);
             }
             let before = entry.standing();
             entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
             self.tally.moved(key, before, entry.standing());
-            if entry.is_pending() {
-                pending.push(key);
-            }
+            changed(key, entry);
         }
-        self.entries.retain(|_, entry| entry.told.is_some() || entry.wanted.is_some());
+        routes.for_each(|route| add(route, &mut changed));
+        self.entries.retain(|_, entry| !entry.is_nothing());
         if self.entries.is_empty() {
-            self.entries = new.into_iter().chain(routes.map(wanted)).collect();
-            pending.extend(self.entries.keys());
+            self.entries = new.into_iter().collect();
         } else {
-            new.extend(routes.map(wanted));
-            pending.extend(new.iter().map(|(key, _)| *key));
-            self.entries.extend(new);
+            self.put_in(new);
         }
-        pending
     }
 }
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::identity::{Asn, BgpIdentifier, HoldTime};
 use crate::rib::receiver::Receiver;
-use crate::rib::{NextHopPolicy, PeerId};
+use crate::rib::{NextHopPolicy, Path, PeerId};
 use crate::wire::{AsPath, AsPathSegment, MAX_MESSAGE_LENGTH, NextHop, Origin, PathAttribute};
 
 const NO_LIMIT: usize = usize::MAX;

@@ -243,6 +243,24 @@ fn rfc7911_section_3_identifiers_stay_as_others_come_and_go_and_after_a_refresh(
 }
 
 #[test]
+fn rfc7911_section_3_the_whole_set_again_changes_nothing_though_the_best_path_has_not_the_lowest_identifier() {
+    let mut reflector = Reflector::default();
+    let mut peer = Told::new(99, true, negotiated(65001, true));
+    for (other, preference) in [(1, 100), (2, 300), (3, 200)] {
+        let route = route_of(other, true, true, |route, _| route.local_preference = Some(preference));
+        peer.take(&reflector.learn(PeerId(other), &[(one(vip(1)), Some(route))]));
+    }
+    let (paths, updates) = (peer.paths.clone(), peer.receiver.updates.len());
+    peer.adj_rib_out.set(&reflector.loc_rib());
+    peer.flush();
+    assert_eq!((&peer.paths, peer.receiver.updates.len(), peer.adj_rib_out.advertised_count()), (&paths, updates, 3));
+    let mut late = Told::new(98, true, negotiated(65001, true));
+    late.adj_rib_out.set(&reflector.loc_rib());
+    late.flush();
+    assert_eq!(late.next_hops(vip(1)), [1, 2, 3].map(hop));
+}
+
+#[test]
 fn two_sessions_of_one_router_are_two_paths() {
     let mut reflector = Reflector::default();
     let same_router = |peer| {
