@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::features::{attributes, reflection, restart, routes, session, transport};
-use crate::peers::Software::{self, ExaBgp, GoBgp};
+use crate::features::{attributes, capabilities, reflection, restart, routes, session, transport, unnumbered};
+use crate::peers::Software::{self, ExaBgp, GoBgp, OpenBgpd};
 
 /// A row.
 pub(crate) struct Feature {
@@ -29,6 +29,12 @@ impl Feature {
 }
 
 const NO_TABLE: (Software, &str) = (ExaBgp, "keeps no table of routes, so that there is nothing for it to keep over a restart");
+
+const NOT_HEARD: [(Software, &str); 3] = [
+    (GoBgp, "sends no router advertisements, by which we find out where a peer is"),
+    (OpenBgpd, "sends no router advertisements, by which we find out where a peer is"),
+    (ExaBgp, "takes no link-local address with an interface, nor sends it router advertisements, by which we find out where a peer is"),
+];
 
 const REFLECTS_NOTHING: (Software, &str) = (ExaBgp, "keeps no table of routes, so that it cannot reflect any");
 
@@ -58,12 +64,65 @@ pub(crate) const FEATURES: &[Feature] = &[
         without: &[(GoBgp, "`softresetin` applies its policy again and asks nobody; no command sends a ROUTE-REFRESH")],
     },
     Feature {
+        name: "refresh_by_us",
+        title: "`peer reset --soft in`: it is asked for its routes, and tells them again (RFC 2918)",
+        test: routes::refresh_by_us,
+        without: &[
+            (OpenBgpd, "answers nobody's ROUTE-REFRESH: it calls the family not negotiated"),
+            (ExaBgp, "fails on a ROUTE-REFRESH, and closes the connection"),
+        ],
+    },
+    Feature {
+        name: "told_again",
+        title: "`peer reset --soft out`: it hears all again in the session that there is",
+        test: routes::told_again,
+        without: &[],
+    },
+    Feature {
         name: "attributes",
         title: "LOCAL_PREF, MED, communities and large communities, changed in the session that there is (RFC 1997, RFC 8092)",
         test: attributes::internal,
         without: &[],
     },
+    Feature { name: "policy", title: "Policies of single VIPs: attributes, and which peers are told", test: routes::policy, without: &[] },
     Feature { name: "external", title: "External, our AS of four octets, prepended (RFC 6793)", test: attributes::external, without: &[] },
+    Feature {
+        name: "roles",
+        title: "Roles: refused where they do not fit, ONLY_TO_CUSTOMER where it belongs (RFC 9234)",
+        test: capabilities::roles,
+        without: &[(GoBgp, "has no roles"), (ExaBgp, "has no roles")],
+    },
+    Feature {
+        name: "extended_messages",
+        title: "A route with 1,500 communities, in an extended message (RFC 8654)",
+        test: capabilities::extended_messages,
+        without: &[
+            (GoBgp, "takes no message of more than 4,096 octets: its OPEN has no such capability"),
+            (OpenBgpd, "takes no message of more than 4,096 octets: its OPEN has no such capability"),
+        ],
+    },
+    Feature {
+        name: "extended_next_hop",
+        title: "IPv4 routes with an IPv6 next hop (RFC 8950)",
+        test: capabilities::extended_next_hop,
+        without: &[(OpenBgpd, "has no such capability")],
+    },
+    Feature {
+        name: "link_local_next_hop",
+        title: "IPv6 next hops of 32 octets on a shared link, of 16 from afar (RFC 2545 §3)",
+        test: capabilities::link_local_next_hop,
+        without: &[
+            (GoBgp, "takes these routes, and shows only the global next hop"),
+            (OpenBgpd, "takes these routes, and shows only the global next hop"),
+        ],
+    },
+    Feature {
+        name: "unnumbered_dialled",
+        title: "Unnumbered, over link-local addresses: we dial it",
+        test: unnumbered::it_is_dialled,
+        without: &NOT_HEARD,
+    },
+    Feature { name: "unnumbered_dials", title: "The same, it dials us", test: unnumbered::it_dials, without: &NOT_HEARD },
     Feature {
         name: "tcp_md5",
         title: "TCP-MD5: no session with a wrong key, one when the file has the right one, and again with a new key (RFC 2385)",
@@ -97,6 +156,18 @@ pub(crate) const FEATURES: &[Feature] = &[
         without: &[NO_TABLE],
     },
     Feature { name: "restart_kill", title: "The same after `kill -9`", test: restart::kill, without: &[NO_TABLE] },
+    Feature {
+        name: "long_lived",
+        title: "It keeps our routes beyond the restart time as the last resort (RFC 9494)",
+        test: restart::long_lived,
+        without: &[(OpenBgpd, "has no such capability, and deletes the routes when the restart time is over"), NO_TABLE],
+    },
+    Feature {
+        name: "graceful_shutdown",
+        title: "`drain.gracefulShutdown`: it sees GRACEFUL_SHUTDOWN and LOCAL_PREF 0 before the withdrawal (RFC 8326)",
+        test: restart::graceful_shutdown,
+        without: &[],
+    },
     Feature { name: "we_reflect", title: "We are its route reflector (RFC 4456)", test: reflection::by_us, without: &[] },
     Feature { name: "it_reflects", title: "It is our route reflector", test: reflection::by_it, without: &[REFLECTS_NOTHING] },
     Feature {

@@ -22,14 +22,14 @@ pub(crate) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Its files are there, and it runs.
-    pub(crate) fn start(namespace: &'a Namespace, (name, address): (&str, IpAddr), vips: &BTreeSet<Prefix>) -> Self {
+    /// Its files are there, and it runs. `drain`: what it is told of its end.
+    pub(crate) fn start(namespace: &'a Namespace, (name, address): (&str, IpAddr), vips: &BTreeSet<Prefix>, drain: &str) -> Self {
         let mut node = Self { namespace, directory: TempDir::new().unwrap(), process: None };
         fs::create_dir(node.path("manifests")).unwrap();
         let config = format!(
             "node: {{name: node-1}}\nvips: {{withoutEndpoints: announce}}\nbgp:\n  asn: {AS}\n  peers:\n\
              \x20   - {{name: {name}, address: \"{address}\", asn: {AS}, timers: {{hold: 9s, connectRetry: 3s}}, gracefulRestart: {{restartTime: 60s}}}}\n\
-             drain: {{onTermination: keep, fabricDelay: 100ms, timeout: 5s}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:9479\"}}\n",
+             drain: {{{drain}, fabricDelay: 100ms, timeout: 5s}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:9479\"}}\n",
             node.path("state").display()
         );
         fs::write(node.path("config.yaml"), config).unwrap();
@@ -56,10 +56,20 @@ impl<'a> Node<'a> {
         fs::rename(self.path("new.yaml.part"), self.path("manifests").join("web.yaml")).unwrap();
     }
 
+    /// Tells it to end, as a service manager does.
+    pub(crate) fn signal_end(&self) {
+        self.process.as_ref().unwrap().signal(Signal::SIGTERM);
+    }
+
     /// Ends it as a service manager does.
     pub(crate) fn terminate(&mut self) {
+        self.signal_end();
+        self.wait_for_end();
+    }
+
+    /// Waits until it has ended, as it should.
+    pub(crate) fn wait_for_end(&mut self) {
         let process = self.process.take().unwrap();
-        process.signal(Signal::SIGTERM);
         assert_eq!(process.wait(PATIENCE).code(), Some(0), "{}", process.log());
     }
 

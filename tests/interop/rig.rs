@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use bgp::peer::State;
 use bgp::{Asn, Prefix};
 use vipherald::desired::{DesiredBgp, DesiredExport, DesiredListen, DesiredPeer, RouteSet, Transport};
-use vipherald::driver::bgp::{PeerStatus, Speaker, SpeakerStatus};
+use vipherald::driver::bgp::{Operation, PeerStatus, Speaker, SpeakerStatus};
 
-use crate::common::{Namespace, POLL};
+use crate::common::{Namespace, POLL, wait_until};
 use crate::peers::Setup;
 
 /// How long anything may take, on a busy machine.
@@ -57,9 +57,19 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    /// Both without a link.
+    pub(crate) fn unlinked(tag: &str) -> Self {
+        Self::of(Namespace::new(&format!("{tag}-n")), Namespace::new(&format!("{tag}-r")))
+    }
+
+    /// Two hosts that there are.
+    pub(crate) const fn of(ours: Namespace, theirs: Namespace) -> Self {
+        Self { ours, theirs, between: None }
+    }
+
     /// Both without addresses.
     pub(crate) fn new(tag: &str) -> Self {
-        let rig = Self { ours: Namespace::new(&format!("{tag}-n")), theirs: Namespace::new(&format!("{tag}-r")), between: None };
+        let rig = Self::unlinked(tag);
         rig.ours.veth("eth0", &rig.theirs, "eth0");
         rig
     }
@@ -69,6 +79,15 @@ impl Rig {
         let rig = Self::new(tag);
         for (namespace, host) in [(&rig.ours, 1), (&rig.theirs, 2)] {
             number(namespace, host);
+        }
+        rig
+    }
+
+    /// Both with an address of IPv6 alone.
+    pub(crate) fn ipv6_only(tag: &str) -> Self {
+        let rig = Self::new(tag);
+        for (namespace, host) in [(&rig.ours, 1), (&rig.theirs, 2)] {
+            namespace.ip(&format!("address add {}/64 dev eth0 nodad", v6(host)));
         }
         rig
     }
@@ -102,6 +121,23 @@ impl Rig {
     /// A speaker on our node.
     pub(crate) fn speaker(&self) -> Speaker {
         self.ours.run(|| Speaker::spawn(7)).unwrap()
+    }
+
+    /// Our node answers at these VIPs.
+    pub(crate) fn put_vips(&self, vips: &[&str]) {
+        vips.iter().for_each(|vip| drop(self.ours.ip(&format!("address add {vip} dev lo"))));
+    }
+
+    /// The route to a VIP in the peer's kernel.
+    pub(crate) fn kernel_route(&self, vip: &str) -> String {
+        let family = if vip.contains(':') { "-6" } else { "-4" };
+        self.theirs.ip(&format!("{family} route show {vip}"))
+    }
+
+    /// Waits until the peer's kernel sends packets for the VIP where it answers.
+    pub(crate) fn wait_until_reached(&self, vip: &str) {
+        wait_until(&format!("{vip} is in the kernel of the peer"), PATIENCE, || !self.kernel_route(vip).is_empty());
+        self.theirs.output(&["ping", "-n", "-c", "1", "-W", "10", vip]);
     }
 }
 
@@ -197,6 +233,12 @@ pub(crate) fn is_up(status: &SpeakerStatus, name: &str) -> bool {
 pub(crate) fn reason<'a>(status: &'a SpeakerStatus, name: &str) -> &'a str {
     let error = status.peers.get(name).and_then(|peer| peer.last_error.as_ref());
     error.map_or("", |error| error.reason.as_str())
+}
+
+/// Gives an order for one session.
+pub(crate) fn operate(speaker: &Speaker, name: &str, operation: Operation) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(speaker.operator().operate(name, operation)).unwrap();
 }
 
 /// Waits until the speaker says so of itself; fails with what it does say.

@@ -41,7 +41,12 @@ pub(crate) fn internal(software: Software) {
 pub(crate) fn external(software: Software) {
     seen(software, LARGE_AS, THEIR_AS, |learned, next_hop| {
         assert_ne!(learned.local_preference, Some(200), "LOCAL_PREF went to an external peer");
-        let wanted = Learned { as_path: vec![LARGE_AS; 3], local_preference: learned.local_preference, ..expected(next_hop) };
+        let wanted = Learned {
+            as_path: vec![LARGE_AS; 3],
+            local_preference: learned.local_preference,
+            link_local: learned.link_local,
+            ..expected(next_hop)
+        };
         assert_eq!(*learned, wanted);
     });
 }

@@ -5,10 +5,10 @@ use bgp::BgpIdentifier;
 use bgp::peer::State;
 use vipherald::driver::bgp::Operation;
 
-use crate::common::{inside, wait_until};
+use crate::common::wait_until;
 use crate::peers::{Router, Software};
 use crate::rig::{
-    AS, LARGE_AS, OURS, OURS_V4, PATIENCE, Rig, SESSIONS, THEIR_AS, both_sessions, is_up, peer, peer_of, reason, set, wait_for,
+    AS, LARGE_AS, OURS, OURS_V4, PATIENCE, Rig, SESSIONS, THEIR_AS, both_sessions, is_up, operate, peer, peer_of, reason, set, wait_for,
     wait_until_up,
 };
 
@@ -50,9 +50,7 @@ pub(crate) fn shutdown(software: Software) {
     wait_until("the routes are learned", PATIENCE, || OURS.iter().all(|ours| router.count(*ours) == 1));
     assert_eq!(router.farewell(OURS[0]), None);
 
-    let (operator, shutdown) = (speaker.operator(), Operation::Shutdown { message: Some(TEXT.to_owned()) });
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    inside(rig.ours.name(), || runtime.block_on(operator.operate("v4", shutdown)).unwrap());
+    operate(&speaker, "v4", Operation::Shutdown { message: Some(TEXT.to_owned()) });
     wait_until("the text is seen", PATIENCE, || router.farewell(OURS[0]).is_some_and(|line| line.contains(TEXT)));
     wait_until("the route is gone", PATIENCE, || router.count(OURS[0]) == 0);
     assert_eq!(router.count(OURS[1]), 1);

@@ -2,7 +2,7 @@
 //! CZ.NIC's BIRD 2: a protocol for each neighbour, asked through its control socket.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
 
 use bgp::Prefix;
@@ -24,6 +24,9 @@ impl Implementation for Bird {
             let routes: String = setup.announced(ipv4).map(|prefix| format!("route {prefix} blackhole; ")).collect();
             text += &format!("protocol static {{ {family}; {routes}}}\n");
         }
+        if setup.forwards {
+            text += "protocol kernel { learn; ipv4 { import all; export all; }; }\nprotocol kernel { learn; ipv6 { import all; export all; }; }\n";
+        }
         let mut options = setup.password.map(|key| format!("password \"{key}\"; ")).unwrap_or_default();
         options += &match (setup.ttl_security, setup.multihop) {
             (Some(1), _) => "direct; ttl security on;".to_owned(),
@@ -31,13 +34,19 @@ impl Implementation for Bird {
             (None, Some(hops)) => format!("multihop {hops};"),
             (None, None) => "direct;".to_owned(),
         };
+        if let Some(role) = setup.role {
+            options += &format!(" local role {};{}", role.name, if role.strict { " require roles on;" } else { "" });
+        }
+        options += if setup.extended_messages { " enable extended messages on;" } else { "" };
+        options += if setup.long_lived { " graceful restart on; long lived graceful restart on;" } else { "" };
+        let next_hops = if setup.extended_next_hop { " extended next hop on;" } else { "" };
         let (clients, sources) = if setup.reflects { (" rr client;", "[RTS_STATIC, RTS_BGP]") } else { ("", "[RTS_STATIC]") };
         let paths = if setup.add_paths { " add paths on;" } else { "" };
         for neighbour in &setup.neighbours {
             text += &format!(
                 "protocol bgp {name} {{ debug all; local as {asn}; neighbor {neighbour} as {neighbour_asn}; {options}{clients} hold time 9; \
                  connect delay time 1; connect retry time 1; error wait time 1, 4; \
-                 ipv4 {{ import all; export where source ~ {sources};{paths} }}; ipv6 {{ import all; export where source ~ {sources};{paths} }}; }}\n",
+                 ipv4 {{ import all; export where source ~ {sources};{paths}{next_hops} }}; ipv6 {{ import all; export where source ~ {sources};{paths} }}; }}\n",
                 name = protocol(*neighbour),
                 asn = setup.asn,
                 neighbour_asn = setup.neighbour_asn,
@@ -80,6 +89,12 @@ impl Implementation for Bird {
         lines_with(log, &[&format!("{}: Got END-OF-RIB", protocol(neighbour))]).len()
     }
 
+    fn updates(&self, host: &Host, neighbour: IpAddr) -> u64 {
+        let text = ask(host, &format!("show protocols all {}", protocol(neighbour)));
+        let counts = text.lines().filter_map(|line| line.trim().strip_prefix("Import updates:"));
+        counts.map(|counts| counts.split_whitespace().next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
     fn ask_for_refresh(&self, host: &Host, neighbour: IpAddr) {
         ask(host, &format!("reload in {}", protocol(neighbour)));
     }
@@ -90,6 +105,32 @@ impl Implementation for Bird {
 
     fn deletions(&self, _: &Host, log: &str) -> Vec<String> {
         lines_with(log, &["<TRACE> from_", " > removed"])
+    }
+
+    fn unnumbered(&self, ours: Option<Ipv6Addr>) -> String {
+        let neighbour = ours.map_or_else(
+            || "neighbor range fe80::/10 as 65001; interface \"eth0\"; dynamic name \"node\";".to_owned(),
+            |ours| format!("neighbor {ours}%'eth0' as 65001;"),
+        );
+        format!(
+            "log stderr all;
+router id 192.0.2.1;
+protocol device {{ scan time 1; }}
+protocol kernel {{ scan time 1; ipv4 {{ export all; import none; }}; }}
+protocol kernel {{ scan time 1; ipv6 {{ export all; import none; }}; }}
+protocol static {{ ipv4; route 198.51.100.0/24 blackhole; }}
+protocol static {{ ipv6; route 2001:db8:51::/48 blackhole; }}
+protocol radv {{ interface \"eth0\" {{ min ra interval 3; max ra interval 4; default lifetime 0; }}; }}
+protocol bgp {{
+  local as 65000;
+  {neighbour}
+  connect delay time 1;
+  connect retry time 1;
+  ipv4 {{ import all; export where source = RTS_STATIC; extended next hop on; }};
+  ipv6 {{ import all; export where source = RTS_STATIC; }};
+}}
+"
+        )
     }
 }
 
@@ -106,6 +147,7 @@ fn learned(path: &str) -> Option<Learned> {
     Some(Learned {
         // BIRD shows the link-local address behind the global one.
         next_hop: field("BGP.next_hop")?.split_whitespace().next()?.parse().unwrap(),
+        link_local: words("BGP.next_hop").split_whitespace().nth(1).map(|address| address.parse().unwrap()),
         as_path: numbers(words("BGP.as_path")),
         is_igp: field("BGP.origin") == Some("IGP"),
         local_preference: number("BGP.local_pref"),
@@ -114,6 +156,7 @@ fn learned(path: &str) -> Option<Learned> {
         large_communities: tuples(words("BGP.large_community")).collect(),
         originator: field("BGP.originator_id").map(|identifier| identifier.parse().unwrap()),
         clusters: words("BGP.cluster_list").split_whitespace().map(|identifier| identifier.parse().unwrap()).collect(),
+        only_to_customer: number("BGP.otc"),
     })
 }
 

@@ -39,11 +39,10 @@ impl Implementation for ExaBgp {
             text += &setup.multihop.map(|hops| format!(" outgoing-ttl {hops};\n")).unwrap_or_default();
             text += &setup.password.map(|key| format!(" md5-password \"{key}\";\n")).unwrap_or_default();
             text += " api { processes [ helper ]; receive { parsed; update; notification; } neighbor-changes; }\n";
-            text += if setup.add_paths {
-                " capability { route-refresh; add-path send/receive; }\n"
-            } else {
-                " capability { route-refresh; }\n"
-            };
+            text += if setup.extended_next_hop { " nexthop { ipv4 unicast ipv6; }\n" } else { "" };
+            let paths = if setup.add_paths { " add-path send/receive;" } else { "" };
+            let next_hops = if setup.extended_next_hop { " nexthop;" } else { "" };
+            text += &format!(" capability {{ route-refresh;{paths}{next_hops} }}\n");
             text += " family { ipv4 unicast; ipv6 unicast; }\n}\n";
         }
         text
@@ -84,6 +83,10 @@ impl Implementation for ExaBgp {
 
     fn end_of_ribs(&self, host: &Host, _: &str, neighbour: IpAddr) -> usize {
         heard(host, neighbour).iter().filter(|line| line["message"]["eor"].is_object()).count()
+    }
+
+    fn updates(&self, host: &Host, neighbour: IpAddr) -> u64 {
+        heard(host, neighbour).iter().filter(|line| line["message"]["update"]["announce"].is_object()).count().try_into().unwrap()
     }
 
     fn ask_for_refresh(&self, host: &Host, neighbour: IpAddr) {
@@ -142,8 +145,13 @@ fn held(host: &Host, neighbour: IpAddr) -> BTreeMap<(String, String), Learned> {
         }
         for (next_hop, destinations) in families("announce").iter().filter_map(Value::as_object).flatten() {
             let Ok(next_hop) = next_hop.parse::<IpAddr>() else { panic!("no next hop in {line}") };
-            // It tells a route with two next hops twice, with the link-local one too.
-            if matches!(next_hop, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+            // It tells a route with two next hops twice: with the global one, and with the link-local one, in the order of their text.
+            if let IpAddr::V6(link_local) = next_hop
+                && link_local.is_unicast_link_local()
+            {
+                for nlri in items(destinations) {
+                    held.entry(key(nlri)).and_modify(|path: &mut Learned| path.link_local = Some(link_local));
+                }
                 continue;
             }
             held.extend(items(destinations).map(|nlri| (key(nlri), learned(&update["attribute"], next_hop))));
@@ -157,6 +165,7 @@ fn learned(attributes: &Value, next_hop: IpAddr) -> Learned {
         |name: &str| items(&attributes[name]).map(|tuple| items(tuple).filter_map(number).collect::<Vec<u32>>()).collect::<Vec<_>>();
     Learned {
         next_hop,
+        link_local: None,
         as_path: items(&attributes["as-path"]).filter_map(number).collect(),
         is_igp: attributes["origin"] == "igp",
         local_preference: number(&attributes["local-preference"]),
@@ -165,5 +174,6 @@ fn learned(attributes: &Value, next_hop: IpAddr) -> Learned {
         large_communities: tuples("large-community").into_iter().map(|tuple| tuple.try_into().unwrap()).collect(),
         originator: parsed(&attributes["originator-id"]),
         clusters: items(&attributes["cluster-list"]).filter_map(parsed).collect(),
+        only_to_customer: None,
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
 
 use bgp::{Family, Prefix};
@@ -38,6 +38,11 @@ impl Implementation for Frr {
         if let Some(hops) = setup.multihop {
             text += &each(&format!("ebgp-multihop {hops}"));
         }
+        if let Some(role) = setup.role {
+            text += &each(&format!("local-role {}{}", role.name, if role.strict { " strict-mode" } else { "" }));
+        }
+        text += &if setup.extended_next_hop { each("capability extended-nexthop") } else { String::new() };
+        text += if setup.long_lived { " bgp long-lived-graceful-restart stale-time 600\n" } else { "" };
         for family in Family::ALL {
             text += &format!(" address-family {}\n{}", self::family(family), each("activate"));
             for (wanted, line) in [(setup.reflects, "route-reflector-client"), (setup.add_paths, "addpath-tx-all-paths")] {
@@ -102,6 +107,11 @@ impl Implementation for Frr {
         lines_with(log, &["rcvd End-of-RIB for ", &format!(" from {neighbour} ")]).len()
     }
 
+    fn updates(&self, host: &Host, neighbour: IpAddr) -> u64 {
+        let output = vtysh(host, &format!("show bgp neighbors {neighbour} json"));
+        output[neighbour.to_string()]["messageStats"]["updatesRecv"].as_u64().unwrap()
+    }
+
     fn ask_for_refresh(&self, host: &Host, neighbour: IpAddr) {
         for each in Family::ALL {
             run(&mut vtysh_command(host, &[&format!("clear bgp {} {neighbour} soft in", family(each))]));
@@ -115,7 +125,30 @@ impl Implementation for Frr {
     fn deletions(&self, _: &Host, log: &str) -> Vec<String> {
         lines_with(log, &["bgp_zebra_withdraw"]).into_iter().chain(lines_with(log, &["Tx route delete"])).collect()
     }
+
+    fn unnumbered(&self, _: Option<Ipv6Addr>) -> String {
+        UNNUMBERED.to_owned()
+    }
 }
+
+/// It finds out who is on the link, and dials him.
+const UNNUMBERED: &str = "
+router bgp 65000
+ bgp router-id 192.0.2.1
+ no bgp ebgp-requires-policy
+ no bgp network import-check
+ neighbor eth0 interface remote-as external
+ neighbor eth0 timers 3 9
+ neighbor eth0 timers connect 1
+ address-family ipv4 unicast
+  network 198.51.100.0/24
+  neighbor eth0 activate
+ exit-address-family
+ address-family ipv6 unicast
+  network 2001:db8:51::/48
+  neighbor eth0 activate
+ exit-address-family
+";
 
 const fn family(family: Family) -> &'static str {
     match family {
@@ -129,6 +162,9 @@ fn learned(path: &Value) -> Option<Learned> {
     let as_path = path["aspath"]["string"].as_str()?;
     Some(Learned {
         next_hop: parsed(&global["ip"])?,
+        link_local: items(&path["nexthops"])
+            .find(|next_hop| next_hop["scope"] == "link-local")
+            .and_then(|next_hop| parsed(&next_hop["ip"])),
         as_path: if as_path == "Local" { Vec::new() } else { numbers(as_path) },
         is_igp: path["origin"] == "IGP",
         local_preference: number(&path["locPrf"]),
@@ -137,10 +173,11 @@ fn learned(path: &Value) -> Option<Learned> {
         large_communities: items(&path["largeCommunity"]["list"]).filter_map(Value::as_str).map(large_community).collect(),
         originator: parsed(&path["originatorId"]),
         clusters: items(&path["clusterList"]["list"]).filter_map(parsed).collect(),
+        only_to_customer: number(&path["otc"]),
     })
 }
 
-fn vtysh(host: &Host, line: &str) -> Value {
+pub(super) fn vtysh(host: &Host, line: &str) -> Value {
     serde_json::from_str(&run(&mut vtysh_command(host, &[line]))).unwrap_or(Value::Null)
 }
 

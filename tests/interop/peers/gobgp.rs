@@ -8,7 +8,7 @@ use std::process::Command;
 use bgp::{Family, Prefix};
 use serde_json::Value;
 
-use super::{Host, Implementation, Learned, START, Setup, items, json, lines_with, number, parsed};
+use super::{Host, Implementation, LLGR_STALE, Learned, START, Setup, items, json, lines_with, number, parsed};
 use crate::common::{Process, run, wait_until};
 
 pub(super) struct GoBgp;
@@ -25,7 +25,8 @@ impl Implementation for GoBgp {
             text += &setup.password.map(|key| format!("auth-password = \"{key}\"\n")).unwrap_or_default();
             text += "[neighbors.timers.config]\nhold-time = 9.0\nkeepalive-interval = 3.0\nidle-hold-time-after-reset = 1.0\nconnect-retry = 5.0\n";
             text += &format!("[neighbors.transport.config]\npassive-mode = {}\n", !setup.dials);
-            text += "[neighbors.graceful-restart.config]\nenabled = true\nhelper-only = true\n";
+            text += "[neighbors.graceful-restart.config]\nenabled = true\n";
+            text += if setup.long_lived { "restart-time = 20\nlong-lived-enabled = true\n" } else { "helper-only = true\n" };
             if let Some(hops) = setup.ttl_security {
                 text += &format!("[neighbors.ttl-security.config]\nenabled = true\nttl-min = {}\n", 256 - u16::from(hops));
             }
@@ -41,6 +42,9 @@ impl Implementation for GoBgp {
             for family in Family::ALL {
                 text += &format!("[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = \"{family}\"\n");
                 text += "[neighbors.afi-safis.mp-graceful-restart.config]\nenabled = true\n";
+                if setup.long_lived {
+                    text += "[neighbors.afi-safis.long-lived-graceful-restart.config]\nenabled = true\nrestart-time = 600\n";
+                }
                 if setup.add_paths {
                     text += "[neighbors.afi-safis.add-paths.config]\nreceive = true\nsend-max = 8\n";
                 }
@@ -94,12 +98,23 @@ impl Implementation for GoBgp {
         lines_with(log, &["EOR received", &key(neighbour)]).len()
     }
 
+    fn updates(&self, host: &Host, neighbour: IpAddr) -> u64 {
+        let output = ask(host, &["neighbor", &neighbour.to_string()]);
+        output["state"]["messages"]["received"]["update"].as_u64().unwrap_or_default()
+    }
+
     fn ask_for_refresh(&self, _: &Host, _: IpAddr) {
         panic!("GoBGP has no command that sends a ROUTE-REFRESH");
     }
 
     fn farewell(&self, _: &Host, log: &str, neighbour: IpAddr) -> Option<String> {
         lines_with(log, &["received notification", &key(neighbour)]).pop()
+    }
+
+    /// It marks the route in its table, not in what the neighbour told.
+    fn is_stale(&self, host: &Host, _: IpAddr, prefix: Prefix) -> bool {
+        let rib = ask(host, &["global", "rib", "-a", family(prefix.family()), &prefix.to_string()]);
+        items(&rib[prefix.to_string()]).filter_map(learned).any(|path| path.communities.contains(&LLGR_STALE))
     }
 
     fn deletions(&self, _: &Host, log: &str) -> Vec<String> {
@@ -125,6 +140,7 @@ fn learned(path: &Value) -> Option<Learned> {
     let large = |value: &Value| Some([number(&value["ASN"])?, number(&value["LocalData1"])?, number(&value["LocalData2"])?]);
     Some(Learned {
         next_hop: parsed(&attribute(3).or_else(|| attribute(14))?["nexthop"])?,
+        link_local: None,
         as_path: items(&attribute(2)?["as_paths"]).flat_map(|segment| items(&segment["asns"])).filter_map(number).collect(),
         is_igp: number(value(1)) == Some(0),
         local_preference: number(value(5)),
@@ -133,6 +149,7 @@ fn learned(path: &Value) -> Option<Learned> {
         large_communities: items(value(32)).filter_map(large).collect(),
         originator: parsed(value(9)),
         clusters: items(value(10)).filter_map(parsed).collect(),
+        only_to_customer: None,
     })
 }
 

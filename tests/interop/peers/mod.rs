@@ -14,7 +14,7 @@ mod openbgpd;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -70,6 +70,11 @@ impl Software {
         version.unwrap_or_else(|| panic!("{program} tells no version: {text}")).to_owned()
     }
 
+    /// Its configuration on a link that has only link-local addresses: it is in AS 65000, its neighbour in AS 65001, and BIRD dials only whom it is told.
+    pub(crate) fn unnumbered(self, ours: Option<Ipv6Addr>) -> String {
+        self.implementation().unnumbered(ours)
+    }
+
     fn implementation(self) -> &'static dyn Implementation {
         match self {
             Self::Bird => &bird::Bird,
@@ -106,6 +111,24 @@ pub(crate) struct Setup {
     pub(crate) add_paths: bool,
     /// Its neighbours are its clients (RFC 4456).
     pub(crate) reflects: bool,
+    /// What it is to its neighbours (RFC 9234).
+    pub(crate) role: Option<Role>,
+    /// It takes messages of more than 4,096 octets (RFC 8654), where it has to be told.
+    pub(crate) extended_messages: bool,
+    /// It takes IPv6 next hops of IPv4 routes (RFC 8950).
+    pub(crate) extended_next_hop: bool,
+    /// It keeps routes beyond the restart time as the last resort (RFC 9494).
+    pub(crate) long_lived: bool,
+    /// What it learns goes into the kernel of its namespace, and next hops are found there. FRR always does so, and of the others only BIRD can.
+    pub(crate) forwards: bool,
+}
+
+/// A BGP role, in the word that RFC 9234 has for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Role {
+    pub(crate) name: &'static str,
+    /// Neighbours must have one too (RFC 9234 §4.2).
+    pub(crate) strict: bool,
 }
 
 impl Setup {
@@ -122,6 +145,11 @@ impl Setup {
             announced: BTreeSet::new(),
             add_paths: false,
             reflects: false,
+            role: None,
+            extended_messages: false,
+            extended_next_hop: false,
+            long_lived: false,
+            forwards: false,
         }
     }
 
@@ -140,6 +168,8 @@ impl Setup {
 pub(crate) struct Learned {
     /// The global next hop.
     pub(crate) next_hop: IpAddr,
+    /// The link-local one beside it (RFC 2545 §3), where the peer shows it.
+    pub(crate) link_local: Option<Ipv6Addr>,
     /// AS_PATH, which is one sequence or empty.
     pub(crate) as_path: Vec<u32>,
     /// ORIGIN is IGP.
@@ -156,6 +186,8 @@ pub(crate) struct Learned {
     pub(crate) originator: Option<Ipv4Addr>,
     /// CLUSTER_LIST.
     pub(crate) clusters: Vec<Ipv4Addr>,
+    /// ONLY_TO_CUSTOMER (RFC 9234 §5).
+    pub(crate) only_to_customer: Option<u32>,
 }
 
 impl Learned {
@@ -163,6 +195,7 @@ impl Learned {
     pub(crate) fn by(next_hop: IpAddr) -> Self {
         Self {
             next_hop,
+            link_local: None,
             as_path: Vec::new(),
             is_igp: true,
             local_preference: None,
@@ -171,9 +204,13 @@ impl Learned {
             large_communities: BTreeSet::new(),
             originator: None,
             clusters: Vec::new(),
+            only_to_customer: None,
         }
     }
 }
+
+/// The community of a route that is kept as the last resort.
+const LLGR_STALE: u32 = 0xFFFF_0006;
 
 /// What the tests need of a peer. What an implementation has no word for fails when it is asked, and [`crate`]'s matrix does not ask.
 trait Implementation: Sync {
@@ -201,14 +238,28 @@ trait Implementation: Sync {
     /// How many End-of-RIB markers it has seen of the neighbour, one for each family of each session.
     fn end_of_ribs(&self, host: &Host, log: &str, neighbour: IpAddr) -> usize;
 
+    /// How much the neighbour has told it since it was started; what is told again counts again. Some count UPDATEs, some routes.
+    fn updates(&self, host: &Host, neighbour: IpAddr) -> u64;
+
     /// Makes it ask the neighbour for all routes again (RFC 2918).
     fn ask_for_refresh(&self, host: &Host, neighbour: IpAddr);
 
     /// The line with which it tells its operator why the neighbour has shut the session down (RFC 9003).
     fn farewell(&self, host: &Host, log: &str, neighbour: IpAddr) -> Option<String>;
 
+    /// Whether it keeps a route of the neighbour as the last resort (RFC 9494 §4.2).
+    fn is_stale(&self, host: &Host, neighbour: IpAddr, prefix: Prefix) -> bool {
+        self.paths(host, neighbour, prefix).iter().any(|path| path.communities.contains(&LLGR_STALE))
+    }
+
     /// How it tells that a destination left its table, in any order.
     fn deletions(&self, host: &Host, log: &str) -> Vec<String>;
+
+    /// The configuration of a router in AS 65000 with a neighbour in AS 65001 on a link that has only link-local addresses. It dials a neighbour whose
+    /// address it is told or finds out.
+    fn unnumbered(&self, _ours: Option<Ipv6Addr>) -> String {
+        panic!("nothing is known of it on such a link")
+    }
 }
 
 /// Where a peer lives.
@@ -353,6 +404,16 @@ impl Router {
         self.implementation.end_of_ribs(&self.host, &self.log(), neighbour)
     }
 
+    /// How much the neighbour has told it; what is told again counts again.
+    pub(crate) fn updates(&self, neighbour: IpAddr) -> u64 {
+        self.implementation.updates(&self.host, neighbour)
+    }
+
+    /// What FRR answers in JSON.
+    pub(crate) fn vtysh(&self, line: &str) -> Value {
+        frr::vtysh(&self.host, line)
+    }
+
     /// Makes it ask the neighbour for all routes again (RFC 2918).
     pub(crate) fn ask_for_refresh(&self, neighbour: IpAddr) {
         self.implementation.ask_for_refresh(&self.host, neighbour);
@@ -361,6 +422,11 @@ impl Router {
     /// What it tells its operator of why the neighbour has shut the session down.
     pub(crate) fn farewell(&self, neighbour: IpAddr) -> Option<String> {
         self.implementation.farewell(&self.host, &self.log(), neighbour)
+    }
+
+    /// Whether it keeps a route of the neighbour as the last resort (RFC 9494 §4.2).
+    pub(crate) fn is_stale(&self, neighbour: IpAddr, prefix: Prefix) -> bool {
+        self.implementation.is_stale(&self.host, neighbour, prefix)
     }
 
     /// How it tells that destinations left its table.
@@ -410,13 +476,14 @@ fn parsed<T: std::str::FromStr>(value: &Value) -> Option<T> {
     value.as_str().and_then(|text| text.parse().ok())
 }
 
-/// A community as `65001:100`, or by the names of two that tests send.
+/// A community as `65001:100`, or by the names of those that tests meet.
 fn community(text: &str) -> u32 {
     const GRACEFUL_SHUTDOWN: u32 = 0xFFFF_0000;
     let halves = text.split_once(':').and_then(|(high, low)| Some((high.parse::<u16>().ok()?, low.parse::<u16>().ok()?)));
     match (halves, text) {
         (Some((high, low)), _) => u32::from(high) << 16 | u32::from(low),
         (None, "GRACEFUL_SHUTDOWN" | "gracefulShutdown") => GRACEFUL_SHUTDOWN,
+        (None, "llgrStale") => LLGR_STALE,
         (None, _) => panic!("{text} is no community"),
     }
 }

@@ -35,6 +35,9 @@ impl Implementation for OpenBgpd {
             ] {
                 text += if wanted { line } else { "" };
             }
+            if let Some(role) = setup.role {
+                text += &format!("announce policy {}{}\n", role.name, if role.strict { " enforce" } else { "" });
+            }
             text += &setup.password.map(|key| format!("tcp md5sig password \"{key}\"\n")).unwrap_or_default();
             text += &setup.multihop.filter(|_| !setup.is_internal()).map(|hops| format!("multihop {hops}\n")).unwrap_or_default();
             text += "}\n";
@@ -83,6 +86,11 @@ impl Implementation for OpenBgpd {
         lines_with(log, &[&format!("neighbor {neighbour}: received "), "EOR marker"]).len()
     }
 
+    fn updates(&self, host: &Host, neighbour: IpAddr) -> u64 {
+        let output = ask(host, &["show", "neighbor", &neighbour.to_string()]);
+        output["neighbors"][0]["stats"]["message"]["received"]["updates"].as_u64().unwrap_or_else(|| panic!("{output}"))
+    }
+
     fn ask_for_refresh(&self, host: &Host, neighbour: IpAddr) {
         run(&mut client(host, &["neighbor", &neighbour.to_string(), "refresh"]));
     }
@@ -101,6 +109,7 @@ fn learned(route: &Value) -> Option<Learned> {
     let attribute = |name: &str| items(&route["attributes"]).find(|attribute| attribute["type"] == name);
     Some(Learned {
         next_hop: parsed(&route["exit_nexthop"])?,
+        link_local: None,
         as_path: numbers(route["aspath"].as_str().unwrap_or_default()),
         is_igp: route["origin"] == "IGP",
         local_preference: number(&route["localpref"]),
@@ -113,6 +122,7 @@ fn learned(route: &Value) -> Option<Learned> {
             .flat_map(|attribute| items(&attribute["cluster_list"]))
             .filter_map(parsed)
             .collect(),
+        only_to_customer: attribute("OTC").and_then(|attribute| number(&attribute["as"])),
     })
 }
 
