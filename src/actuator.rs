@@ -143,15 +143,8 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        Ok(Self {
-            interface: interface.to_owned(),
-            handle,
-            hints,
-            keeper: Keeper::new(table),
-            gateways: None,
-            ipvs: Ipvs::default(),
-            balances: false,
-        })
+        let ipvs = Ipvs::new(table.known());
+        Ok(Self { interface: interface.to_owned(), handle, hints, keeper: Keeper::new(table), gateways: None, ipvs, balances: false })
     }
 
     /// Whether virtual services are wanted: IPVS is read only then, and while the record has some.

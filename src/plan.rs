@@ -43,7 +43,7 @@ pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
-pub use services::{Lack, unbacked};
+pub use services::{Lack, unserved};
 
 /// What to do now and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -307,7 +307,7 @@ impl<'a> Planner<'a> {
     fn enter(&mut self, address: IpAddr, recorded: bool) {
         let key = if recorded { StepKey::Address(address) } else { StepKey::Record };
         let backed = self.is_backed(address) && !self.awaits_services(address);
-        self.arriving |= self.awaits_services(address) || (backed && !self.observed.failures.contains_key(&key));
+        self.arriving |= self.services_arrive(address) || (backed && !self.observed.failures.contains_key(&key));
         if !recorded {
             self.pending.addresses.insert(address);
         } else if backed && self.ready(key) {

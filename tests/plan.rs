@@ -220,6 +220,8 @@ struct ObservedInput {
     pending_services: Vec<String>,
     confirmed_services: Vec<String>,
     marks: BTreeMap<String, u32>,
+    foreign: Vec<String>,
+    foreign_marks: BTreeSet<u32>,
     /// Whether they are as they should be; where we do not balance, there are none by default.
     rules: Option<bool>,
     sysctls: BTreeMap<String, String>,
@@ -248,6 +250,8 @@ impl Default for ObservedInput {
             pending_services: Vec::new(),
             confirmed_services: Vec::new(),
             marks: BTreeMap::new(),
+            foreign: Vec::new(),
+            foreign_marks: BTreeSet::new(),
             rules: None,
             sysctls: BTreeMap::new(),
             quiesced: BTreeMap::new(),
@@ -297,6 +301,8 @@ impl ObservedInput {
                 },
                 balancer: Balancer {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
+                    foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
+                    foreign_marks: self.foreign_marks,
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },

@@ -95,12 +95,24 @@ impl Stage {
         wait_until(&format!("{vip} on lo: {is_there}"), PATIENCE, || shown() == is_there);
     }
 
+    /// What it says of its VIPs.
+    fn said(&self) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
+        command.args(["show", "vips", "-o", "wide", "--socket"]).arg(self.path("state").join("admin.sock"));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    }
+
     /// SIGTERM, and a clean end.
     fn drain(&mut self) {
+        self.drain_beside("");
+    }
+
+    /// As [`Self::drain`], where others have this in IPVS.
+    fn drain_beside(&mut self, theirs: &str) {
         let daemon = self.daemon.take().unwrap();
         daemon.signal(Signal::SIGTERM);
         assert!(daemon.wait(PATIENCE).success());
-        assert_eq!(self.table(), "");
+        assert_eq!(self.table(), theirs);
         assert_eq!(self.router.output(&["nft", "list", "tables"]), "");
     }
 
@@ -396,10 +408,7 @@ fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
     // No notification tells of it; the next look at the whole table does.
     wait_until("it is made again", PATIENCE, || stage.table().contains(&ours));
     assert!(stage.connect(VIP, 80).is_ok());
-    let daemon = stage.daemon.take().unwrap();
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait(PATIENCE).success());
-    assert_eq!(stage.table(), foreign);
+    stage.drain_beside(foreign);
 }
 
 #[test]
@@ -415,13 +424,8 @@ fn a_port_that_somebody_else_has_is_told_and_left_alone() {
     }
     let theirs = stage.table();
     stage.start("");
-    let said = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
-        let output = command.args(["show", "vips", "-o", "wide", "--socket"]).arg(stage.path("state").join("admin.sock")).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
     wait_until("it says whose the port is", PATIENCE, || {
-        said().contains("TCP 10.232.35.199:80 is a virtual service of somebody else, and is left alone")
+        stage.said().contains("TCP 10.232.35.199:80 is a virtual service of somebody else, and is left alone")
     });
     assert_eq!(stage.table(), theirs);
     assert!(!stage.router.ip("-o addr show dev lo").contains(VIP));
@@ -429,6 +433,36 @@ fn a_port_that_somebody_else_has_is_told_and_left_alone() {
     stage.wait_for_vip(VIP, true);
     assert!(stage.connect(VIP, 80).is_ok());
     stage.drain();
+}
+
+#[test]
+fn a_port_that_somebody_takes_between_our_look_and_our_change_is_left_alone() {
+    let mut stage = Stage::new("race", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    let ports = "{port: 80}";
+    let web = |ports| eric("web", VIP, "pods", &[(ports, ports, "algo: rr")]);
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    stage.publish("web", &web("80"));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    // IPVS tells nobody of it, so that it is not known when the object asks for these ports, a single one and a range by the first mark.
+    for words in [["-A", "-t", "10.232.35.199:81", "-s", "wlc"].as_slice(), &["-A", "-f", "64", "-s", "wlc"]] {
+        assert!(stage.router.command("ipvsadm").args(words).status().unwrap().success());
+    }
+    stage.publish("web", &eric("web", VIP, "pods", &[("80-81", "80-81", "algo: rr"), ("20000-20999", "20000-20999", "algo: rr")]));
+    let range = "FWM  65 rr\n  -> 192.168.1.1:0                Masq    1      0          0\n";
+    wait_until("the range has another mark", PATIENCE, || stage.table().contains(range));
+    wait_until("it says whose the port is", PATIENCE, || {
+        stage.said().contains("TCP 10.232.35.199:81 is a virtual service of somebody else, and is left alone")
+    });
+    let table = stage.table();
+    assert!(table.contains("TCP  10.232.35.199:80 rr\n  -> 192.168.1.1:80 "), "{table}");
+    for theirs in ["TCP  10.232.35.199:81 wlc\n", "FWM  64 wlc\n"] {
+        let after = table.split_once(theirs).unwrap_or_else(|| panic!("{theirs} is gone: {table}")).1;
+        assert!(!after.starts_with("  ->"), "somebody got a real server of ours: {table}");
+    }
+    assert!(stage.connect(VIP, 80).is_ok());
+    stage.drain_beside("TCP  10.232.35.199:81 wlc\nFWM  64 wlc\n");
 }
 
 /// The real servers have the VIP themselves, and answer the client directly.

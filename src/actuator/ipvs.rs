@@ -18,20 +18,25 @@ use ::ipvs::{
 
 use crate::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
 use crate::desired::{Scheduling, ServiceKey};
-use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, ServiceMode};
+use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Record, ServiceMode};
 use crate::plan::{RealServerChange, Step, VirtualServiceChange};
 
 /// The mark of each range of ports, as recorded.
 type Marks = BTreeMap<ServiceKey, u32>;
 
-/// The socket, and the table as last read.
-#[derive(Default)]
+/// The socket, the table as last read, and what may be ours in it.
 pub(super) struct Ipvs {
     client: Option<Client>,
     known: Balancer,
     /// Services to be read again; everything where the table as a whole is not trusted.
     suspects: BTreeSet<ServiceKey>,
     trusted: bool,
+    /// The marks by which the table was read as a whole.
+    marks: Marks,
+    /// Services that this process made, or found recorded at its start, as long as they are there.
+    known_as_ours: BTreeSet<ServiceKey>,
+    /// There was no record at the start of this process: what is in the table when it is first read may be ours.
+    record_was_lost: bool,
 }
 
 /// Why a virtual service was not changed as planned.
@@ -55,6 +60,19 @@ pub enum IpvsError {
 }
 
 impl Ipvs {
+    /// With the record as it is at the start of this process.
+    pub(super) fn new(record: &Record) -> Self {
+        Self {
+            client: None,
+            known: Balancer::default(),
+            suspects: BTreeSet::new(),
+            trusted: false,
+            marks: Marks::new(),
+            known_as_ours: record.pending_services.union(&record.confirmed_services).copied().collect(),
+            record_was_lost: !record.exists,
+        }
+    }
+
     /// The table is read as a whole next time.
     pub(super) const fn distrust(&mut self) {
         self.trusted = false;
@@ -63,13 +81,13 @@ impl Ipvs {
     /// The table. Where it is not needed, nothing is asked: that would make the kernel load IPVS.
     pub(super) async fn observe(&mut self, needed: bool, marks: &Marks) -> Result<Balancer, Error> {
         if !needed {
-            *self = Self::default();
+            (self.client, self.trusted) = (None, false);
             return Ok(Balancer::default());
         }
         match self.read(marks).await {
             Ok(()) => {}
             Err(Error::NoIpvs) => {
-                self.known = Balancer { availability: IpvsAvailability::Missing, services: BTreeMap::new() };
+                self.known = Balancer { availability: IpvsAvailability::Missing, ..Balancer::default() };
             }
             Err(error) => {
                 (self.client, self.trusted) = (None, false);
@@ -85,7 +103,8 @@ impl Ipvs {
             self.trusted = false;
         }
         let Some(client) = &mut self.client else { return Ok(()) };
-        if self.trusted {
+        // Which service of a mark is whose depends on the record.
+        if self.trusted && self.marks == *marks {
             let draining = self.known.services.iter().filter(|(_, service)| service.real_servers.iter().any(is_draining));
             let again: BTreeSet<ServiceKey> = draining.map(|(key, _)| *key).chain(std::mem::take(&mut self.suspects)).collect();
             for key in again {
@@ -102,54 +121,76 @@ impl Ipvs {
             let by_mark: BTreeMap<(u32, bool), ServiceKey> = marks.iter().map(|(key, mark)| ((*mark, key.vip.is_ipv4()), *key)).collect();
             let table = client.table().await?;
             let services = table.iter().filter_map(|entry| Some((key(&entry.service.service.address, &by_mark)?, observed(entry))));
-            self.known = Balancer { availability: IpvsAvailability::Available, services: services.collect() };
+            self.known = Balancer {
+                availability: IpvsAvailability::Available,
+                services: services.collect(),
+                foreign_marks: table.iter().filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark)).collect(),
+                foreign: BTreeSet::new(),
+            };
             self.suspects.clear();
             self.trusted = true;
+            self.marks.clone_from(marks);
         }
+        if std::mem::take(&mut self.record_was_lost) {
+            self.known_as_ours.extend(self.known.services.keys());
+        }
+        self.known_as_ours.retain(|key| self.known.services.contains_key(key));
+        self.known.foreign = self.known.services.keys().filter(|key| !self.known_as_ours.contains(key)).copied().collect();
         Ok(())
     }
 
-    /// Carries out steps about virtual services, all in one go, and gives the result of each.
+    /// Carries out steps about virtual services, and gives the result of each. First the services of all of them, then their real servers: what is
+    /// there already under the name of a service that was to be made is somebody else's, and gets none.
     pub(super) async fn execute(&mut self, steps: &[Step], marks: &Marks) -> Vec<Result<(), IpvsError>> {
-        let mut commands = Vec::new();
-        let mut results: Vec<Result<(), IpvsError>> = Vec::with_capacity(steps.len());
-        let mut step_of = Vec::new();
-        for (index, step) in steps.iter().enumerate() {
-            let (Step::AddVirtualService(key, _) | Step::ChangeVirtualService(key, _) | Step::RemoveVirtualService(key)) = step else {
-                results.push(Ok(()));
-                continue;
-            };
-            self.suspects.insert(*key);
-            let Some(address) = address(*key, marks) else {
-                results.push(Err(IpvsError::NoMark(*key)));
-                continue;
-            };
-            let before = commands.len();
-            commands_of(step, address, &mut commands);
-            step_of.extend(std::iter::repeat_n(index, commands.len() - before));
-            results.push(Ok(()));
-        }
-        let Some(client) = &mut self.client else { return steps.iter().map(|_| Err(Error::NoIpvs.into())).collect() };
-        match client.execute(&commands).await {
-            Ok(outcomes) => {
-                for ((outcome, command), index) in outcomes.into_iter().zip(&commands).zip(step_of) {
-                    if let Err(source) = outcome
-                        && !is_as_wanted(command, &source)
-                        && let Some(result) = results.get_mut(index)
-                        && result.is_ok()
-                    {
-                        *result = Err(IpvsError::Refused { action: describe(command), source });
+        let mut results: Vec<Result<(), IpvsError>> = steps.iter().map(|_| Ok(())).collect();
+        for commands_of in [service_command as fn(&Step, ServiceAddress) -> Vec<Command>, server_commands] {
+            let mut commands = Vec::new();
+            let mut step_of = Vec::new();
+            for (index, (step, result)) in steps.iter().zip(&mut results).enumerate().filter(|(_, (_, result))| result.is_ok()) {
+                let Some(key) = subject(step) else { continue };
+                self.suspects.insert(key);
+                let Some(address) = address(key, marks) else {
+                    *result = Err(IpvsError::NoMark(key));
+                    continue;
+                };
+                let of_step = commands_of(step, address);
+                step_of.extend(std::iter::repeat_n((index, key), of_step.len()));
+                commands.extend(of_step);
+            }
+            let Some(client) = &mut self.client else { return steps.iter().map(|_| Err(Error::NoIpvs.into())).collect() };
+            match client.execute(&commands).await {
+                Ok(outcomes) => {
+                    for ((outcome, command), (index, key)) in outcomes.into_iter().zip(&commands).zip(step_of) {
+                        let Err(source) = outcome else {
+                            if matches!(command, Command::AddService(_)) {
+                                self.known_as_ours.insert(key);
+                            }
+                            continue;
+                        };
+                        if !is_as_wanted(command, &source)
+                            && let Some(result) = results.get_mut(index).filter(|result| result.is_ok())
+                        {
+                            *result = Err(IpvsError::Refused { action: describe(command), source });
+                        }
                     }
                 }
-                results
-            }
-            Err(error) => {
-                let told = error.to_string();
-                (self.client, self.trusted) = (None, false);
-                let failed = |_| Err(IpvsError::Client(Error::Receive(std::io::Error::other(told.clone()))));
-                steps.iter().map(failed).collect()
+                Err(error) => {
+                    let told = error.to_string();
+                    (self.client, self.trusted) = (None, false);
+                    let failed = |_| Err(IpvsError::Client(Error::Receive(std::io::Error::other(told.clone()))));
+                    return steps.iter().map(failed).collect();
+                }
             }
         }
+        results
+    }
+}
+
+/// The virtual service that a step is about.
+const fn subject(step: &Step) -> Option<ServiceKey> {
+    match step {
+        Step::AddVirtualService(key, _) | Step::ChangeVirtualService(key, _) | Step::RemoveVirtualService(key) => Some(*key),
+        _ => None,
     }
 }
 
@@ -157,19 +198,19 @@ const fn is_draining(server: &ObservedRealServer) -> bool {
     server.weight.is_quiesced()
 }
 
-fn commands_of(step: &Step, address: ServiceAddress, commands: &mut Vec<Command>) {
-    match step {
-        Step::AddVirtualService(_, change) => {
-            commands.extend(change.mode.map(|mode| Command::AddService(service(address, mode))));
-            commands.extend(change.real_servers.iter().map(|server| server_command(address, *server, change)));
-        }
-        Step::ChangeVirtualService(_, change) => {
-            commands.extend(change.mode.map(|mode| Command::EditService(service(address, mode))));
-            commands.extend(change.real_servers.iter().map(|server| server_command(address, *server, change)));
-        }
-        Step::RemoveVirtualService(_) => commands.push(Command::DeleteService(address)),
-        _ => {}
-    }
+fn service_command(step: &Step, address: ServiceAddress) -> Vec<Command> {
+    let command = match step {
+        Step::AddVirtualService(_, change) => change.mode.map(|mode| Command::AddService(service(address, mode))),
+        Step::ChangeVirtualService(_, change) => change.mode.map(|mode| Command::EditService(service(address, mode))),
+        Step::RemoveVirtualService(_) => Some(Command::DeleteService(address)),
+        _ => None,
+    };
+    command.into_iter().collect()
+}
+
+fn server_commands(step: &Step, address: ServiceAddress) -> Vec<Command> {
+    let (Step::AddVirtualService(_, change) | Step::ChangeVirtualService(_, change)) = step else { return Vec::new() };
+    change.real_servers.iter().map(|server| server_command(address, *server, change)).collect()
 }
 
 fn server_command(service: ServiceAddress, change: RealServerChange, whole: &VirtualServiceChange) -> Command {
@@ -224,6 +265,14 @@ fn key(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) ->
             Some(ServiceKey { vip: address, protocol, ports: PortRange::new(port.into(), port.into()).ok()? })
         }
         ServiceAddress::Fwmark { mark, family } => by_mark.get(&(mark.get(), family == AddressFamily::Ipv4)).copied(),
+    }
+}
+
+/// The mark of a service that is not ours.
+fn foreign_mark(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) -> Option<u32> {
+    match *address {
+        ServiceAddress::Fwmark { mark, .. } => Some(mark.get()).filter(|_| key(address, by_mark).is_none()),
+        ServiceAddress::Transport { .. } => None,
     }
 }
 

@@ -4,7 +4,7 @@
 //! Invariants: real servers stand in the order of the kernel's list, which its hashing schedulers depend on; a service that we cannot express is there,
 //! so that nobody takes its place, and equals nothing that we would make.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -21,6 +21,10 @@ pub struct Balancer {
     pub availability: IpvsAvailability,
     /// By what they take in; those of firewall marks that we have not recorded are left out.
     pub services: BTreeMap<ServiceKey, ObservedVirtualService>,
+    /// Those of them that cannot be ours: this process made them not, and found no entry of them; a pending entry came after them.
+    pub foreign: BTreeSet<ServiceKey>,
+    /// Firewall marks of services that we have not recorded.
+    pub foreign_marks: BTreeSet<u32>,
 }
 
 /// Whether the kernel has IPVS.

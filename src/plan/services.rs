@@ -3,8 +3,8 @@
 //! behind it in the kernel; and its virtual services go only after it.
 //!
 //! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where the record proves it
-//! ours, a pending entry only together with the intent; what others made is left alone, and is no service of ours; one that equals the intent to the
-//! letter is adopted where the record is lost.
+//! ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone, and is no service
+//! of ours; one that equals the intent to the letter is adopted where the record is lost.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use bgp::Prefix;
 use super::balancing::{change, creation, target};
 use super::{Planner, Step, StepKey};
 use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
-use crate::observed::{Announcement, Observed, ObservedVirtualService, Record};
+use crate::observed::{Announcement, KernelState, Observed, ObservedVirtualService, Record};
 
 /// What the decisions about virtual services leave to those about addresses.
 #[derive(Debug, Default)]
@@ -48,9 +48,15 @@ impl Planner<'_> {
         self.desired.balancing.is_none() || self.balanced.backed.contains(&vip) || waived()
     }
 
-    /// Whether rules or virtual services of the VIP are on their way, so that it had better wait for them.
+    /// Whether rules or virtual services of the VIP are still to come, so that it had better wait for them.
     pub(super) fn awaits_services(&self, vip: IpAddr) -> bool {
         self.balanced.unruly || self.balanced.arriving.contains(&vip)
+    }
+
+    /// Whether they are on their way: nothing has failed about them.
+    pub(super) fn services_arrive(&self, vip: IpAddr) -> bool {
+        let rules = self.balanced.unruly && !self.observed.failures.contains_key(&StepKey::Record);
+        rules || self.balanced.arriving.contains(&vip)
     }
 
     fn decide_service(&mut self, key: ServiceKey) {
@@ -66,8 +72,9 @@ impl Planner<'_> {
                 None => {}
             },
             Some(observed) => {
-                let adopted = wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
-                if !(confirmed || adopted || (recorded && wanted.is_some())) {
+                let equal = wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
+                let claimed = !kernel.balancer.foreign.contains(&key) && (equal || (recorded && wanted.is_some()));
+                if !(confirmed || claimed) {
                     return self.disown_service(key, recorded);
                 }
                 self.balanced.occupied = true;
@@ -87,15 +94,16 @@ impl Planner<'_> {
     /// One step into the kernel.
     fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
         let step = if recorded { StepKey::VirtualService(key) } else { StepKey::Record };
+        let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark() };
+        if !recorded && key.ports.count() > 1 && mark.is_none() {
+            return;
+        }
         if !self.observed.failures.contains_key(&step) {
             self.balanced.arriving.insert(key.vip);
         }
         if !recorded {
-            let mark = if key.ports.count() > 1 { self.free_mark() } else { None };
-            if key.ports.count() == 1 || mark.is_some() {
-                self.pending.services.insert(key);
-                self.pending.marks.extend(mark.map(|mark| (key, mark)));
-            }
+            self.pending.services.insert(key);
+            self.pending.marks.extend(mark.map(|mark| (key, mark)));
         } else if self.ready(step) {
             self.balanced.steps.push(Step::AddVirtualService(key, creation(desired)));
         }
@@ -134,9 +142,11 @@ impl Planner<'_> {
         self.unrecorded.marks.extend(self.observed.kernel.record.marks.get(&key).map(|mark| (key, *mark)));
     }
 
-    /// The lowest mark that no range of ports has.
+    /// The lowest mark that neither a range of ports nor somebody else has.
     fn free_mark(&self) -> Option<u32> {
-        let taken: BTreeSet<u32> = self.observed.kernel.record.marks.values().chain(self.pending.marks.values()).copied().collect();
+        let KernelState { record, balancer, .. } = &self.observed.kernel;
+        let taken: BTreeSet<u32> =
+            record.marks.values().chain(self.pending.marks.values()).chain(&balancer.foreign_marks).copied().collect();
         let marks = self.desired.balancing.as_ref()?.rules.marks();
         marks.into_iter().find(|mark| !taken.contains(mark))
     }
@@ -180,20 +190,19 @@ pub enum Lack {
     Nobody,
 }
 
-/// The virtual services of a VIP that is to be served, where none of them takes connections in the kernel, and why each does not.
+/// The virtual services of a VIP that is to be served which take no connections in the kernel, and why each does not.
 #[must_use]
-pub fn unbacked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<Vec<(ServiceKey, Lack)>> {
-    let intent = desired.vips.get(&vip).map(|vip| &vip.intent);
-    let balancing = desired.balancing.as_ref().filter(|_| intent == Some(&VipIntent::Serve { without_endpoints: false }))?;
-    let mut lacks = Vec::new();
-    for key in balancing.of(vip) {
-        let recorded = observed.kernel.record.has_service(key);
-        match observed.kernel.balancer.services.get(&key) {
-            _ if recorded && takes_connections(key, observed) => return None,
-            None => lacks.push((key, Lack::Absent)),
-            Some(_) if !recorded => lacks.push((key, Lack::TakenByOthers)),
-            Some(_) => lacks.push((key, Lack::Nobody)),
-        }
+pub fn unserved(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(ServiceKey, Lack)> {
+    let serves = desired.vips.get(&vip).is_some_and(|vip| matches!(vip.intent, VipIntent::Serve { .. }));
+    let services = desired.balancing.iter().filter(|_| serves).flat_map(|balancing| balancing.of(vip));
+    services.filter_map(|key| Some((key, lack(key, observed)?))).collect()
+}
+
+fn lack(key: ServiceKey, observed: &Observed) -> Option<Lack> {
+    let KernelState { record, balancer, .. } = &observed.kernel;
+    match balancer.services.get(&key) {
+        None => Some(Lack::Absent),
+        Some(_) if !record.has_service(key) || balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
+        Some(_) => (!takes_connections(key, observed)).then_some(Lack::Nobody),
     }
-    Some(lacks)
 }

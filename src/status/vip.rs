@@ -115,6 +115,16 @@ impl<'a> Facts<'a> {
         {
             return (VipState::Pending, why);
         }
+        let (state, mut why) = self.standing(hindrance);
+        let unserved = self.unserved();
+        if !unserved.is_empty() && matches!(state, VipState::Announced | VipState::Pending) {
+            why.message.push_str(&format!("; not all of it is served: {}", unserved.join("; ")));
+        }
+        (state, why)
+    }
+
+    /// Where it stands between nothing and the fabric.
+    fn standing(&self, hindrance: Option<Why>) -> (VipState, Why) {
         match (hindrance, self.placed()) {
             (None, true) if self.in_set => match self.untold() {
                 None => (VipState::Announced, self.announced()),
@@ -217,17 +227,26 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Why IPVS does not serve it, where it is to.
+    /// Why IPVS does not serve it, where it is to and nobody stands behind any port of it.
     fn unbacked(&self) -> Option<Why> {
-        let lacks = plan::unbacked(self.address, self.inputs.desired?, self.inputs.observed)?;
-        let words =
-            lacks.into_iter().map(|(service, lack)| match (self.inputs.observed.failures.get(&StepKey::VirtualService(service)), lack) {
-                (Some(failure), _) => format!("{service}: {} (tried {} times)", failure.error, failure.count),
-                (None, Lack::Absent) => format!("{service} is about to be made"),
-                (None, Lack::TakenByOthers) => format!("{service} is a virtual service of somebody else, and is left alone"),
-                (None, Lack::Nobody) => format!("{service} has no real server that takes connections"),
-            });
-        Some(Why::new("NotProgrammed", format!("IPVS does not serve it yet: {}", words.collect::<Vec<_>>().join("; "))))
+        self.wanted.filter(|wanted| wanted.intent == VipIntent::Serve { without_endpoints: false })?;
+        let balancing = self.inputs.desired?.balancing.as_ref()?;
+        let lacks = self.unserved();
+        let none = lacks.len() == balancing.of(self.address).count();
+        none.then(|| Why::new("NotProgrammed", format!("IPVS does not serve it yet: {}", lacks.join("; "))))
+    }
+
+    /// Its ports that IPVS does not serve, each with the reason.
+    fn unserved(&self) -> Vec<String> {
+        let observed = self.inputs.observed;
+        let lacks = self.inputs.desired.map(|desired| plan::unserved(self.address, desired, observed)).unwrap_or_default();
+        let words = |(service, lack)| match (observed.failures.get(&StepKey::VirtualService(service)), lack) {
+            (_, Lack::TakenByOthers) => format!("{service} is a virtual service of somebody else, and is left alone"),
+            (Some(failure), _) => format!("{service}: {} (tried {} times)", failure.error, failure.count),
+            (None, Lack::Absent) => format!("{service} is about to be made"),
+            (None, Lack::Nobody) => format!("{service} has no real server that takes connections"),
+        };
+        lacks.into_iter().map(words).collect()
     }
 
     fn placing(&self) -> Why {
