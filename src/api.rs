@@ -150,18 +150,6 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
-/// The word that was probably meant.
-pub(crate) fn nearest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let found = found.to_lowercase();
-    let distance = |word: &str| strsim::osa_distance(&found, &word.to_lowercase());
-    known
-        .into_iter()
-        .map(|word| (distance(word), word))
-        .filter(|(distance, word)| *distance <= (word.len() / 3).max(1))
-        .min()
-        .map(|(_, word)| word)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,13 +175,5 @@ mod tests {
     fn long_and_unprintable_text_is_cut_and_escaped() {
         assert_eq!(quoted("a\nb"), r#""a\nb""#);
         assert_eq!(quoted(&"é".repeat(200)), format!("\"{}\"...", "é".repeat(80)));
-    }
-
-    #[test]
-    fn the_nearest_word_is_near() {
-        let known = ["portRange", "protocol", "algo", "mode"];
-        assert_eq!(nearest("algoo", known), Some("algo"));
-        assert_eq!(nearest("portrange", known), Some("portRange"));
-        assert_eq!(nearest("something", known), None);
     }
 }

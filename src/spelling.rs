@@ -18,5 +18,9 @@ mod tests {
         assert_eq!(nearest("TOR", ["rr1", "tor"]), Some("tor"));
         assert_eq!(nearest("spine", ["rr1", "tor"]), None);
         assert_eq!(nearest("spine", []), None);
+        let keys = ["portRange", "protocol", "algo", "mode"];
+        assert_eq!(nearest("algoo", keys), Some("algo"));
+        assert_eq!(nearest("portrange", keys), Some("portRange"));
+        assert_eq!(nearest("something", keys), None);
     }
 }

@@ -10,7 +10,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EricIngress, LvsIngress, nearest, parse_address, quoted, raw};
+use super::{EricIngress, LvsIngress, parse_address, quoted, raw};
+use crate::spelling::nearest;
 
 /// A VIP and where its ports go.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -18,9 +18,10 @@ use serde_json::{Map, Value};
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 
 use super::locate::line_of;
-use crate::api::{EricIngress, FieldError, InvalidFields, Kind, LvsIngress, ObjectRef, nearest, quoted, raw};
+use crate::api::{EricIngress, FieldError, InvalidFields, Kind, LvsIngress, ObjectRef, quoted, raw};
 use crate::desired::RejectionReason;
 use crate::source::Object;
+use crate::spelling::nearest;
 
 /// What a file holds.
 #[derive(Debug, Default)]
