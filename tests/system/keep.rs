@@ -6,8 +6,9 @@ use std::net::IpAddr;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Process, wait_until};
+use crate::common::wait_until;
 use crate::rig::{Monitor, PATIENCE, Record, Rig, Settings, addresses, vips, wait_until_equal};
+use crate::tor::{assert_no_loss, ping};
 
 fn three() -> BTreeSet<IpAddr> {
     vips(["10.1.0.1", "10.1.0.2", "2001:db8:7::1"])
@@ -17,25 +18,11 @@ fn settings() -> Settings {
     Settings { restart_time: Some("60s"), on_termination: "keep", fabric_delay: "1s", ..Settings::default() }
 }
 
-/// Asks a VIP from the ToR for an answer, fifty times a second.
-fn ping(rig: &Rig, vip: &str) -> Process {
-    let ping = rig.tor.namespace.spawn(rig.tor.namespace.command("ping").args(["-n", "-i", "0.02", vip]));
-    wait_until("the VIP answers", PATIENCE, || ping.log().contains("icmp_seq=1 "));
-    ping
-}
-
-/// What was lost of it.
-fn assert_no_loss(ping: &Process) {
-    ping.signal(Signal::SIGINT);
-    wait_until("ping ends", PATIENCE, || ping.log().contains("packet loss"));
-    assert!(ping.log().contains(" 0% packet loss"), "{}", ping.log());
-}
-
 /// Lets this end the daemon, starts it again, and looks for anything that the ToR or a client of a VIP may notice.
 fn unnoticed(tag: &str, end: impl Fn(&mut Rig)) {
     let mut rig = Rig::serving(tag, settings(), &three());
     let (node, tor) = (Monitor::start(&rig.node, "address"), Monitor::start(&rig.tor.namespace, "route"));
-    let pings = ["10.1.0.1", "2001:db8:7::1"].map(|vip| ping(&rig, vip));
+    let pings = ["10.1.0.1", "2001:db8:7::1"].map(|vip| ping(&rig.tor.namespace, vip));
     for restarts in 1..=3 {
         end(&mut rig);
         assert_eq!(addresses(&rig.node, "lo"), three());

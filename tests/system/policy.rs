@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Namespace, Process, wait_until};
+use crate::common::{Namespace, wait_until};
 use crate::rig::{Daemon, Monitor, PATIENCE, Rig, Settings, addresses, endpoints, now, service, vips, wait_until_equal};
-use crate::tor::Tor;
+use crate::tor::{Tor, assert_no_loss, ping};
 
 const POLICIES: &str = "  policies:
     - {name: inside, prefixes: [10.1.0.2/32], communities: [NO_EXPORT]}
@@ -132,19 +132,6 @@ fn an_aggregate_comes_with_its_first_vip_and_its_last_vip_waits_for_it() {
     let (withdrawn, removed) = (tor.events("Deleted 10.1.0.0/24 "), node.removals());
     let ([(withdrawn, _)], [(removed, _)]) = (&withdrawn[..], &removed[..]) else { panic!("{withdrawn:?} {removed:?}") };
     assert!(removed - withdrawn >= 0.9, "the VIP left the node at {removed} and the aggregate the ToR at {withdrawn}");
-}
-
-/// Asks a VIP for an answer, fifty times a second.
-fn ping(tor: &Namespace, vip: &str) -> Process {
-    let ping = tor.spawn(tor.command("ping").args(["-n", "-i", "0.02", vip]));
-    wait_until("the VIP answers", PATIENCE, || ping.log().contains("icmp_seq=1 "));
-    ping
-}
-
-fn assert_no_loss(ping: &Process) {
-    ping.signal(Signal::SIGINT);
-    wait_until("ping ends", PATIENCE, || ping.log().contains("packet loss"));
-    assert!(ping.log().contains(" 0% packet loss"), "{}", ping.log());
 }
 
 #[test]

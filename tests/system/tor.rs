@@ -180,3 +180,17 @@ fn birdc(directory: &TempDir) -> Command {
     command.arg("-s").arg(directory.path().join("bird.ctl"));
     command
 }
+
+/// Asks a VIP for an answer, fifty times a second.
+pub(crate) fn ping(tor: &Namespace, vip: &str) -> Process {
+    let ping = tor.spawn(tor.command("ping").args(["-n", "-i", "0.02", vip]));
+    wait_until("the VIP answers", PATIENCE, || ping.log().contains("icmp_seq=1 "));
+    ping
+}
+
+/// Ends that, and finds that nothing was lost.
+pub(crate) fn assert_no_loss(ping: &Process) {
+    ping.signal(Signal::SIGINT);
+    wait_until("ping ends", PATIENCE, || ping.log().contains("packet loss"));
+    assert!(ping.log().contains(" 0% packet loss"), "{}", ping.log());
+}
