@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bgp::rib::Route;
 use bgp::{Family, Prefix};
 use vipherald::desired::{DesiredBgp, DesiredPeer, DesiredRestart, RouteSet};
-use vipherald::driver::bgp::{Direction, Operation};
+use vipherald::driver::bgp::{Direction, Operation, Speaker, SpeakerStatus};
 
 use crate::common::wait_until;
 use crate::peers::{Learned, Router, Software};
@@ -50,15 +50,21 @@ fn family(software: Software, addresses: [&str; 2], next_hop: IpAddr) {
     assert!(OURS.iter().all(|ours| router.count(*ours) == 2));
 }
 
-/// A route that leaves the set leaves the peer, the others stay, and the session with them.
-pub(crate) fn withdraw(software: Software) {
-    let rig = Rig::dual_stack("withdraw");
+/// The peer, us, and our status once it has learned all of [`FOUR`] over both sessions.
+fn four_learned(software: Software, rig: &Rig) -> (Router, Speaker, Arc<SpeakerStatus>) {
     let router = Router::start(software, &rig.theirs, peer_of(AS, AS));
     let speaker = rig.speaker();
     speaker.advertise(set(FOUR));
     speaker.configure(both_sessions(AS, AS));
     let before = wait_until_up(&speaker);
     wait_until("all is learned", PATIENCE, || OURS.iter().all(|ours| router.count(*ours) == 4));
+    (router, speaker, before)
+}
+
+/// A route that leaves the set leaves the peer, the others stay, and the session with them.
+pub(crate) fn withdraw(software: Software) {
+    let rig = Rig::dual_stack("withdraw");
+    let (router, speaker, before) = four_learned(software, &rig);
     assert_eq!(router.deletions(), [""; 0]);
 
     let left = ["10.0.0.7", "2001:db8:7::7"];
@@ -167,12 +173,7 @@ pub(crate) fn refresh_by_us(software: Software) {
 /// It is told everything again, in the session that there is.
 pub(crate) fn told_again(software: Software) {
     let rig = Rig::dual_stack("again");
-    let router = Router::start(software, &rig.theirs, peer_of(AS, AS));
-    let speaker = rig.speaker();
-    speaker.advertise(set(FOUR));
-    speaker.configure(both_sessions(AS, AS));
-    let before = wait_until_up(&speaker);
-    wait_until("all is learned", PATIENCE, || OURS.iter().all(|ours| router.count(*ours) == 4));
+    let (router, speaker, before) = four_learned(software, &rig);
     let heard = OURS.map(|ours| router.updates(ours));
     for (name, _) in SESSIONS {
         operate(&speaker, name, Operation::SoftReset { direction: Direction::Out });
