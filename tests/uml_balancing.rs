@@ -351,7 +351,7 @@ fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
 }
 
 #[test]
-fn a_udp_client_with_one_socket_is_answered_by_the_new_server_within_two_seconds() {
+fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
     let mut stage = Stage::new("udp", &["192.168.1.1", "192.168.1.2"]);
     stage.answer_udp("192.168.1.1", 162);
     stage.answer_udp("192.168.1.2", 162);

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ownership record in nft: its phases, what others do to it, and what it refuses to be.
+
+use super::*;
+
+#[test]
+fn an_address_without_protocol_number_is_ours_by_the_record() {
+    let namespace = Namespace::new("old");
+    namespace.enter(async || {
+        let vips = set(&["10.0.0.7"]);
+        let mut kernel = kernel().await;
+        all_ok(&mut kernel, &[Step::RecordPending(vips.clone().into())]).await;
+        namespace.ip("addr add 10.0.0.7/32 dev lo");
+        all_ok(&mut kernel, &[Step::RecordConfirmed(vips.clone().into())]).await;
+        let state = kernel.observe().await.unwrap();
+        assert_eq!((on_interface(&state), state.record.confirmed), (vec![with_protocol("10.0.0.7", None)], vips));
+        kernel.execute(&Step::RemoveAddress(ip("10.0.0.7"))).await.unwrap();
+        assert_eq!(on_interface(&kernel.observe().await.unwrap()), []);
+    });
+}
+
+#[test]
+fn the_record_goes_through_its_phases() {
+    let namespace = Namespace::new("phases");
+    namespace.enter(async || {
+        let mut kernel = kernel().await;
+        assert_eq!(settled(&mut kernel).await.record, Record::default());
+        assert_eq!(namespace.output(&["nft", "list", "tables"]), "", "nothing is made before it is needed");
+        let both = set(&["10.0.0.7", "2001:db8:7::7"]);
+        let one = set(&["10.0.0.7"]);
+        let none = BTreeSet::new();
+        let phases = [
+            (Step::RecordPending(both.clone().into()), &both, &none),
+            (Step::RecordConfirmed(one.clone().into()), &set(&["2001:db8:7::7"]), &one),
+            (Step::RecordConfirmed(both.clone().into()), &none, &both),
+            (Step::RecordRemoved(one.clone().into()), &none, &set(&["2001:db8:7::7"])),
+            (Step::RecordRemoved(both.clone().into()), &none, &none),
+        ];
+        for (step, pending, confirmed) in phases {
+            let record = Record { exists: true, pending: pending.clone(), confirmed: confirmed.clone(), ..Record::default() };
+            for _ in 0..2 {
+                kernel.execute(&step).await.unwrap();
+                assert_eq!(settled(&mut kernel).await.record, record, "known after {step:?}");
+                assert_eq!(kernel.observe_fresh().await.unwrap().record, record, "read after {step:?}");
+            }
+        }
+        assert!(namespace.output(&["nft", "list", "tables"]).contains("table inet vipherald"));
+        assert!(namespace.output(&["nft", "list", "table", "inet", "vipherald"]).contains("comment \"vipherald: "));
+        for _ in 0..2 {
+            kernel.execute(&Step::DropRecord).await.unwrap();
+            assert_eq!(kernel.observe_fresh().await.unwrap().record, Record::default());
+        }
+        assert_eq!(namespace.output(&["nft", "list", "tables"]), "");
+    });
+}
+
+#[test]
+fn what_others_put_into_the_table_stays() {
+    let namespace = Namespace::new("guests");
+    namespace.enter(async || {
+        let vips = set(&["10.0.0.7"]);
+        let mut kernel = kernel().await;
+        place(&mut kernel, &vips).await;
+        namespace.nft(
+            "add chain inet vipherald theirs\nadd rule inet vipherald theirs counter\n\
+             add set inet vipherald their_set { type ipv4_addr; elements = { 10.0.0.7 }; }",
+        );
+        let refused = kernel.execute(&Step::DropRecord).await.unwrap_err();
+        assert!(matches!(refused, KernelError::Record(RecordError::NotEmpty { .. })), "{refused}");
+        all_ok(&mut kernel, &[Step::RecordRemoved(vips.into()), Step::DropRecord]).await;
+        assert_eq!(kernel.observe_fresh().await.unwrap().record, Record::default(), "what is left is not ours");
+        kernel.execute(&Step::DropRecord).await.unwrap();
+        let left = namespace.output(&["nft", "list", "table", "inet", "vipherald"]);
+        assert!(left.contains("chain theirs") && left.contains("set their_set") && left.contains("10.0.0.7"), "{left}");
+        assert!(!left.contains("set placed") && !left.contains("set pending") && !left.contains("set interface"), "{left}");
+    });
+}
+
+#[test]
+fn a_table_that_vanished_is_made_again() {
+    let namespace = Namespace::new("vanish");
+    namespace.enter(async || {
+        let mut kernel = kernel().await;
+        place(&mut kernel, &set(&["10.0.0.7"])).await;
+        namespace.nft("flush ruleset");
+        // Not read again yet: the step is one of a plan made before.
+        kernel.execute(&Step::RecordRemoved(set(&["10.0.0.7"]).into())).await.unwrap();
+        assert_eq!(settled(&mut kernel).await.record, Record { exists: true, ..Record::default() });
+    });
+}
+
+#[test]
+fn an_entry_that_is_about_to_go_counts_as_gone() {
+    let namespace = Namespace::new("leaving-entry");
+    namespace.enter(|| async {
+        let mut kernel = kernel().await;
+        let vips = set(&["10.0.0.7", "2001:db8:7::7"]);
+        place(&mut kernel, &vips).await;
+        all_ok(&mut kernel, &[Step::RemoveAddress(ip("10.0.0.7"))]).await;
+        assert!(kernel.begin(vec![Step::RecordRemoved(set(&["10.0.0.7"]).into())]));
+        // Whether nft is done by now or not: an address placed on the strength of this entry would be nobody's after a crash.
+        assert_eq!(kernel.observe().await.unwrap().record.confirmed, set(&["2001:db8:7::7"]));
+        assert_eq!(settled(&mut kernel).await.record.confirmed, set(&["2001:db8:7::7"]));
+    });
+}
+
+#[test]
+fn a_set_of_ours_in_another_shape_is_refused_at_the_start() {
+    let namespace = Namespace::new("shape");
+    namespace.nft("add table inet vipherald\nadd set inet vipherald placed4 { type inet_service; }");
+    namespace.enter(async || {
+        let error = Kernel::new("lo", "vipherald").await.err().unwrap().to_string();
+        assert!(error.starts_with("nft refused to make table inet vipherald: "), "{error}");
+    });
+    assert!(namespace.output(&["nft", "list", "ruleset"]).contains("inet_service"));
+}
+
+#[test]
+fn names_that_nft_cannot_take_are_refused_at_the_start() {
+    let namespace = Namespace::new("names");
+    namespace.enter(async || {
+        for (name, words) in [("7up", "must be 1 to 63 of [a-z0-9-]"), ("x; flush ruleset", "must be 1 to 63"), ("set", "syntax error")] {
+            let error = Kernel::new("lo", name).await.err().unwrap().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_record_of_another_interface_is_refused_at_the_start() {
+    let namespace = Namespace::new("moved");
+    namespace.ip("link add br0 type bridge");
+    namespace.enter(async || {
+        let vips = set(&["10.0.0.7"]);
+        let mut on_lo = kernel().await;
+        place(&mut on_lo, &vips).await;
+        let error = Kernel::new("br0", "vipherald").await.err().unwrap();
+        assert!(matches!(&error, KernelError::Record(RecordError::OtherInterface { recorded, .. }) if recorded == "lo"), "{error}");
+        all_ok(&mut on_lo, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(vips.clone().into())]).await;
+        let mut on_br0 = Kernel::new("br0", "vipherald").await.unwrap();
+        place(&mut on_br0, &vips).await;
+        assert!(Kernel::new("lo", "vipherald").await.is_err());
+        assert_eq!(Kernel::new("br0", "vipherald").await.unwrap().observe().await.unwrap().record.confirmed, vips);
+    });
+}
