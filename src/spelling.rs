@@ -5,7 +5,7 @@
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |known: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &known.to_lowercase());
     let (distance, nearest) = known.into_iter().map(|known| (distance(known), known)).min()?;
-    (distance <= 1 + nearest.len() / 4).then_some(nearest)
+    (distance <= (nearest.len() / 3).max(1)).then_some(nearest)
 }
 
 #[cfg(test)]
@@ -18,6 +18,7 @@ mod tests {
         assert_eq!(nearest("TOR", ["rr1", "tor"]), Some("tor"));
         assert_eq!(nearest("spine", ["rr1", "tor"]), None);
         assert_eq!(nearest("spine", []), None);
+        assert_eq!(nearest("icmp", ["tcp", "udp", "sctp"]), None, "half of it differs");
         let keys = ["portRange", "protocol", "algo", "mode"];
         assert_eq!(nearest("algoo", keys), Some("algo"));
         assert_eq!(nearest("portrange", keys), Some("portRange"));
