@@ -7,11 +7,12 @@
 //! of ours; one that equals the intent to the letter is adopted where the record is lost.
 
 use std::collections::BTreeSet;
+use std::iter::Peekable;
 use std::net::IpAddr;
 
 use bgp::Prefix;
 
-use super::balancing::{change, creation, target};
+use super::balancing::{change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey};
 use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Observed, ObservedVirtualService, Record};
@@ -33,12 +34,25 @@ pub(super) struct Balanced {
 impl Planner<'_> {
     /// Decides about every virtual service that intent or record knows of.
     pub(super) fn decide_services(&mut self) {
-        let record = &self.observed.kernel.record;
-        self.balanced.unruly = self.desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
-        let desired = self.desired.balancing.iter().flat_map(|balancing| balancing.services.keys());
-        let services: BTreeSet<ServiceKey> = desired.chain(&record.pending_services).chain(&record.confirmed_services).copied().collect();
-        for service in services {
-            self.decide_service(service);
+        let (desired, KernelState { record, balancer, .. }) = (self.desired, &self.observed.kernel);
+        self.balanced.unruly = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
+        let wanted = || desired.balancing.iter().flat_map(|balancing| &balancing.services);
+        let known = record.pending_services.iter().chain(&record.confirmed_services);
+        let mut services: Vec<ServiceKey> = wanted().map(|(key, _)| key).chain(known).copied().collect();
+        services.sort();
+        services.dedup();
+        let mut desired = Following::new(wanted());
+        let mut observed = Following::new(&balancer.services);
+        let mut confirmed = Following::new(record.confirmed_services.iter().map(|key| (key, ())));
+        let mut pending = Following::new(record.pending_services.iter().map(|key| (key, ())));
+        for of_vip in services.chunk_by(|one, other| one.vip == other.vip) {
+            let vip_is_wanted = of_vip.first().is_some_and(|service| self.is_wanted(service.vip));
+            for key in of_vip.iter().copied() {
+                let (confirmed, pending) = (confirmed.at(key).is_some(), pending.at(key).is_some());
+                let service =
+                    Known { key, desired: desired.at(key), observed: observed.at(key), confirmed, recorded: confirmed || pending };
+                self.decide_service(service, vip_is_wanted);
+            }
         }
     }
 
@@ -59,22 +73,18 @@ impl Planner<'_> {
         rules || self.balanced.arriving.contains(&vip)
     }
 
-    fn decide_service(&mut self, key: ServiceKey) {
-        let kernel = &self.observed.kernel;
-        let confirmed = kernel.record.confirmed_services.contains(&key);
-        let recorded = kernel.record.has_service(key);
-        let desired = self.desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
-        let wanted = desired.filter(|_| self.is_wanted(key.vip));
-        match kernel.balancer.services.get(&key) {
+    fn decide_service(&mut self, Known { key, desired, observed, confirmed, recorded }: Known<'_>, vip_is_wanted: bool) {
+        let wanted = desired.filter(|_| vip_is_wanted);
+        match observed {
             None => match wanted {
                 Some(desired) => self.enter_service(key, desired, recorded),
                 None if recorded => self.strike(key),
                 None => {}
             },
             Some(observed) => {
-                let equal = wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
-                let claimed = !kernel.balancer.foreign.contains(&key) && (equal || (recorded && wanted.is_some()));
-                if !(confirmed || claimed) {
+                let equal = || wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
+                let claimed = || !self.observed.kernel.balancer.foreign.contains(&key) && ((recorded && wanted.is_some()) || equal());
+                if !(confirmed || claimed()) {
                     return self.disown_service(key, recorded);
                 }
                 self.balanced.occupied = true;
@@ -85,7 +95,7 @@ impl Planner<'_> {
                     self.confirmed.services.insert(key);
                 }
                 if let Some(desired) = desired {
-                    self.keep_service(key, desired, observed);
+                    self.keep_service(key, desired, observed, confirmed);
                 }
             }
         }
@@ -109,9 +119,12 @@ impl Planner<'_> {
         }
     }
 
-    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
-        if takes_connections(key, self.observed) {
+    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
+        if takes_connections(observed, confirmed, &self.observed.kernel.record) {
             self.balanced.backed.insert(key.vip);
+        }
+        if is_as_desired(desired, observed) {
+            return;
         }
         let bound = self.desired.balancing.as_ref().map(|balancing| balancing.drain_timeout).unwrap_or_default();
         let target = target(key, desired, observed, &self.observed.quiesced, bound, self.now);
@@ -162,7 +175,7 @@ impl Planner<'_> {
     fn is_wanted(&self, vip: IpAddr) -> bool {
         self.desired.lifecycle == Lifecycle::Run
             && super::serves(self.desired, vip)
-            && super::blocked::reason(vip, self.desired, self.observed, self.own).is_none()
+            && super::blocked::reason(vip, self.desired, self.observed, self.node).is_none()
     }
 
     fn is_ours(&self, vip: IpAddr) -> bool {
@@ -170,13 +183,35 @@ impl Planner<'_> {
     }
 }
 
+/// What is known of a virtual service.
+struct Known<'a> {
+    key: ServiceKey,
+    desired: Option<&'a DesiredVirtualService>,
+    observed: Option<&'a ObservedVirtualService>,
+    confirmed: bool,
+    /// Confirmed or pending.
+    recorded: bool,
+}
+
+/// A sorted map that is asked for keys in their order: at many thousand services a search for each is what planning would spend its time with.
+struct Following<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V>(Peekable<I>);
+
+impl<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V> Following<'a, I, V> {
+    fn new(map: impl IntoIterator<IntoIter = I>) -> Self {
+        Self(map.into_iter().peekable())
+    }
+
+    /// What it has of this key, which is not lower than the one before.
+    fn at(&mut self, key: ServiceKey) -> Option<V> {
+        while self.0.next_if(|(next, _)| **next < key).is_some() {}
+        self.0.next_if(|(next, _)| **next == key).map(|(_, value)| value)
+    }
+}
+
 /// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where
 /// the rules are there.
-fn takes_connections(key: ServiceKey, observed: &Observed) -> bool {
-    let Record { rules, confirmed_services, .. } = &observed.kernel.record;
-    let service = observed.kernel.balancer.services.get(&key);
-    let backed = service.is_some_and(|service| service.real_servers.iter().any(|server| !server.weight.is_quiesced()));
-    backed && (rules.is_empty() || confirmed_services.contains(&key))
+fn takes_connections(service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
+    service.real_servers.iter().any(|server| !server.weight.is_quiesced()) && (record.rules.is_empty() || confirmed)
 }
 
 /// Why a virtual service that is wanted does not serve.
@@ -203,6 +238,6 @@ fn lack(key: ServiceKey, observed: &Observed) -> Option<Lack> {
     match balancer.services.get(&key) {
         None => Some(Lack::Absent),
         Some(_) if !record.has_service(key) || balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
-        Some(_) => (!takes_connections(key, observed)).then_some(Lack::Nobody),
+        Some(service) => (!takes_connections(service, record.confirmed_services.contains(&key), record)).then_some(Lack::Nobody),
     }
 }
