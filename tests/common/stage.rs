@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::common::{Namespace, Process, wait_until};
@@ -155,9 +156,19 @@ impl Stage {
     }
 
     pub(crate) fn connect(&self, vip: &str, port: u16) -> std::io::Result<Connection> {
+        Self::connect_in(&self.client, None, vip, port)
+    }
+
+    /// From this address, or any, of this host.
+    pub(crate) fn connect_in(host: &Namespace, from: Option<&str>, vip: &str, port: u16) -> std::io::Result<Connection> {
         let vip = SocketAddr::new(vip.parse::<IpAddr>().unwrap(), port);
-        self.client.run(|| {
-            let stream = TcpStream::connect_timeout(&vip, Duration::from_secs(5))?;
+        host.run(|| {
+            let socket = Socket::new(Domain::for_address(vip), Type::STREAM, None)?;
+            if let Some(from) = from {
+                socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into())?;
+            }
+            socket.connect_timeout(&vip.into(), Duration::from_secs(2))?;
+            let stream = TcpStream::from(socket);
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
             let mut connection = Connection { stream, server: String::new(), client: String::new() };
             let line = connection.line()?;
