@@ -26,7 +26,8 @@ fn stage(tag: &str) -> Stage {
     stage.servers.ip("route add default via 192.168.0.1");
     stage.servers.ip("-6 route add default via 2001:db8:1::1");
     stage.client.ip("addr add 10.99.0.3/24 dev eth0");
-    stage.client.ip("addr add 2001:db8:99::3/64 dev eth0");
+    // Taken only where it is asked for.
+    stage.client.ip("addr add 2001:db8:99::3/64 dev eth0 preferred_lft 0");
     stage
 }
 

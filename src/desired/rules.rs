@@ -125,8 +125,8 @@ impl Rules {
             // Just before IPVS, which compares the whole mark: whatever others have set in it is in the way.
             Chain { name: "to-mark", hook: "type filter hook input priority 90;", rules: self.mark() },
             Chain { name: "answers", hook: "type nat hook postrouting priority 90;", rules: self.masquerade() },
-            // After the last that looks at our marks, before the nat chains of others.
-            Chain { name: "from-mark", hook: "type filter hook postrouting priority 95;", rules: self.unmark() },
+            // After all nat chains, which the kernel runs at 100 whatever their own priorities, and which look at our marks.
+            Chain { name: "from-mark", hook: "type filter hook postrouting priority 105;", rules: self.unmark() },
         ];
         if self.mss_clamp != MssClamp::Off {
             chains.push(Chain { name: "segments", hook: "type filter hook postrouting priority -150;", rules: self.clamp() });
