@@ -146,7 +146,7 @@ fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
     stage.publish("pods", &pods(&["192.168.1.2"]));
     let since = Instant::now();
     wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
-    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
     stage.drain();
 }
 
