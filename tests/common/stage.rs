@@ -32,6 +32,8 @@ pub(crate) struct Stage {
     pub(crate) servers: Namespace,
     pub(crate) files: TempDir,
     pub(crate) daemon: Option<Process>,
+    /// More keys of the section `bgp`.
+    pub(crate) bgp: &'static str,
 }
 
 impl Stage {
@@ -53,8 +55,7 @@ impl Stage {
             hosts.ip(&format!("addr add {server}/{length} dev eth0"));
         }
         let files = tempfile::tempdir().unwrap();
-        fs::create_dir(files.path().join("manifests")).unwrap();
-        Self { client, router, servers: hosts, files, daemon: None }
+        Self { client, router, servers: hosts, files, daemon: None, bgp: "" }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -63,9 +64,20 @@ impl Stage {
 
     /// Writes or replaces a manifest file.
     pub(crate) fn publish(&self, name: &str, manifest: &str) {
+        self.publish_for("vipherald", name, manifest);
+    }
+
+    /// As [`Self::publish`], for one of several instances.
+    pub(crate) fn publish_for(&self, instance: &str, name: &str, manifest: &str) {
         let unfinished = self.path("unfinished");
         fs::write(&unfinished, manifest).unwrap();
-        fs::rename(unfinished, self.path("manifests").join(format!("{name}.yaml"))).unwrap();
+        fs::rename(unfinished, self.manifests(instance).join(format!("{name}.yaml"))).unwrap();
+    }
+
+    fn manifests(&self, instance: &str) -> PathBuf {
+        let directory = self.path(&format!("manifests-{instance}"));
+        fs::create_dir_all(&directory).unwrap();
+        directory
     }
 
     /// Starts the daemon with dataplane `ipvs`, and more keys of that section.
@@ -75,15 +87,24 @@ impl Stage {
 
     /// As [`Self::start`], with all keys of the section.
     pub(crate) fn start_with(&mut self, dataplane: &str) {
+        self.daemon = Some(self.start_instance("vipherald", dataplane));
+    }
+
+    /// Starts one more daemon, which reads the manifests of [`Self::publish_for`] and of no other.
+    pub(crate) fn start_instance(&self, instance: &str, dataplane: &str) -> Process {
+        let state = if instance == "vipherald" { "state".to_owned() } else { format!("state-{instance}") };
         let configuration = format!(
-            "node: {{name: node-1}}\nbgp: {{asn: 65001}}\ndataplane: {{{dataplane}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
+            "instance: {instance}\nnode: {{name: node-1}}\nbgp: {{asn: 65001{}}}\ndataplane: {{{dataplane}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
              stateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: \"info,vipherald=debug\", format: text}}\n",
-            self.path("state").display()
+            self.bgp,
+            self.path(&state).display()
         );
-        fs::write(self.path("config.yaml"), configuration).unwrap();
+        let file = self.path(&format!("{instance}.yaml"));
+        fs::write(&file, configuration).unwrap();
+        let manifests = self.manifests(instance);
         let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["run", "--config"]).arg(self.path("config.yaml")).arg("--manifests").arg(self.path("manifests"));
-        self.daemon = Some(self.router.spawn(&mut command));
+        command.args(["run", "--config"]).arg(file).arg("--manifests").arg(manifests);
+        self.router.spawn(&mut command)
     }
 
     /// `ipvsadm -Ln` without its three header lines.
@@ -125,8 +146,13 @@ impl Stage {
 
     /// Answers each TCP connection to this port with who answers and who asked.
     pub(crate) fn answer_tcp(&self, port: u16) {
+        Self::answer_tcp_in(&self.servers, port);
+    }
+
+    /// As [`Self::answer_tcp`], on another host.
+    pub(crate) fn answer_tcp_in(host: &Namespace, port: u16) {
         let listen = || TcpListener::bind(SocketAddr::new("::".parse().unwrap(), port)).unwrap();
-        let listener = self.servers.run(listen);
+        let listener = host.run(listen);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
