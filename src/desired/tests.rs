@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+mod filters;
+
 use std::fmt::Write;
 use std::time::Instant;
 
