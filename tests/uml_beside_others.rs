@@ -73,17 +73,15 @@ fn kube_proxy_iptables(stage: &Stage, program: &str) {
 
 #[test]
 fn ipvs_decides_beside_the_rules_of_kube_proxy() {
-    let forms: [(&str, fn(&Stage)); 3] = [
-        ("nft", kube_proxy_nft),
-        ("ipt-nft", |stage| kube_proxy_iptables(stage, "iptables-nft")),
-        ("ipt-legacy", |stage| kube_proxy_iptables(stage, "iptables-legacy")),
-    ];
-    for (form, install) in forms {
+    for form in ["nft", "iptables-nft", "iptables-legacy"] {
         let mut stage = stage(form);
         // A listener of the node itself.
         Stage::answer_tcp_in(&stage.router, 22);
         stage.router.sysctl("net/ipv4/ip_forward", "1");
-        install(&stage);
+        match form {
+            "nft" => kube_proxy_nft(&stage),
+            program => kube_proxy_iptables(&stage, program),
+        }
         // What they do is real: without us the VIP is theirs.
         stage.router.ip(&format!("addr add {VIP}/32 dev lo"));
         assert_eq!(server(&stage, VIP, 80), Some(format!("{THEIRS}:80")), "{form}");
@@ -190,6 +188,11 @@ fn a_port_that_somebody_else_has_beside_kube_proxy_in_ipvs_mode_says_what_to_do(
     wait_until("it says so", PATIENCE, || {
         let said = stage.said();
         said.contains("is a virtual service of somebody else") && said.contains("service.kubernetes.io/service-proxy-name")
+    });
+    stage.router.ip(&format!("addr add {VIP}/32 dev kube-ipvs0"));
+    wait_until("it says so of the address too", PATIENCE, || {
+        let said = stage.said();
+        said.contains("another interface of the node has the address") && said.contains("service.kubernetes.io/service-proxy-name")
     });
     stage.drain_beside(&format!("TCP  {VIP}:80 wlc\n"));
 }

@@ -52,6 +52,16 @@ fn seen(stage: &Stage, vip: &str, port: u16) -> String {
     stage.connect(vip, port).map_or_else(|error| error.to_string(), |connection| connection.client)
 }
 
+/// Whether a client whose packets have a header of destination options (RFC 8200 §4.6) is answered.
+fn with_extension_header(stage: &Stage, from: &str) -> bool {
+    let script = format!(
+        "import socket\ns = socket.socket(socket.AF_INET6)\ns.settimeout(2)\n\
+         s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DSTOPTS, bytes([0, 0, 1, 4, 0, 0, 0, 0]))\n\
+         s.bind(('{from}', 0))\ns.connect(('{VIP6}', 80))\nassert s.recv(1)\n"
+    );
+    stage.client.command("python3").args(["-c", &script]).output().unwrap().status.success()
+}
+
 #[test]
 fn real_servers_see_the_client_where_object_or_configuration_say_so() {
     let mut stage = stage("preserve");
@@ -108,6 +118,7 @@ fn only_clients_that_a_service_admits_are_let_in() {
         assert_eq!(from(client, vip, 80).err().unwrap().kind(), ErrorKind::ConnectionRefused, "{client}");
     }
     assert!(from(OTHER_CLIENT, VIP, 81).is_ok());
+    assert!(!with_extension_header(&stage, "2001:db8:99::3"), "an extension header is no way around");
     // The other one is let in instead; then, since nothing of it can be read, nobody; then everybody.
     stage.publish("web", &with_vips(", loadBalancerSourceRanges: [10.99.0.3/32]"));
     wait_until("the other one is let in", PATIENCE, || from(OTHER_CLIENT, VIP, 80).is_ok());
@@ -118,6 +129,7 @@ fn only_clients_that_a_service_admits_are_let_in() {
     assert!(from(CLIENT, VIP, 80).is_err());
     stage.publish("web", &with_vips(", loadBalancerSourceRanges: [0.0.0.0/0, \"::/0\"]"));
     wait_until("everybody is let in", PATIENCE, || from(OTHER_CLIENT, VIP, 80).is_ok() && from("2001:db8:99::3", VIP6, 80).is_ok());
+    assert!(with_extension_header(&stage, "2001:db8:99::3"));
     stage.drain();
 }
 

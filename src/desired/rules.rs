@@ -150,11 +150,14 @@ impl Rules {
     /// Whom a virtual service does not admit goes no further; what it takes is told to the chains of all instances.
     fn served(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
-        for Family { ip, services, ranges, protocol, restricted, sources, .. } in FAMILIES {
-            let port = format!("{ip} daddr . {protocol} . th dport");
-            for (which, verdict) in self.verdicts() {
-                let text = format!("{port} @{restricted} {port} . {ip} saddr != @{sources} {which}{verdict}");
-                rules.push(Rule::new("clients that a Service does not admit", text));
+        for Family { ip, services, ranges, protocol, restricted, restricted_ranges, sources, .. } in FAMILIES {
+            // A packet with extension headers is found among the ports, and not among the clients: it goes no further, nor does one to a range.
+            let admitted = format!("{ip} daddr . {protocol} . th dport . {ip} saddr");
+            for port in [format!("meta l4proto . th dport @{restricted}"), format!("{protocol} . th dport @{restricted_ranges}")] {
+                for (which, verdict) in self.verdicts() {
+                    let text = format!("{ip} daddr . {port} {admitted} != @{sources} {which}{verdict}");
+                    rules.push(Rule::new("clients that a Service does not admit", text));
+                }
             }
             for served in [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")] {
                 let text = format!("{ip} daddr . {served} meta mark set meta mark or {SERVED:#x}");
@@ -266,6 +269,7 @@ struct Family {
     ranges: &'static str,
     marks: &'static str,
     restricted: &'static str,
+    restricted_ranges: &'static str,
     sources: &'static str,
     preserved: &'static str,
     /// The transport protocol where a set has ranges, with which some kernels refuse `meta l4proto`.
@@ -283,6 +287,7 @@ const FAMILIES: [Family; 2] = [
         ranges: "ranges4",
         marks: "marks4",
         restricted: "restricted4",
+        restricted_ranges: "restricted-ranges4",
         sources: "sources4",
         preserved: "preserved4",
         protocol: "ip protocol",
@@ -297,6 +302,7 @@ const FAMILIES: [Family; 2] = [
         ranges: "ranges6",
         marks: "marks6",
         restricted: "restricted6",
+        restricted_ranges: "restricted-ranges6",
         sources: "sources6",
         preserved: "preserved6",
         protocol: "ip6 nexthdr",

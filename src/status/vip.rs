@@ -12,6 +12,10 @@ use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, T
 use crate::desired::{DesiredVip, Lifecycle, VipIntent, WithholdReason};
 use crate::plan::{self, Lack, StepKey};
 
+/// What to do about kube-proxy where it manages IPVS too.
+pub(crate) const KUBE_PROXY_IN_IPVS_MODE: &str = ". kube-proxy runs in IPVS mode here (interface kube-ipvs0): give the Services the label \
+    service.kubernetes.io/service-proxy-name, and kube-proxy --ipvs-exclude-cidrs with the VIPs (ipvs.excludeCIDRs)";
+
 /// All VIPs that are wanted, on the interface as ours, or known to the fabric.
 pub(super) fn statuses(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> Vec<VipStatus> {
     let wanted = inputs.desired.iter().flat_map(|desired| desired.vips.keys());
@@ -254,12 +258,7 @@ impl<'a> Facts<'a> {
 
     /// Who it may be that meddles with virtual services.
     const fn suspicion(&self) -> &'static str {
-        if self.inputs.observed.kernel.kube_proxy_in_ipvs_mode {
-            ". kube-proxy runs in IPVS mode here (interface kube-ipvs0): give it --ipvs-exclude-cidrs with the VIPs (ipvs.excludeCIDRs), or the \
-             Services the label service.kubernetes.io/service-proxy-name"
-        } else {
-            ""
-        }
+        if self.inputs.observed.kernel.kube_proxy_in_ipvs_mode { KUBE_PROXY_IN_IPVS_MODE } else { "" }
     }
 
     fn placing(&self) -> Why {

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::script::{
-    INTERFACE, MARKS, PENDING, PENDING_RANGES, PENDING_SERVICES, PLACED, PRESERVED, RANGES, RESTRICTED, SERVICES, SOURCES, VIPS,
+    INTERFACE, MARKS, PENDING, PENDING_RANGES, PENDING_SERVICES, PLACED, PRESERVED, RANGES, RESTRICTED, RESTRICTED_RANGES, SERVICES,
+    SOURCES, VIPS,
 };
 use crate::api::PortRange;
 use crate::desired::{Filter, Rules, ServiceKey};
@@ -64,7 +65,7 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
                     name if SERVICES.has(name) || RANGES.has(name) => listed.record.confirmed_services.extend(services),
                     name if PENDING_SERVICES.has(name) || PENDING_RANGES.has(name) => listed.record.pending_services.extend(services),
                     name if VIPS.has(name) => {}
-                    name if RESTRICTED.has(name) || SOURCES.has(name) || PRESERVED.has(name) => {
+                    name if RESTRICTED.has(name) || RESTRICTED_RANGES.has(name) || SOURCES.has(name) || PRESERVED.has(name) => {
                         set.elem.iter().for_each(|element| read_filter(name, element, &mut listed.record.filters));
                     }
                     INTERFACE => listed.interfaces.extend(elements.map(ToOwned::to_owned)),

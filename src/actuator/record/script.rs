@@ -23,6 +23,8 @@ pub(super) const VIPS: Pair = Pair { v4: "vips4", v6: "vips6" };
 pub(super) const MARKS: Pair = Pair { v4: "marks4", v6: "marks6" };
 /// Virtual services that not everybody may come to.
 pub(super) const RESTRICTED: Pair = Pair { v4: "restricted4", v6: "restricted6" };
+/// As the one above, for ranges of ports.
+pub(super) const RESTRICTED_RANGES: Pair = Pair { v4: "restricted-ranges4", v6: "restricted-ranges6" };
 /// Who may come to those.
 pub(super) const SOURCES: Pair = Pair { v4: "sources4", v6: "sources6" };
 /// Virtual services of one port whose packets are not masqueraded. Those of ranges are known by their marks.
@@ -72,7 +74,8 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
         (PENDING_SERVICES, "", "about to be made by vipherald"),
         (RANGES, " flags interval;", "virtual services of vipherald"),
         (PENDING_RANGES, " flags interval;", "about to be made by vipherald"),
-        (RESTRICTED, " flags interval;", "not for everybody"),
+        (RESTRICTED, "", "not for everybody"),
+        (RESTRICTED_RANGES, " flags interval;", "not for everybody"),
         (PRESERVED, "", "real servers see the client"),
     ] {
         for (set, address) in [(pair.v4, "ipv4_addr"), (pair.v6, "ipv6_addr")] {
@@ -153,7 +156,8 @@ fn filter_elements<'a>(filters: impl Iterator<Item = (ServiceKey, &'a Filter)>) 
     let mut elements: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (service, filter) in filters {
         if let Some(sources) = &filter.sources {
-            elements.entry(RESTRICTED.of(service.vip)).or_default().push(element(service));
+            let restricted = if service.ports.count() == 1 { RESTRICTED } else { RESTRICTED_RANGES };
+            elements.entry(restricted.of(service.vip)).or_default().push(element(service));
             for source in sources {
                 elements.entry(SOURCES.of(service.vip)).or_default().push(format!("{} . {source}", element(service)));
             }
