@@ -9,13 +9,20 @@
 use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bgp::Prefix;
 
 use super::balancing::{change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey};
-use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
+use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Observed, ObservedVirtualService, Record};
+
+/// The wait before a virtual service is made again that somebody else has removed for the second time; each further time doubles it.
+const FIRST_REPAIR: Duration = Duration::from_secs(1);
+
+/// The longest of these waits.
+const LONGEST_REPAIR: Duration = Duration::from_secs(300);
 
 /// What the decisions about virtual services leave to those about addresses.
 #[derive(Debug, Default)]
@@ -73,10 +80,28 @@ impl Planner<'_> {
         rules || self.balanced.arriving.contains(&vip)
     }
 
+    /// Whether a virtual service may be let in: nobody comes whom it does not admit.
+    fn is_guarded(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
+        let filter = recorded_filter(key, &self.observed.kernel.record);
+        desired.filter.sources.is_none() || (filter == desired.recorded_filter(key) && !self.balanced.unruly)
+    }
+
+    /// Its filter follows the intent, and stays as it was where there is none any more: nobody comes while it leaves who could not come before.
+    fn decide_filter(&mut self, key: ServiceKey, desired: &DesiredVirtualService) {
+        let wanted = desired.recorded_filter(key);
+        if recorded_filter(key, &self.observed.kernel.record) != wanted {
+            self.filters.insert(key, wanted);
+        }
+    }
+
     fn decide_service(&mut self, Known { key, desired, observed, confirmed, recorded }: Known<'_>, vip_is_wanted: bool) {
+        if let Some(desired) = desired.filter(|_| recorded) {
+            self.decide_filter(key, desired);
+        }
         let wanted = desired.filter(|_| vip_is_wanted);
         match observed {
             None => match wanted {
+                Some(desired) if self.is_misplaced(key, desired) => self.strike(key),
                 Some(desired) => self.enter_service(key, desired, recorded),
                 None if recorded => self.strike(key),
                 None => {}
@@ -88,10 +113,10 @@ impl Planner<'_> {
                     return self.disown_service(key, recorded);
                 }
                 self.balanced.occupied = true;
-                if wanted.is_none() && !self.holds_services(key.vip) {
+                if wanted.map_or_else(|| !self.holds_services(key.vip), |desired| self.is_misplaced(key, desired)) {
                     return self.leave_service(key);
                 }
-                if !confirmed {
+                if !confirmed && desired.is_none_or(|desired| self.is_guarded(key, desired)) {
                     self.confirmed.services.insert(key);
                 }
                 if let Some(desired) = desired {
@@ -101,20 +126,28 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether a virtual service that somebody else removed may be made again. Whoever goes on removing it is not fought: each time it waits twice as long.
+    fn is_repairable(&mut self, key: ServiceKey) -> bool {
+        let Some(loss) = self.observed.losses.get(&key).filter(|loss| loss.count > 1) else { return true };
+        let doublings = loss.count.saturating_sub(2).min(16);
+        self.due(loss.last, FIRST_REPAIR.saturating_mul(1 << doublings).min(LONGEST_REPAIR))
+    }
+
     /// One step into the kernel.
     fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
         let step = if recorded { StepKey::VirtualService(key) } else { StepKey::Record };
-        let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark() };
+        let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark(desired.filter.preserves_client) };
         if !recorded && key.ports.count() > 1 && mark.is_none() {
             return;
         }
-        if !self.observed.failures.contains_key(&step) {
+        let repairable = !recorded || self.is_repairable(key);
+        if repairable && !self.observed.failures.contains_key(&step) {
             self.balanced.arriving.insert(key.vip);
         }
         if !recorded {
             self.pending.services.insert(key);
             self.pending.marks.extend(mark.map(|mark| (key, mark)));
-        } else if self.ready(step) {
+        } else if repairable && self.ready(step) {
             self.balanced.steps.push(Step::AddVirtualService(key, creation(desired)));
         }
     }
@@ -142,11 +175,21 @@ impl Planner<'_> {
         }
     }
 
-    /// It may be ours, so its entry stays until the intent is known in full.
+    /// Where a crash came between making it and confirming it, nothing proves it ours: it stays, and so does its entry, so that it is ours again once it is
+    /// wanted. The entry goes where somebody was there before it, and with the whole record.
     fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
-        if recorded && self.strays_leave() {
+        let theirs = self.observed.kernel.balancer.foreign.contains(&key);
+        if recorded && self.strays_leave() && (theirs || self.desired.lifecycle == Lifecycle::Drain) {
             self.strike(key);
         }
+    }
+
+    /// Whether a range of ports is recorded with a mark that is not, or no longer, for such a range: it has to be made anew.
+    fn is_misplaced(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
+        let mark = self.observed.kernel.record.marks.get(&key);
+        let rules = self.desired.balancing.as_ref().map(|balancing| &balancing.rules);
+        let fits = |mark| rules.is_none_or(|rules| rules.marks_of_ranges(desired.filter.preserves_client).contains(mark));
+        mark.is_some_and(|mark| !fits(mark))
     }
 
     /// Takes it out of the record.
@@ -156,12 +199,12 @@ impl Planner<'_> {
     }
 
     /// The lowest mark that neither a range of ports nor somebody else has.
-    fn free_mark(&self) -> Option<u32> {
+    fn free_mark(&self, preserves_client: bool) -> Option<u32> {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
         let taken: BTreeSet<u32> =
             record.marks.values().chain(self.pending.marks.values()).chain(&balancer.foreign_marks).copied().collect();
-        let marks = self.desired.balancing.as_ref()?.rules.marks();
-        marks.into_iter().find(|mark| !taken.contains(mark))
+        let mut marks = self.desired.balancing.as_ref()?.rules.marks_of_ranges(preserves_client);
+        marks.find(|mark| !taken.contains(mark))
     }
 
     /// Whether traffic to a VIP that is not wanted any more may still come: its virtual services stay until it is gone. Those of a VIP that is wanted,
@@ -208,6 +251,10 @@ impl<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V> Following<'a, I, V> {
     }
 }
 
+fn recorded_filter(key: ServiceKey, record: &Record) -> Filter {
+    record.filters.get(&key).cloned().unwrap_or_default()
+}
+
 /// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where
 /// the rules are there.
 fn takes_connections(service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
@@ -219,6 +266,8 @@ fn takes_connections(service: &ObservedVirtualService, confirmed: bool, record: 
 pub enum Lack {
     /// It is not in the kernel.
     Absent,
+    /// Somebody else has removed it so often that it is not made again at once.
+    Removed(u32),
     /// Somebody else has one for the same port.
     TakenByOthers,
     /// Nobody stands behind it there, or it is not recorded as ours yet.
@@ -236,7 +285,7 @@ pub fn unserved(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(Ser
 fn lack(key: ServiceKey, observed: &Observed) -> Option<Lack> {
     let KernelState { record, balancer, .. } = &observed.kernel;
     match balancer.services.get(&key) {
-        None => Some(Lack::Absent),
+        None => Some(observed.losses.get(&key).filter(|loss| loss.count > 1).map_or(Lack::Absent, |loss| Lack::Removed(loss.count))),
         Some(_) if !record.has_service(key) || balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
         Some(service) => (!takes_connections(service, record.confirmed_services.contains(&key), record)).then_some(Lack::Nobody),
     }
