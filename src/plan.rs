@@ -38,7 +38,7 @@ use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since
 use crate::sysctl::Sysctl;
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
-use blocked::OwnAddresses;
+use blocked::OfNode;
 pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
@@ -203,7 +203,7 @@ struct Planner<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
     now: Instant,
-    own: OwnAddresses,
+    node: OfNode,
     router: Router<'a>,
     /// Aggregates that are advertised, or have been.
     aggregates: Vec<Prefix>,
@@ -232,7 +232,7 @@ impl<'a> Planner<'a> {
             desired,
             observed,
             now,
-            own: OwnAddresses::of(desired, observed),
+            node: OfNode::of(desired, observed),
             router: Router::new(&desired.routing),
             aggregates: observed.announcements.keys().filter(|prefix| !is_host(**prefix)).copied().collect(),
             announced: RouteSet::default(),
@@ -264,7 +264,7 @@ impl<'a> Planner<'a> {
         let recorded = confirmed || record.pending.contains(&address);
         let intended = serves(self.desired, address);
         let serves = self.desired.lifecycle == Lifecycle::Run && intended;
-        let block = blocked::reason(address, self.desired, self.observed, self.own);
+        let block = blocked::reason(address, self.desired, self.observed, self.node);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
         if (intended && block.is_none() && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed)

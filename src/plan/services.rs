@@ -8,14 +8,15 @@
 //! filter in force, and keeps that until it is gone; who goes on removing a service is not fought.
 
 use std::collections::BTreeSet;
+use std::iter::Peekable;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use bgp::Prefix;
 
-use super::balancing::{change, creation, target};
+use super::balancing::{change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey};
-use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
+use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Observed, ObservedVirtualService, Record};
 
 /// The wait before a virtual service is made again that somebody else has removed for the second time; each further time doubles it.
@@ -41,12 +42,25 @@ pub(super) struct Balanced {
 impl Planner<'_> {
     /// Decides about every virtual service that intent or record knows of.
     pub(super) fn decide_services(&mut self) {
-        let record = &self.observed.kernel.record;
-        self.balanced.unruly = self.desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
-        let desired = self.desired.balancing.iter().flat_map(|balancing| balancing.services.keys());
-        let services: BTreeSet<ServiceKey> = desired.chain(&record.pending_services).chain(&record.confirmed_services).copied().collect();
-        for service in services {
-            self.decide_service(service);
+        let (desired, KernelState { record, balancer, .. }) = (self.desired, &self.observed.kernel);
+        self.balanced.unruly = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
+        let wanted = || desired.balancing.iter().flat_map(|balancing| &balancing.services);
+        let known = record.pending_services.iter().chain(&record.confirmed_services);
+        let mut services: Vec<ServiceKey> = wanted().map(|(key, _)| key).chain(known).copied().collect();
+        services.sort();
+        services.dedup();
+        let mut desired = Following::new(wanted());
+        let mut observed = Following::new(&balancer.services);
+        let mut confirmed = Following::new(record.confirmed_services.iter().map(|key| (key, ())));
+        let mut pending = Following::new(record.pending_services.iter().map(|key| (key, ())));
+        for of_vip in services.chunk_by(|one, other| one.vip == other.vip) {
+            let vip_is_wanted = of_vip.first().is_some_and(|service| self.is_wanted(service.vip));
+            for key in of_vip.iter().copied() {
+                let (confirmed, pending) = (confirmed.at(key).is_some(), pending.at(key).is_some());
+                let service =
+                    Known { key, desired: desired.at(key), observed: observed.at(key), confirmed, recorded: confirmed || pending };
+                self.decide_service(service, vip_is_wanted);
+            }
         }
     }
 
@@ -69,38 +83,38 @@ impl Planner<'_> {
 
     /// Whether a virtual service may be let in: nobody comes whom it does not admit.
     fn is_guarded(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
-        let filter = recorded_filter(key, &self.observed.kernel.record);
-        desired.filter.sources.is_none() || (filter == desired.recorded_filter(key) && !self.balanced.unruly)
+        desired.filter.sources.is_none() || (self.has_filter(key, desired) && !self.balanced.unruly)
     }
 
-    /// Its filter follows the intent, and stays as it was where there is none any more: nobody comes while it leaves who could not come before.
+    fn has_filter(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
+        desired.is_filtered_by(key, self.observed.kernel.record.filters.get(&key))
+    }
+
+    /// The filter follows the intent, and stays as it was where there is none any more: nobody comes while a service leaves who could not come before.
     fn decide_filter(&mut self, key: ServiceKey, desired: &DesiredVirtualService) {
-        let wanted = desired.recorded_filter(key);
-        if recorded_filter(key, &self.observed.kernel.record) != wanted {
-            self.filters.insert(key, wanted);
+        if !self.has_filter(key, desired) {
+            self.filters.insert(key, desired.recorded_filter(key));
         }
     }
 
-    fn decide_service(&mut self, key: ServiceKey) {
-        let kernel = &self.observed.kernel;
-        let confirmed = kernel.record.confirmed_services.contains(&key);
-        let recorded = kernel.record.has_service(key);
-        let desired = self.desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
-        if let Some(desired) = desired.filter(|_| recorded) {
-            self.decide_filter(key, desired);
-        }
-        let wanted = desired.filter(|_| self.is_wanted(key.vip));
-        match kernel.balancer.services.get(&key) {
+    fn decide_service(&mut self, Known { key, desired, observed, confirmed, recorded }: Known<'_>, vip_is_wanted: bool) {
+        let wanted = desired.filter(|_| vip_is_wanted);
+        match observed {
             None => match wanted {
                 Some(desired) if self.is_misplaced(key, desired) => self.strike(key),
-                Some(desired) => self.enter_service(key, desired, recorded),
+                Some(desired) => {
+                    if recorded {
+                        self.decide_filter(key, desired);
+                    }
+                    self.enter_service(key, desired, recorded);
+                }
                 None if recorded => self.strike(key),
                 None => {}
             },
             Some(observed) => {
-                let equal = wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
-                let claimed = !kernel.balancer.foreign.contains(&key) && (equal || (recorded && wanted.is_some()));
-                if !(confirmed || claimed) {
+                let equal = || wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
+                let claimed = || !self.observed.kernel.balancer.foreign.contains(&key) && ((recorded && wanted.is_some()) || equal());
+                if !(confirmed || claimed()) {
                     return self.disown_service(key, recorded);
                 }
                 self.balanced.occupied = true;
@@ -111,7 +125,8 @@ impl Planner<'_> {
                     self.confirmed.services.insert(key);
                 }
                 if let Some(desired) = desired {
-                    self.keep_service(key, desired, observed);
+                    self.decide_filter(key, desired);
+                    self.keep_service(key, desired, observed, confirmed);
                 }
             }
         }
@@ -143,9 +158,12 @@ impl Planner<'_> {
         }
     }
 
-    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
-        if takes_connections(key, self.observed) {
+    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
+        if takes_connections(observed, confirmed, &self.observed.kernel.record) {
             self.balanced.backed.insert(key.vip);
+        }
+        if is_as_desired(desired, observed) {
+            return;
         }
         let bound = self.desired.balancing.as_ref().map(|balancing| balancing.drain_timeout).unwrap_or_default();
         let target = target(key, desired, observed, &self.observed.quiesced, bound, self.now);
@@ -206,7 +224,7 @@ impl Planner<'_> {
     fn is_wanted(&self, vip: IpAddr) -> bool {
         self.desired.lifecycle == Lifecycle::Run
             && super::serves(self.desired, vip)
-            && super::blocked::reason(vip, self.desired, self.observed, self.own).is_none()
+            && super::blocked::reason(vip, self.desired, self.observed, self.node).is_none()
     }
 
     fn is_ours(&self, vip: IpAddr) -> bool {
@@ -214,17 +232,35 @@ impl Planner<'_> {
     }
 }
 
-fn recorded_filter(key: ServiceKey, record: &Record) -> Filter {
-    record.filters.get(&key).cloned().unwrap_or_default()
+/// What is known of a virtual service.
+struct Known<'a> {
+    key: ServiceKey,
+    desired: Option<&'a DesiredVirtualService>,
+    observed: Option<&'a ObservedVirtualService>,
+    confirmed: bool,
+    /// Confirmed or pending.
+    recorded: bool,
+}
+
+/// A sorted map that is asked for keys in their order: at many thousand services a search for each is what planning would spend its time with.
+struct Following<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V>(Peekable<I>);
+
+impl<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V> Following<'a, I, V> {
+    fn new(map: impl IntoIterator<IntoIter = I>) -> Self {
+        Self(map.into_iter().peekable())
+    }
+
+    /// What it has of this key, which is not lower than the one before.
+    fn at(&mut self, key: ServiceKey) -> Option<V> {
+        while self.0.next_if(|(next, _)| **next < key).is_some() {}
+        self.0.next_if(|(next, _)| **next == key).map(|(_, value)| value)
+    }
 }
 
 /// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where
 /// the rules are there.
-fn takes_connections(key: ServiceKey, observed: &Observed) -> bool {
-    let Record { rules, confirmed_services, .. } = &observed.kernel.record;
-    let service = observed.kernel.balancer.services.get(&key);
-    let backed = service.is_some_and(|service| service.real_servers.iter().any(|server| !server.weight.is_quiesced()));
-    backed && (rules.is_empty() || confirmed_services.contains(&key))
+fn takes_connections(service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
+    service.real_servers.iter().any(|server| !server.weight.is_quiesced()) && (record.rules.is_empty() || confirmed)
 }
 
 /// Why a virtual service that is wanted does not serve.
@@ -253,6 +289,6 @@ fn lack(key: ServiceKey, observed: &Observed) -> Option<Lack> {
     match balancer.services.get(&key) {
         None => Some(observed.losses.get(&key).filter(|loss| loss.count > 1).map_or(Lack::Absent, |loss| Lack::Removed(loss.count))),
         Some(_) if !record.has_service(key) || balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
-        Some(_) => (!takes_connections(key, observed)).then_some(Lack::Nobody),
+        Some(service) => (!takes_connections(service, record.confirmed_services.contains(&key), record)).then_some(Lack::Nobody),
     }
 }
