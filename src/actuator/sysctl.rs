@@ -12,7 +12,7 @@ const ROOT: &str = "/proc/sys";
 /// What each setting is; those that the kernel does not have are left out.
 pub(super) fn read() -> BTreeMap<Sysctl, String> {
     let value = |setting: Sysctl| std::fs::read_to_string(Path::new(ROOT).join(setting.path())).ok();
-    Sysctl::ALL.into_iter().filter_map(|setting| Some((setting, value(setting)?.trim().to_owned()))).collect()
+    Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).filter_map(|setting| Some((setting, value(setting)?.trim().to_owned()))).collect()
 }
 
 /// Gives it the value that it must have.
