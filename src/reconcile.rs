@@ -103,6 +103,7 @@ impl Reconciler {
             let compiled = self.intent.current(now);
             let balances = compiled.as_ref().is_some_and(|compiled| compiled.desired.balancing.is_some());
             self.kernel.balance(balances);
+            self.kernel.adapt(compiled.as_ref().and_then(|compiled| compiled.desired.balancing.as_ref()));
             let readable = self.observe(now).await;
             let plan = compiled.as_ref().map(|compiled| plan::plan(&compiled.desired, &self.observed, now)).unwrap_or_default();
             self.views.send_replace(View {
@@ -187,7 +188,7 @@ impl Reconciler {
         for step in steps {
             let list = match step.key() {
                 StepKey::Record => &mut of_record,
-                StepKey::Address(_) | StepKey::VirtualService(_) | StepKey::Sysctl(_) => &mut of_kernel,
+                StepKey::Address(_) | StepKey::VirtualService(_) | StepKey::Sysctl(_) | StepKey::Settings => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
             };
             list.push((*step).clone());
@@ -234,6 +235,8 @@ impl Reconciler {
                 | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)
+                | Step::SetInterfaces(_)
+                | Step::SetTimeouts(_)
                 | Step::AddVirtualService(..)
                 | Step::ChangeVirtualService(..)
                 | Step::RemoveVirtualService(_)

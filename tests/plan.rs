@@ -318,6 +318,8 @@ impl ObservedInput {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
+                    timeouts: None,
+                    given_timeouts: Timeouts::default(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
@@ -345,7 +347,15 @@ fn balancing(services: BTreeMap<String, String>, filters: &BTreeMap<String, Stri
     let service = |text: &String, service: &String| DesiredVirtualService { filter: filter_of(text), ..desired_service(service) };
     let services = services.iter().map(|(text, words)| (service_key(text), service(text, words))).collect();
     let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules() };
-    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules, set_sysctls: true }
+    DesiredBalancing {
+        services,
+        drain_timeout: Duration::from_secs(30),
+        rules,
+        set_sysctls: true,
+        timeouts: Timeouts::default(),
+        gue_port: 6080,
+        external_interface: None,
+    }
 }
 
 fn typed_loss(text: &str, now: Instant) -> Loss {

@@ -31,6 +31,7 @@ pub async fn dry_run(config: Config, manifests: Option<PathBuf>) -> Result<Strin
     let mut kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let mut now = Instant::now();
     kernel.balance(desired.balancing.is_some());
+    kernel.adapt(desired.balancing.as_ref());
     let state = kernel.observe().await?;
     let mut observed = observed::stamp(&Observed::default(), state, ObservedSpeaker::default(), now);
     let mut text = String::new();
