@@ -10,7 +10,7 @@ mod claims;
 mod endpoints;
 mod ports;
 mod route_set;
-mod routing;
+pub(crate) mod routing;
 mod rules;
 mod speaker;
 mod virtual_services;

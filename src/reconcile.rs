@@ -8,6 +8,7 @@
 mod daemon;
 mod dry_run;
 mod intent;
+mod table;
 mod view;
 
 use std::collections::BTreeSet;

@@ -132,9 +132,24 @@ impl Stage {
 
     /// What it says of its VIPs.
     pub(crate) fn said(&self) -> String {
+        self.show("vips -o wide")
+    }
+
+    pub(crate) fn show(&self, words: &str) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["show", "vips", "-o", "wide", "--socket"]).arg(self.path("state").join("admin.sock"));
+        command.arg("show").args(words.split(' ')).arg("--socket").arg(self.path("state").join("admin.sock"));
         String::from_utf8(command.output().unwrap().stdout).unwrap()
+    }
+
+    /// What `show ipvs` prints must be what `ipvsadm -Ln` prints, and owners; these are returned, each behind its line.
+    pub(crate) fn owners(&self) -> Vec<String> {
+        let (ours, theirs) = (self.show("ipvs"), self.router.output(&["ipvsadm", "-Ln"]));
+        assert_eq!(ours.lines().count(), theirs.lines().count(), "{ours}\n{theirs}");
+        let owner = |(ours, theirs): (&str, &str)| {
+            let more = ours.strip_prefix(theirs).unwrap_or_else(|| panic!("{ours:?} does not begin with {theirs:?}"));
+            format!("{}: {}", theirs.trim(), more.trim())
+        };
+        ours.lines().zip(theirs.lines()).skip(3).map(owner).collect()
     }
 
     /// SIGTERM, and a clean end.
