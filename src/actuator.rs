@@ -5,6 +5,7 @@
 //! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again.
 
 mod address;
+pub mod conntrack;
 mod gateways;
 mod hint;
 mod ipvs;
