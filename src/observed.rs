@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 
-pub use self::balancer::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode};
+pub use self::balancer::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated};
 use crate::desired::{RouteSet, ServiceKey};
 use crate::plan::{Entries, StepKey};
 use crate::sysctl::Sysctl;

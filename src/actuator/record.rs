@@ -214,7 +214,7 @@ fn apply(record: &mut Record, change: Change<'_>) {
             record.confirm(entries);
         }
         Change::Removed(entries) => record.forget(entries),
-        Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint).unwrap_or_default(),
+        Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint_of_record).unwrap_or_default(),
     }
 }
 

@@ -29,7 +29,6 @@ pub(super) enum Refusal {
     /// Said after both.
     Because(String),
     /// Said instead of both.
-    Instead(String),
 }
 
 /// A map of the file whose keys are known ones.
@@ -211,7 +210,6 @@ impl<'e> Reader<'e> {
             Ok(value) => return Some(value),
             Err(Refusal::Unexpected) => found(),
             Err(Refusal::Because(reason)) => format!("{}: {reason}", found()),
-            Err(Refusal::Instead(message)) => message,
         };
         self.report(place, path, message);
         None

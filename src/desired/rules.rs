@@ -6,9 +6,13 @@
 
 use std::ops::RangeInclusive;
 
+use super::BalancerKind;
+
 /// What the rules do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rules {
+    /// Who balances.
+    pub balancer: BalancerKind,
     /// What becomes of traffic to a port of a VIP that nobody serves.
     pub unserved_ports: UnservedPorts,
     /// The first of the firewall marks that are ours.
@@ -44,7 +48,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    const fn new(purpose: &'static str, text: String) -> Self {
+    pub(super) const fn new(purpose: &'static str, text: String) -> Self {
         Self { purpose, text }
     }
 
@@ -71,6 +75,13 @@ impl Rules {
     /// The comments of all rules, each after the name of its chain: what a listing shows where the rules are these.
     #[must_use]
     pub fn fingerprint(&self) -> Vec<String> {
+        let dispatch = if self.translates() { Self::dispatch_fingerprint() } else { Vec::new() };
+        self.fingerprint_of_record().into_iter().chain(dispatch).collect()
+    }
+
+    /// Those of the chains that stand beside the record.
+    #[must_use]
+    pub fn fingerprint_of_record(&self) -> Vec<String> {
         self.chains().iter().flat_map(|chain| chain.rules.iter().map(|rule| format!("{}: {}", chain.name, rule.comment()))).collect()
     }
 
@@ -189,6 +200,6 @@ const FAMILIES: [Family; 2] = [
 ];
 
 /// FNV-1a, 32 bits: tells texts apart, and need not withstand anybody.
-fn digest(text: &str) -> u32 {
+pub(crate) fn digest(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |digest, octet| (digest ^ u32::from(octet)).wrapping_mul(0x0100_0193))
 }

@@ -14,8 +14,9 @@ use ipvs::Weight;
 use serde::{Deserialize, Serialize};
 
 use super::claims::ClaimedPort;
+use super::dispatch::translated;
 use super::endpoints::Behind;
-use super::{Rejection, RejectionReason, Rules, Subject};
+use super::{BalancerKind, Rejection, RejectionReason, Rules, Subject};
 use crate::api::{ForwardingMethod, ObjectRef, PortRange, Protocol, Scheduler};
 use crate::config::Dataplane;
 
@@ -67,7 +68,7 @@ impl DesiredBalancing {
         Self {
             services,
             drain_timeout: dataplane.drain_timeout,
-            rules: Rules { unserved_ports: dataplane.unserved_ports, first_mark: dataplane.first_mark },
+            rules: Rules { balancer: dataplane.balancer(), unserved_ports: dataplane.unserved_ports, first_mark: dataplane.first_mark },
             set_sysctls: dataplane.set_sysctls,
         }
     }
@@ -127,6 +128,7 @@ pub(super) fn virtual_service(
     vip: IpAddr,
     port: &ClaimedPort<'_>,
     behind: Option<&Behind<'_>>,
+    balancer: BalancerKind,
     rejections: &mut Vec<Rejection>,
 ) -> (ServiceKey, DesiredVirtualService) {
     let key = ServiceKey { vip, protocol: port.protocol, ports: port.ports };
@@ -138,7 +140,16 @@ pub(super) fn virtual_service(
         let subject = Subject::Object { object: owner.clone(), vip: Some(vip) };
         rejections.push(Rejection { subject, reason: RejectionReason::Invalid, message });
     };
-    if port.forwarding != ForwardingMethod::Masquerade
+    let mut scheduling = port.scheduling;
+    if balancer == BalancerKind::Nftables {
+        match translated(scheduling, port.forwarding) {
+            Ok(by_nft) => scheduling = by_nft,
+            Err(message) => {
+                refuse(format!("{key}: {message}"));
+                real_servers.clear();
+            }
+        }
+    } else if port.forwarding != ForwardingMethod::Masquerade
         && let Some(elsewhere) = other_ports(&real_servers, port.ports)
     {
         refuse(format!(
@@ -155,7 +166,7 @@ pub(super) fn virtual_service(
         ));
         real_servers.clear();
     }
-    let service = DesiredVirtualService { owner: owner.clone(), scheduling: port.scheduling, forwarding: port.forwarding, real_servers };
+    let service = DesiredVirtualService { owner: owner.clone(), scheduling, forwarding: port.forwarding, real_servers };
     (key, service)
 }
 

@@ -25,6 +25,21 @@ pub struct Balancer {
     pub foreign: BTreeSet<ServiceKey>,
     /// Firewall marks of services that we have not recorded.
     pub foreign_marks: BTreeSet<u32>,
+    /// Those of ours that the dataplane still has which balanced before.
+    pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
+}
+
+/// The virtual services in nft tables.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Translated {
+    /// One of our tables is there.
+    pub exists: bool,
+    /// Others have put something in one.
+    pub foreign: bool,
+    /// By what they take in, real servers in canonical order.
+    pub services: BTreeMap<ServiceKey, ObservedVirtualService>,
+    /// The rules that dispatch to them, as [`Rules::dispatch_fingerprint`](crate::desired::Rules::dispatch_fingerprint) tells them.
+    pub rules: Vec<String>,
 }
 
 /// Whether the kernel has IPVS.
@@ -49,6 +64,11 @@ pub struct ObservedVirtualService {
 }
 
 impl ObservedVirtualService {
+    /// Whether some real server of it gets new connections.
+    pub(crate) fn is_backed(&self) -> bool {
+        self.real_servers.iter().any(|server| !server.weight.is_quiesced())
+    }
+
     /// One that nothing has been set of.
     pub(crate) const fn empty() -> Self {
         Self { mode: None, real_servers: Vec::new() }

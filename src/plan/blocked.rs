@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::ownership::{Ownership, ownership};
-use crate::desired::Desired;
+use crate::desired::{BalancerKind, Desired};
 use crate::observed::{InterfaceState, IpvsAvailability, KernelState, Observed};
 use crate::sysctl::Sysctl;
 
@@ -65,13 +65,14 @@ pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, own: O
         _ if observed.kernel.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
         InterfaceState::Up if lacks_policy(vip, desired, observed) => Some(BlockReason::PolicyNotFound),
-        InterfaceState::Up => desired.balancing.as_ref().and_then(|_| no_balancing(&observed.kernel)),
+        InterfaceState::Up => desired.balancing.as_ref().and_then(|balancing| no_balancing(&observed.kernel, balancing.rules.balancer)),
     }
 }
 
 /// Why this node cannot balance, if so.
-fn no_balancing(kernel: &KernelState) -> Option<BlockReason> {
-    let unset = |setting: &Sysctl| setting.is_required() && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
+fn no_balancing(kernel: &KernelState, balancer: BalancerKind) -> Option<BlockReason> {
+    let counts = |setting: &Sysctl| setting.is_required() && setting.is_for(balancer);
+    let unset = |setting: &Sysctl| counts(setting) && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
     match kernel.balancer.availability {
         IpvsAvailability::Missing => Some(BlockReason::NoIpvs),
         IpvsAvailability::NotNeeded | IpvsAvailability::Available => Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing),

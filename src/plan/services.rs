@@ -25,6 +25,8 @@ pub(super) struct Balanced {
     arriving: BTreeSet<IpAddr>,
     /// Some virtual service of ours is in the kernel.
     pub(super) occupied: bool,
+    /// Something is served only by the dataplane that balanced before.
+    pub(super) succeeding: bool,
     /// The rules of nft are not as they should be.
     unruly: bool,
     pub(super) steps: Vec<Step>,
@@ -40,12 +42,34 @@ impl Planner<'_> {
         for service in services {
             self.decide_service(service);
         }
+        self.decide_former();
     }
 
     /// Whether a VIP may be announced, as far as balancing goes.
     pub(super) fn is_backed(&self, vip: IpAddr) -> bool {
         let waived = || self.desired.vips.get(&vip).is_some_and(|vip| vip.intent == VipIntent::Serve { without_endpoints: true });
         self.desired.balancing.is_none() || self.balanced.backed.contains(&vip) || waived()
+    }
+
+    /// What the dataplane has that balanced before goes once its successor takes the connections, or nobody wants it. Until then a VIP is served by it.
+    /// Where IPVS is the successor, the rules take all of it away at once.
+    fn decide_former(&mut self) {
+        let Some(balancing) = &self.desired.balancing else { return };
+        for (key, service) in &self.observed.kernel.balancer.former {
+            let succeeded = takes_connections(*key, self.observed);
+            let wanted = balancing.services.contains_key(key) && (self.is_wanted(key.vip) || self.holds_services(key.vip));
+            if service.is_backed() {
+                self.balanced.backed.insert(key.vip);
+            }
+            self.balanced.succeeding |= wanted && !succeeded && balancing.services.get(key).is_some_and(DesiredVirtualService::is_backed);
+            if !balancing.rules.translates() {
+                continue;
+            }
+            self.balanced.occupied = true;
+            if (succeeded || !wanted) && self.ready(StepKey::VirtualService(*key)) {
+                self.balanced.steps.push(Step::RemoveFormer(*key));
+            }
+        }
     }
 
     /// Whether rules or virtual services of the VIP are still to come, so that it had better wait for them.
@@ -68,7 +92,7 @@ impl Planner<'_> {
         match kernel.balancer.services.get(&key) {
             None => match wanted {
                 Some(desired) => self.enter_service(key, desired, recorded),
-                None if recorded => self.strike(key),
+                None if recorded && !kernel.balancer.former.contains_key(&key) => self.strike(key),
                 None => {}
             },
             Some(observed) => {
