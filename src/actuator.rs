@@ -39,7 +39,7 @@ pub use self::record::RecordError;
 use self::record::Table;
 use crate::desired::BalancerKind;
 use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
-use crate::plan::Step;
+use crate::plan::{Step, StepKey};
 use crate::sysctl::Sysctl;
 
 /// Requests under way at a time; the kernel is the bottleneck, not the number.
@@ -255,7 +255,7 @@ impl Kernel {
             Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) => {
                 matches!(self.balancer, BalancerKind::Nftables)
             }
-            _ => matches!(kind(step), Kind::Record),
+            _ => matches!(step.key(), StepKey::Record),
         }
     }
 

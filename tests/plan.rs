@@ -16,7 +16,7 @@ use ipvs::Weight;
 use serde::Deserialize;
 use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
-    Aggregate, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Lifecycle, Policy,
+    Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Lifecycle, Policy,
     RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
@@ -76,6 +76,8 @@ struct Input {
 struct DesiredInput {
     /// Where given, we balance.
     services: Option<BTreeMap<String, String>>,
+    /// By nft.
+    nftables: bool,
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
     found: Vec<IpAddr>,
@@ -105,6 +107,7 @@ impl Default for DesiredInput {
     fn default() -> Self {
         Self {
             services: None,
+            nftables: false,
             serve: Vec::new(),
             withhold: Vec::new(),
             found: Vec::new(),
@@ -135,7 +138,7 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips,
-            balancing: self.services.map(balancing),
+            balancing: self.services.map(|services| balancing(services, self.nftables)),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
@@ -224,6 +227,10 @@ struct ObservedInput {
     foreign_marks: BTreeSet<u32>,
     /// Whether they are as they should be; where we do not balance, there are none by default.
     rules: Option<bool>,
+    /// Whether they are those of the other dataplane.
+    former_rules: bool,
+    /// What that one has.
+    former: BTreeMap<String, String>,
     sysctls: BTreeMap<String, String>,
     quiesced: BTreeMap<String, Time>,
 }
@@ -253,6 +260,8 @@ impl Default for ObservedInput {
             foreign: Vec::new(),
             foreign_marks: BTreeSet::new(),
             rules: None,
+            former_rules: false,
+            former: BTreeMap::new(),
             sysctls: BTreeMap::new(),
             quiesced: BTreeMap::new(),
         }
@@ -297,12 +306,18 @@ impl ObservedInput {
                     pending_services: self.pending_services.iter().map(|text| service_key(text)).collect(),
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
-                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) { RULES.fingerprint() } else { Vec::new() },
+                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) {
+                        let nftables = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.translates());
+                        rules(nftables != self.former_rules).fingerprint()
+                    } else {
+                        Vec::new()
+                    },
                 },
                 balancer: Balancer {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
+                    former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
@@ -320,11 +335,14 @@ impl ObservedInput {
     }
 }
 
-const RULES: Rules = Rules { unserved_ports: UnservedPorts::Drop, first_mark: 64 };
+const fn rules(nftables: bool) -> Rules {
+    let balancer = if nftables { BalancerKind::Nftables } else { BalancerKind::Ipvs };
+    Rules { balancer, unserved_ports: UnservedPorts::Drop, first_mark: 64 }
+}
 
-fn balancing(services: BTreeMap<String, String>) -> DesiredBalancing {
+fn balancing(services: BTreeMap<String, String>, nftables: bool) -> DesiredBalancing {
     let services = services.iter().map(|(text, service)| (service_key(text), desired_service(service))).collect();
-    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules: RULES, set_sysctls: true }
+    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules: rules(nftables), set_sysctls: true }
 }
 
 /// `TCP 10.0.0.1:80` or `UDP [2001:db8::1]:1000-1999`.

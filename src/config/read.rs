@@ -28,7 +28,6 @@ pub(super) enum Refusal {
     Unexpected,
     /// Said after both.
     Because(String),
-    /// Said instead of both.
 }
 
 /// A map of the file whose keys are known ones.

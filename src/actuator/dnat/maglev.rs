@@ -6,14 +6,14 @@
 //! leaves, nearly all places of the others stay, as long as the size of the table does.
 //!
 //! The paper wants a prime size of 100 times the number of servers. Here every place costs the kernel about 100 octets for each virtual service,
-//! so the sizes are: 251 places for up to 16 servers (25 kB; shares differ by a fifteenth at most), 1,021 for up to 64, 4,093 for up to 256,
+//! so the sizes are: 251 places for up to 8 servers (25 kB; shares differ by a thirtieth at most), 1,021 for up to 32, 4,093 for up to 128,
 //! 16,381 beyond. Where the number of servers crosses one of these bounds, most places change hands.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// The sizes, all prime, and for how many servers each is.
-const SIZES: [(usize, usize); 4] = [(16, 251), (64, 1_021), (256, 4_093), (usize::MAX, 16_381)];
+const SIZES: [(usize, usize); 4] = [(8, 251), (32, 1_021), (128, 4_093), (usize::MAX, 16_381)];
 
 /// Who has each place. Empty where nobody has a weight.
 pub(super) fn table(servers: &BTreeMap<SocketAddr, u32>) -> Vec<SocketAddr> {
@@ -128,10 +128,12 @@ mod tests {
         let servers = servers([1, 2, 3]);
         let places: Vec<usize> =
             table(&servers).iter().take(20).map(|place| servers.keys().position(|server| server == place).unwrap()).collect();
-        assert_eq!(places, []);
+        assert_eq!(places, [1, 1, 0, 1, 2, 0, 0, 1, 2, 0, 0, 1, 0, 2, 2, 1, 0, 0, 2, 2]);
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
         #[test]
         fn shares_are_equal_to_one_place(numbers in prop::collection::btree_set(any::<u16>(), 1..80)) {
             let shares = shares(&table(&servers(numbers.iter().copied())));
@@ -141,21 +143,42 @@ mod tests {
         }
 
         #[test]
-        fn a_server_that_leaves_moves_few_places_of_the_others(numbers in prop::collection::btree_set(any::<u16>(), 2..16), which in any::<prop::sample::Index>()) {
-            let before = servers(numbers.iter().copied());
-            let gone = *before.keys().nth(which.index(before.len())).unwrap();
-            let mut after = before.clone();
-            after.remove(&gone);
-            let (before, after) = (table(&before), table(&after));
-            let places = before.len();
-            prop_assert!(moved(&before, &after, gone) * 100 <= places * 20, "{} of {places}", moved(&before, &after, gone));
+        fn a_server_that_leaves_moves_few_places_of_the_others(numbers in prop::collection::btree_set(any::<u16>(), 9..33)) {
+            let before = servers(numbers);
+            for gone in before.keys() {
+                let mut after = before.clone();
+                after.remove(gone);
+                let (before, after) = (table(&before), table(&after));
+                if before.len() == after.len() {
+                    prop_assert!(moved(&before, &after, *gone) * 100 <= before.len() * 15, "{} of {}", moved(&before, &after, *gone), before.len());
+                }
+            }
         }
+    }
+
+    /// Two servers of which the permutations have the same skip follow one another: with 251 places that happens to one pair in 250.
+    #[test]
+    fn it_is_rare_that_few_servers_move_many_places() {
+        let (mut many, mut all) = (0_usize, 0_usize);
+        for count in 2_u16..9 {
+            for first in 0..60 {
+                let before = servers((0..count).map(|number| first * 1_000 + number * 37));
+                for gone in before.keys() {
+                    let mut after = before.clone();
+                    after.remove(gone);
+                    let (before, after) = (table(&before), table(&after));
+                    many += usize::from(moved(&before, &after, *gone) * 100 > before.len() * 12);
+                    all += 1;
+                }
+            }
+        }
+        assert!(many * 100 <= all * 2, "{many} of {all}");
     }
 
     #[test]
     fn on_average_few_places_of_servers_that_stay_change_hands() {
-        for count in [2_u16, 3, 4, 8, 12, 16, 40, 64] {
-            let (mut moves, mut places) = (0, 0);
+        for count in [2_u16, 3, 4, 6, 8, 12, 16, 32, 100] {
+            let (mut moves, mut places) = (0_usize, 0_usize);
             for first in 0..20 {
                 let all = servers(first * 100..first * 100 + count);
                 for gone in all.keys() {
@@ -168,7 +191,7 @@ mod tests {
                     }
                 }
             }
-            assert!(moves * 100 <= places * 6, "{count} servers: {moves} of {places}");
+            assert!(moves * 100 <= places * 5, "{count} servers: {moves} of {places}");
         }
     }
 }
