@@ -355,7 +355,6 @@ const MISTAKES: &[(&str, &str)] = &[
         "@instance: 1brk\n",
         "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '1brk'",
     ),
-    ("@dataplane: {type: nftables}\n", "c.yaml:2:19: dataplane.type: 'nftables' is not in this version; expected ipvs, kube-proxy or none"),
     (
         "@dataplane: {scheduler: rrr, forwarding: masq, unservedPorts: accept, fwmarkFrom: 0}\n",
         "c.yaml:2:24: dataplane.scheduler: expected a scheduler of IPVS such as rr, lc, sh or mh, found 'rrr': \"rrr\" is unknown; expected one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos; did you mean rr?\nc.yaml:2:41: dataplane.forwarding: expected nat, dr or tun, found 'masq'\nc.yaml:2:62: dataplane.unservedPorts: expected drop or reject, found 'accept'\nc.yaml:2:82: dataplane.fwmarkFrom: expected a firewall mark from 1 to 4294966272, found '0'",
@@ -364,7 +363,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "@dataplane: {type: none}\n",
         "c.yaml:2:19: dataplane.type: 'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes",
     ),
-    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected ipvs, kube-proxy or none, found 'iptables'"),
+    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected auto, ipvs, nftables, kube-proxy or none, found 'iptables'"),
     ("bgp: {asn: 0}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '0': no speaker may use it (RFC 7607)"),
     (
         "bgp: {asn: 23456}\n",

@@ -16,8 +16,8 @@ use ipvs::Weight;
 use serde::Deserialize;
 use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
-    Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Lifecycle, Policy,
-    RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
+    Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Lifecycle,
+    Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Observed, ObservedAddress,

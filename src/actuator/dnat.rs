@@ -274,14 +274,10 @@ impl Dnat {
         script
     }
 
-    /// Removes both tables, but for one in which somebody put something; that one loses what is ours.
+    /// Removes both tables, or what is ours of them where somebody put something into one. Connections that go on do so by the connection table alone.
     pub(super) async fn remove(&mut self) -> Result<(), DnatError> {
         self.stale = true;
         self.refresh().await?;
-        let mut gone = BTreeSet::new();
-        for (key, service) in &self.known.services {
-            gone.extend(service.real_servers.iter().map(|server| Flows { service: *key, server: server.address }));
-        }
         let mut script = String::new();
         if self.known.foreign {
             script = FAMILIES.map(|family| self.layout(family)).concat();

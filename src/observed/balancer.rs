@@ -97,12 +97,14 @@ pub struct ObservedRealServer {
     pub connections: u64,
 }
 
-/// Since when each real server has been quiesced.
+/// Since when each real server has been quiesced, or has got nothing new because another dataplane takes the connections.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
 
-/// As [`super::stamp`], for what has weight 0.
+/// As [`super::stamp`], for what has weight 0, and for what is left of a dataplane.
 pub(super) fn quiesced(previous: &Observed, balancer: &Balancer, now: Instant) -> Quiesced {
     let servers = balancer.services.iter().flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, *server)));
     let quiesced = servers.filter(|(_, server)| server.weight.is_quiesced()).map(|(key, server)| (key, server.address));
-    quiesced.map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
+    let former = balancer.former.iter().filter(|(key, _)| balancer.services.contains_key(key));
+    let former = former.flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, server.address)));
+    quiesced.chain(former).map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
 }

@@ -75,7 +75,9 @@ fn no_balancing(kernel: &KernelState, balancer: BalancerKind) -> Option<BlockRea
     let unset = |setting: &Sysctl| counts(setting) && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
     match kernel.balancer.availability {
         IpvsAvailability::Missing if balancer == BalancerKind::Ipvs => Some(BlockReason::NoIpvs),
-        IpvsAvailability::Missing | IpvsAvailability::NotNeeded | IpvsAvailability::Available => Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing),
+        IpvsAvailability::Missing | IpvsAvailability::NotNeeded | IpvsAvailability::Available => {
+            Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing)
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bgp::Prefix;
 
@@ -51,7 +52,8 @@ impl Planner<'_> {
         self.desired.balancing.is_none() || self.balanced.backed.contains(&vip) || waived()
     }
 
-    /// What the dataplane has that balanced before goes once its successor takes the connections, or nobody wants it. Until then a VIP is served by it.
+    /// What the dataplane has that balanced before goes once its successor takes the connections and those that it has are over, or nobody wants it. Until
+    /// its successor is there, a VIP is served by it.
     /// Where IPVS is the successor, the rules take all of it away at once.
     fn decide_former(&mut self) {
         let Some(balancing) = &self.desired.balancing else { return };
@@ -66,7 +68,9 @@ impl Planner<'_> {
                 continue;
             }
             self.balanced.occupied = true;
-            if (succeeded || !wanted) && self.ready(StepKey::VirtualService(*key)) {
+            if (!wanted || (succeeded && self.is_drained(*key, service, balancing.drain_timeout)))
+                && self.ready(StepKey::VirtualService(*key))
+            {
                 self.balanced.steps.push(Step::RemoveFormer(*key));
             }
         }
@@ -81,6 +85,16 @@ impl Planner<'_> {
     pub(super) fn services_arrive(&self, vip: IpAddr) -> bool {
         let rules = self.balanced.unruly && !self.observed.failures.contains_key(&StepKey::Record);
         rules || self.balanced.arriving.contains(&vip)
+    }
+
+    /// Whether nobody has connections there any more, or their time is over.
+    fn is_drained(&mut self, key: ServiceKey, service: &ObservedVirtualService, bound: Duration) -> bool {
+        let mut drained = true;
+        for server in service.real_servers.iter().filter(|server| server.connections > 0) {
+            let since = self.observed.quiesced.get(&(key, server.address)).copied().unwrap_or(self.now);
+            drained &= self.due(since, bound);
+        }
+        drained
     }
 
     fn decide_service(&mut self, key: ServiceKey) {
