@@ -9,7 +9,7 @@
 //! Invariants: every change is one transaction that replaces exactly the chains and tables of its services; it says the same whatever they held before. What
 //! a real server that is gone had is forgotten by the connection table, after no new connection can get there. Speed: a change costs what `nft` costs,
 //! 20 to 40 ms beside 3,000 services; a reading takes a second for each 1,000 of them, and so is done again only where somebody else changed the tables,
-//! or where it takes less than a fiftieth of the time since the last one.
+//! or where it takes less than a two-hundredth of the time since the last one.
 
 mod chain;
 mod listing;
@@ -25,7 +25,7 @@ use ipvs::Weight;
 use self::chain::{FAMILIES, Family, chain_name, service_chain};
 use self::listing::Listed;
 use super::conntrack::{self, Flows};
-use super::nft::{NftError, nft};
+use super::nft::{NftError, nft, nft_within};
 use crate::desired::{Rules, ServiceKey};
 use crate::observed::{ObservedRealServer, ObservedVirtualService, Translated};
 use crate::plan::{RealServerChange, Step, VirtualServiceChange};
@@ -33,7 +33,9 @@ use crate::plan::{RealServerChange, Step, VirtualServiceChange};
 /// Services that one transaction changes at most: what `nft` is given grows with them, and has to be done within its time.
 const BATCH: usize = 200;
 /// Which part of the time may go into readings that nothing hints at a need of.
-const READING_SHARE: u32 = 50;
+const READING_SHARE: u32 = 200;
+/// How long a reading may take: about a second for each 1,000 services.
+const READING: Duration = Duration::from_secs(120);
 /// Real servers are never counted: one that is quiesced may have connections.
 const UNCOUNTED: u64 = 1;
 
@@ -315,10 +317,10 @@ impl Dnat {
         }
         let failed = |source| DnatError::Listing { family: ip, table: self.name.clone(), source };
         let action = format!("list table {ip} {}", self.name);
-        let table = nft(&["-j", "-t", "list", "table", ip, &self.name], "", &action).await?;
+        let table = nft_within(READING, &["-j", "-t", "list", "table", ip, &self.name], &action).await?;
         listed.take_table(&table.stdout, family).map_err(failed)?;
         for map in Rules::DISPATCH_MAPS {
-            match nft(&["-j", "list", "map", ip, &self.name, map], "", &action).await {
+            match nft_within(READING, &["-j", "list", "map", ip, &self.name, map], &action).await {
                 Ok(elements) => listed.take_map(&elements.stdout).map_err(failed)?,
                 // Somebody has removed it: nothing is dispatched by it.
                 Err(NftError::Refused { .. }) => {}
