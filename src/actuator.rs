@@ -289,15 +289,14 @@ impl Kernel {
     pub async fn execute_all(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
         let mut results = Vec::with_capacity(steps.len());
         let kind = |step: &Step| if self.takes_nft(step) { Kind::Record } else { kind(step) };
-        let chunks: Vec<&[Step]> =
-            steps.chunk_by(|one, next| kind(one) == kind(next) && !matches!(kind(one), Kind::Record | Kind::Sysctl)).collect();
+        let chunks: Vec<&[Step]> = steps.chunk_by(|one, next| kind(one) == kind(next) && kind(one) != Kind::Sysctl).collect();
         let kinds: Vec<Option<Kind>> = chunks.iter().map(|chunk| chunk.first().map(kind)).collect();
         for (chunk, kind) in chunks.into_iter().zip(kinds) {
             match (chunk, kind) {
                 ([Step::SetSysctl(setting)], _) => {
                     results.push(sysctl::set(*setting).map_err(|source| KernelError::Sysctl { setting: *setting, source }));
                 }
-                ([step], Some(Kind::Record)) => results.push(self.execute_by_nft(step).await),
+                (_, Some(Kind::Record)) => results.append(&mut self.execute_by_nft(chunk).await),
                 (_, Some(Kind::VirtualService)) => {
                     let outcomes = self.ipvs.execute(chunk, &self.keeper.known().marks).await;
                     results.extend(outcomes.into_iter().map(|outcome| outcome.map_err(Into::into)));
@@ -323,11 +322,11 @@ impl Kernel {
         self.hints.collect();
     }
 
-    async fn execute_by_nft(&mut self, step: &Step) -> Result<(), KernelError> {
+    async fn execute_by_nft(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
         self.keeper.finished().await;
-        self.begin(vec![step.clone()]);
+        self.begin(steps.to_vec());
         self.keeper.finished().await;
-        self.outcomes().pop().map_or(Ok(()), |(_, outcome)| outcome)
+        self.outcomes().into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     async fn execute_on_addresses(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
