@@ -42,6 +42,8 @@ use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailabili
 use crate::plan::{Step, StepKey};
 use crate::sysctl::Sysctl;
 
+/// kube-proxy in IPVS mode keeps the addresses of all Services on this interface.
+const KUBE_IPVS: &str = "kube-ipvs0";
 /// Requests under way at a time; the kernel is the bottleneck, not the number.
 const WINDOW: usize = 64;
 /// How long [`Kernel::changed`] lets a burst go on before it tells of it.
@@ -55,6 +57,8 @@ pub struct Kernel {
     keeper: Keeper,
     /// As last read; they change rarely, and reading them takes long where there are many routes.
     gateways: Option<BTreeSet<IpAddr>>,
+    /// Whether the interface of kube-proxy's IPVS mode is there, as last read.
+    kube_ipvs: Option<bool>,
     ipvs: Ipvs,
     /// What is to balance, where virtual services are wanted.
     wanted: Option<BalancerKind>,
@@ -155,9 +159,17 @@ impl Kernel {
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
         let ipvs = Ipvs::new(table.known());
-        let keeper = Keeper::new(table, Dnat::open(instance).await?);
-        let interface = interface.to_owned();
-        Ok(Self { interface, handle, hints, keeper, gateways: None, ipvs, wanted: None, balancer: BalancerKind::Ipvs })
+        Ok(Self {
+            interface: interface.to_owned(),
+            handle,
+            hints,
+            keeper: Keeper::new(table, Dnat::open(instance).await?),
+            gateways: None,
+            kube_ipvs: None,
+            ipvs,
+            wanted: None,
+            balancer: BalancerKind::Ipvs,
+        })
     }
 
     /// What is to balance, where virtual services are wanted: they are read only then, and while the record has some.
@@ -187,9 +199,14 @@ impl Kernel {
         }
         let record = self.keeper.known();
         let needed = self.wanted.is_some() || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
+        if needed && self.kube_ipvs.is_none() {
+            let found = address::find_interface(&self.handle, KUBE_IPVS).await;
+            self.kube_ipvs = Some(found.map_err(|source| KernelError::Lookup { interface: KUBE_IPVS.to_owned(), source })?.is_some());
+        }
         let balancer = self.observe_services(needed).await?;
         Ok(KernelState {
             balancer,
+            kube_proxy_in_ipvs_mode: needed && self.kube_ipvs == Some(true),
             sysctls: if needed { sysctl::read(self.balancer) } else { BTreeMap::new() },
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
@@ -223,7 +240,7 @@ impl Kernel {
     pub fn distrust(&mut self) {
         self.keeper.audit();
         self.keeper.forget_claims();
-        self.gateways = None;
+        (self.gateways, self.kube_ipvs) = (None, None);
         self.ipvs.distrust();
     }
 

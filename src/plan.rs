@@ -33,12 +33,12 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 use bgp::rib::Route;
 
-use crate::desired::{Desired, DesiredBgp, DesiredVip, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent};
+use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 use crate::sysctl::Sysctl;
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
-use blocked::OwnAddresses;
+use blocked::OfNode;
 pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
@@ -71,6 +71,8 @@ pub enum Step {
     RemoveAddress(IpAddr),
     /// Take these, which are gone or not ours, out of the record.
     RecordRemoved(Entries),
+    /// Make these the filters of their virtual services.
+    WriteFilters(BTreeMap<ServiceKey, Filter>),
     /// Make these the rules of our chains; `None` for no chains.
     WriteRules(Option<Rules>),
     /// Give a kernel setting the value that it must have.
@@ -99,9 +101,12 @@ impl Step {
     pub const fn key(&self) -> StepKey {
         match self {
             Self::Advertise(_) => StepKey::Advertise,
-            Self::RecordPending(_) | Self::RecordConfirmed(_) | Self::RecordRemoved(_) | Self::DropRecord | Self::WriteRules(_) => {
-                StepKey::Record
-            }
+            Self::RecordPending(_)
+            | Self::RecordConfirmed(_)
+            | Self::RecordRemoved(_)
+            | Self::DropRecord
+            | Self::WriteFilters(_)
+            | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
             Self::AddVirtualService(service, _)
             | Self::ChangeVirtualService(service, _)
@@ -201,7 +206,7 @@ struct Planner<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
     now: Instant,
-    own: OwnAddresses,
+    node: OfNode,
     router: Router<'a>,
     /// Aggregates that are advertised, or have been.
     aggregates: Vec<Prefix>,
@@ -214,6 +219,7 @@ struct Planner<'a> {
     pending: Entries,
     confirmed: Entries,
     unrecorded: Entries,
+    filters: BTreeMap<ServiceKey, Filter>,
     balanced: Balanced,
     additions: Vec<IpAddr>,
     /// A VIP is still on its way onto the interface, and nothing has failed about it.
@@ -229,7 +235,7 @@ impl<'a> Planner<'a> {
             desired,
             observed,
             now,
-            own: OwnAddresses::of(desired, observed),
+            node: OfNode::of(desired, observed),
             router: Router::new(&desired.routing),
             aggregates: observed.announcements.keys().filter(|prefix| !is_host(**prefix)).copied().collect(),
             announced: RouteSet::default(),
@@ -239,6 +245,7 @@ impl<'a> Planner<'a> {
             pending: Entries::default(),
             confirmed: Entries::default(),
             unrecorded: Entries::default(),
+            filters: BTreeMap::new(),
             balanced: Balanced::default(),
             additions: Vec::new(),
             arriving: false,
@@ -260,7 +267,7 @@ impl<'a> Planner<'a> {
         let recorded = confirmed || record.pending.contains(&address);
         let intended = serves(self.desired, address);
         let serves = self.desired.lifecycle == Lifecycle::Run && intended;
-        let block = blocked::reason(address, self.desired, self.observed, self.own);
+        let block = blocked::reason(address, self.desired, self.observed, self.node);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
         if (intended && block.is_none() && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed)
@@ -478,13 +485,13 @@ impl<'a> Planner<'a> {
     fn rules(&mut self) -> Option<Step> {
         let record = &self.observed.kernel.record;
         let wanted = match (&self.desired.balancing, self.desired.lifecycle) {
-            (Some(balancing), Lifecycle::Run) => Some(balancing.rules),
+            (Some(balancing), Lifecycle::Run) => Some(balancing.rules.clone()),
             (None, Lifecycle::Run) if record.confirmed_services.is_empty() => None,
             _ => return None,
         };
         let in_force = wanted.as_ref().map(Rules::fingerprint).unwrap_or_default() == record.rules;
         // With other rules, what is in tables of nft would be gone before IPVS has it.
-        let too_early = self.balanced.succeeding && wanted.is_some_and(|rules| !rules.translates());
+        let too_early = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
         (!in_force && !too_early && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
     }
 
@@ -503,7 +510,11 @@ impl<'a> Planner<'a> {
             (std::mem::take(&mut self.confirmed), Step::RecordConfirmed),
             (std::mem::take(&mut self.unrecorded), Step::RecordRemoved),
         ];
-        let steps: Vec<Step> = sets.into_iter().filter(|(set, _)| !set.is_empty()).map(|(set, step)| step(set)).collect();
+        let mut steps: Vec<Step> = sets.into_iter().filter(|(set, _)| !set.is_empty()).map(|(set, step)| step(set)).collect();
+        let filters = std::mem::take(&mut self.filters);
+        if !filters.is_empty() {
+            steps.push(Step::WriteFilters(filters));
+        }
         if steps.is_empty() || self.ready(StepKey::Record) { steps } else { Vec::new() }
     }
 

@@ -12,11 +12,13 @@ use common::Namespace;
 use ipvs::Weight;
 use vipherald::actuator::Kernel;
 use vipherald::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
-use vipherald::desired::{BalancerKind, Rules, Scheduling, ServiceKey, UnservedPorts};
+use vipherald::desired::{BalancerKind, Rules, Scheduling, ServiceKey};
 use vipherald::observed::{ObservedVirtualService, ServiceMode};
 use vipherald::plan::{RealServerChange, Step, VirtualServiceChange};
 
-const RULES: Rules = Rules { balancer: BalancerKind::Nftables, unserved_ports: UnservedPorts::Drop, first_mark: 64 };
+fn rules() -> Rules {
+    Rules { balancer: BalancerKind::Nftables, first_mark: 64, ..Rules::default() }
+}
 
 type Services = BTreeMap<ServiceKey, ObservedVirtualService>;
 
@@ -56,7 +58,7 @@ fn what_is_written_is_read_by_the_next_process_and_changes_nothing_else() {
     let namespace = Namespace::new("dnat");
     namespace.enter(|| async {
         let mut writer = kernel().await;
-        all_ok(&mut writer, &[Step::WriteRules(Some(RULES))]).await;
+        all_ok(&mut writer, &[Step::WriteRules(Some(rules()))]).await;
         let (four, six) = ("10.232.35.199", "2001:db8:7::1");
         let schedulers = [Scheduler::RoundRobin, Scheduler::WeightedRoundRobin, Scheduler::SourceHashing, Scheduler::MaglevHashing];
         let mut steps = Vec::new();
@@ -98,7 +100,7 @@ fn what_is_written_is_read_by_the_next_process_and_changes_nothing_else() {
         let after = writer.observe().await.unwrap();
         assert_eq!(after.balancer.services.len(), steps.len() - 1);
         assert_eq!(read_anew().await, after.balancer.services);
-        assert_eq!(after.record.rules, RULES.fingerprint());
+        assert_eq!(after.record.rules, rules().fingerprint());
         all_ok(&mut writer, &[Step::WriteRules(None)]).await;
         assert!(read_anew().await.is_empty());
     });
@@ -111,7 +113,7 @@ fn one_change_beside_a_thousand_services() {
     let namespace = Namespace::new("dnat-many");
     namespace.enter(|| async {
         let mut writer = kernel().await;
-        all_ok(&mut writer, &[Step::WriteRules(Some(RULES))]).await;
+        all_ok(&mut writer, &[Step::WriteRules(Some(rules()))]).await;
         let servers = [("10.1.0.1:80", 1), ("10.1.0.2:80", 1), ("10.1.0.3:80", 1), ("10.1.0.4:80", 1)];
         let made = |number: u16| key(&format!("10.232.{}.{}", number / 250, number % 250 + 1), Protocol::Tcp, (80, 80));
         let steps: Vec<Step> =

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, and prints its figures")]
 
 mod common;
-#[path = "balancing/stage.rs"]
+#[path = "common/stage.rs"]
 mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -278,17 +278,17 @@ fn the_dataplane_can_be_changed_while_it_runs() {
         stage.said_aside("vips")
     );
     // Nobody balances EricIngress any more.
-    stage.configure("kube-proxy", "");
+    stage.change_dataplane("kube-proxy", "");
     stage.wait_for_vip(VIP, false);
     wait_until("no table of services", PATIENCE, || !stage.router.output(&["nft", "list", "tables"]).contains("table ip vipherald"));
-    stage.configure("nftables", "");
+    stage.change_dataplane("nftables", "");
     stage.wait_for_vip(VIP, true);
     wait_until("it is served again", PATIENCE, || stage.connect(VIP, 80).is_ok());
     // Without IPVS, it does not take over.
-    stage.configure("ipvs", "");
+    stage.change_dataplane("ipvs", "");
     stage.wait_for_vip(VIP, false);
     wait_until("it says why", PATIENCE, || stage.said().contains("load or install its modules ip_vs and ip_vs_mh"));
-    stage.configure("nftables", "");
+    stage.change_dataplane("nftables", "");
     stage.wait_for_vip(VIP, true);
     assert!(stage.connect(VIP, 80).is_ok());
     stage.drain();

@@ -226,6 +226,7 @@ impl Books {
             Step::RecordPending(entries) => self.table.change(Change::Pending(entries)).await?,
             Step::RecordConfirmed(entries) => self.table.change(Change::Confirmed(entries)).await?,
             Step::RecordRemoved(entries) => self.table.change(Change::Removed(entries)).await?,
+            Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             // What is dispatched must have been let in, and what is bound to the VIP for IPVS must not pass it by.
             Step::WriteRules(rules) => {
                 self.table.change(Change::Rules(rules.as_ref())).await?;

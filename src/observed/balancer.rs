@@ -6,13 +6,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipvs::Weight;
 
-use super::Observed;
+use super::{KernelState, Observed};
 use crate::api::ForwardingMethod;
 use crate::desired::{Scheduling, ServiceKey};
+
+/// How long a virtual service has to be there until it is forgotten that somebody had removed it.
+const AT_PEACE: Duration = Duration::from_secs(600);
+
+/// Virtual services of ours that somebody else removed.
+pub type Losses = BTreeMap<ServiceKey, Loss>;
+
+/// How a virtual service was lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Loss {
+    /// How often.
+    pub count: u32,
+    /// When it was last found missing.
+    pub last: Instant,
+}
 
 /// IPVS in the kernel.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -99,6 +114,26 @@ pub struct ObservedRealServer {
 
 /// Since when each real server has been quiesced, or has got nothing new because another dataplane takes the connections.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
+
+/// The losses so far, with those of confirmed services that were there and are not. One that we removed ourselves leaves the record soon.
+pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) -> Losses {
+    let mut losses = Losses::new();
+    for key in &kernel.record.confirmed_services {
+        let there = kernel.balancer.services.contains_key(key);
+        let was_there = previous.kernel.balancer.services.contains_key(key);
+        // Where another dataplane is to have it, nobody took it.
+        let lost = !there && was_there && !kernel.balancer.former.contains_key(key);
+        match previous.losses.get(key) {
+            before if lost => {
+                let count = before.map_or(0, |loss| loss.count).saturating_add(1);
+                losses.insert(*key, Loss { count, last: now });
+            }
+            Some(before) if !there || now.saturating_duration_since(before.last) < AT_PEACE => drop(losses.insert(*key, *before)),
+            _ => {}
+        }
+    }
+    losses
+}
 
 /// As [`super::stamp`], for what has weight 0, and for what is left of a dataplane.
 pub(super) fn quiesced(previous: &Observed, balancer: &Balancer, now: Instant) -> Quiesced {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A stage for tests of balancing: a client, a router with the daemon, and a host with all real servers. What a client gets for an answer is the address
-//! and port of the real server, and the address that this one saw.
-
+//! The daemon as a router, and traffic through it: a client, a router with the daemon, and a host with all real servers.
+//!
+//! Input: manifests and the `dataplane` section. Output: what the kernel holds, and what a client gets for an answer: address and port of the real
+//! server, and the address that this one saw. It needs a kernel with what the dataplane needs.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,6 +32,8 @@ pub(crate) struct Stage {
     pub(crate) servers: Namespace,
     pub(crate) files: TempDir,
     pub(crate) daemon: Option<Process>,
+    /// More keys of the section `bgp`.
+    pub(crate) bgp: &'static str,
     /// `dataplane.type`.
     pub(crate) dataplane: &'static str,
 }
@@ -59,8 +63,7 @@ impl Stage {
             hosts.ip(&format!("addr add {server}/{length} dev eth0"));
         }
         let files = tempfile::tempdir().unwrap();
-        fs::create_dir(files.path().join("manifests")).unwrap();
-        Self { client, router, servers: hosts, files, daemon: None, dataplane }
+        Self { client, router, servers: hosts, files, daemon: None, bgp: "", dataplane }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -69,28 +72,60 @@ impl Stage {
 
     /// Writes or replaces a manifest file.
     pub(crate) fn publish(&self, name: &str, manifest: &str) {
+        self.publish_for("vipherald", name, manifest);
+    }
+
+    /// As [`Self::publish`], for one of several instances.
+    pub(crate) fn publish_for(&self, instance: &str, name: &str, manifest: &str) {
         let unfinished = self.path("unfinished");
         fs::write(&unfinished, manifest).unwrap();
-        fs::rename(unfinished, self.path("manifests").join(format!("{name}.yaml"))).unwrap();
+        fs::rename(unfinished, self.manifests(instance).join(format!("{name}.yaml"))).unwrap();
     }
 
-    /// Writes the configuration: the dataplane and more keys of it.
-    pub(crate) fn configure(&self, kind: &str, more: &str) {
+    fn manifests(&self, instance: &str) -> PathBuf {
+        let directory = self.path(&format!("manifests-{instance}"));
+        fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    /// Starts the daemon with the stage's dataplane, and more keys of that section.
+    pub(crate) fn start(&mut self, dataplane: &str) {
+        self.start_with(&format!("type: {}{dataplane}", self.dataplane));
+    }
+
+    /// As [`Self::start`], with all keys of the section.
+    pub(crate) fn start_with(&mut self, dataplane: &str) {
+        self.daemon = Some(self.start_instance("vipherald", dataplane));
+    }
+
+    /// Starts one more daemon, which reads the manifests of [`Self::publish_for`] and of no other.
+    pub(crate) fn start_instance(&self, instance: &str, dataplane: &str) -> Process {
+        let file = self.configure(instance, dataplane);
+        let manifests = self.manifests(instance);
+        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
+        command.args(["run", "--config"]).arg(file).arg("--manifests").arg(manifests);
+        self.router.spawn(&mut command)
+    }
+
+    /// Another dataplane from now on, with more keys of that section.
+    pub(crate) fn change_dataplane(&self, kind: &str, more: &str) {
+        self.configure("vipherald", &format!("type: {kind}{more}"));
+    }
+
+    /// Writes the configuration of an instance.
+    fn configure(&self, instance: &str, dataplane: &str) -> PathBuf {
+        let state = if instance == "vipherald" { "state".to_owned() } else { format!("state-{instance}") };
         let configuration = format!(
-            "node: {{name: node-1}}\nbgp: {{asn: 65001}}\ndataplane: {{type: {kind}{more}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
+            "instance: {instance}\nnode: {{name: node-1}}\nbgp: {{asn: 65001{}}}\ndataplane: {{{dataplane}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
              stateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: \"info,vipherald=debug\", format: text}}\n",
-            self.path("state").display()
+            self.bgp,
+            self.path(&state).display()
         );
+        let file = self.path(&format!("{instance}.yaml"));
         let unfinished = self.path("unfinished.yaml");
         fs::write(&unfinished, configuration).unwrap();
-        fs::rename(unfinished, self.path("config.yaml")).unwrap();
-    }
-
-    pub(crate) fn start(&mut self, dataplane: &str) {
-        self.configure(self.dataplane, dataplane);
-        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["run", "--config"]).arg(self.path("config.yaml")).arg("--manifests").arg(self.path("manifests"));
-        self.daemon = Some(self.router.spawn(&mut command));
+        fs::rename(unfinished, &file).unwrap();
+        file
     }
 
     /// `ipvsadm -Ln` without its three header lines.
@@ -101,7 +136,7 @@ impl Stage {
 
     pub(crate) fn wait_for_table(&self, expected: &str) {
         let expected: String = expected.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-        wait_until(&format!("the table is\n{expected}"), PATIENCE, || self.table() == expected || { false });
+        wait_until(&format!("the table is\n{expected}"), PATIENCE, || self.table() == expected);
     }
 
     pub(crate) fn wait_for_vip(&self, vip: &str, is_there: bool) {
@@ -148,8 +183,13 @@ impl Stage {
 
     /// Answers each TCP connection to this port with who answers and who asked.
     pub(crate) fn answer_tcp(&self, port: u16) {
+        Self::answer_tcp_in(&self.servers, port);
+    }
+
+    /// As [`Self::answer_tcp`], on another host.
+    pub(crate) fn answer_tcp_in(host: &Namespace, port: u16) {
         let listen = || TcpListener::bind(SocketAddr::new("::".parse().unwrap(), port)).unwrap();
-        let listener = self.servers.run(listen);
+        let listener = host.run(listen);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -179,18 +219,26 @@ impl Stage {
     }
 
     pub(crate) fn connect(&self, vip: &str, port: u16) -> std::io::Result<Connection> {
-        self.connect_from(0, vip, port)
+        Self::connect_in(&self.client, None, vip, port)
     }
 
     /// From this port of the client.
     pub(crate) fn connect_from(&self, source: u16, vip: &str, port: u16) -> std::io::Result<Connection> {
+        Self::connect_at(&self.client, SocketAddr::new([0; 4].into(), source), vip, port)
+    }
+
+    /// From this address, or any, of this host.
+    pub(crate) fn connect_in(host: &Namespace, from: Option<&str>, vip: &str, port: u16) -> std::io::Result<Connection> {
+        let any = if vip.contains(':') { "::" } else { "0.0.0.0" };
+        Self::connect_at(host, SocketAddr::new(from.unwrap_or(any).parse().unwrap(), 0), vip, port)
+    }
+
+    fn connect_at(host: &Namespace, from: SocketAddr, vip: &str, port: u16) -> std::io::Result<Connection> {
         let vip = SocketAddr::new(vip.parse::<IpAddr>().unwrap(), port);
-        self.client.run(|| {
+        host.run(|| {
             let socket = Socket::new(Domain::for_address(vip), Type::STREAM, None)?;
-            if source != 0 {
-                socket.bind(&SocketAddr::new([0; 4].into(), source).into())?;
-            }
-            socket.connect_timeout(&vip.into(), Duration::from_secs(3))?;
+            socket.bind(&from.into())?;
+            socket.connect_timeout(&vip.into(), Duration::from_secs(2))?;
             let stream = TcpStream::from(socket);
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
             let mut connection = Connection { stream, server: String::new(), client: String::new() };
@@ -236,7 +284,7 @@ impl Connection {
     }
 }
 
-pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
