@@ -230,6 +230,8 @@ impl Kernel {
             return Ok(Balancer { former: translated.services.clone(), ..balancer });
         }
         let services = translated.services.clone();
+        // What is left there is counted by its connections.
+        self.ipvs.distrust();
         let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), &record.marks).await.map_err(KernelError::Balancer)?;
         let Balancer { services: mut former, foreign, foreign_marks, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));

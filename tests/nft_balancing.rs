@@ -3,14 +3,18 @@
 #![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, and prints its figures")]
 
 mod common;
+#[path = "common/filters.rs"]
+mod filters;
 #[path = "common/stage.rs"]
 mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use common::{Namespace, wait_until};
+use socket2::{Domain, Protocol, Socket, Type};
 use stage::{Connection, PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
 
 const VIP6: &str = "2001:db8:7::1";
@@ -304,5 +308,65 @@ fn connections_that_the_router_makes_itself_are_balanced_too() {
     stage.wait_for_vip(VIP, true);
     let connect = || TcpStream::connect_timeout(&SocketAddr::new(VIP.parse().unwrap(), 80), Duration::from_secs(2));
     wait_until("the router reaches its own VIP", PATIENCE, || stage.router.run(connect).is_ok());
+    stage.drain();
+}
+
+#[test]
+fn real_servers_see_the_client_where_object_or_configuration_say_so() {
+    filters::real_servers_see_the_client_where_object_or_configuration_say_so("nftables");
+}
+
+#[test]
+fn exceptions_from_masquerading_are_clients_or_real_servers() {
+    filters::exceptions_from_masquerading_are_clients_or_real_servers("nftables");
+}
+
+#[test]
+fn only_clients_that_a_service_admits_are_let_in() {
+    filters::only_clients_that_a_service_admits_are_let_in("nftables");
+}
+
+#[test]
+fn every_router_serves_a_local_service_whose_real_servers_see_the_client() {
+    filters::every_router_serves_a_local_service_whose_real_servers_see_the_client("nftables");
+}
+
+#[test]
+fn segments_of_translated_connections_are_clamped() {
+    filters::segments_of_translated_connections_are_clamped("nftables");
+}
+
+/// One chunk that opens an association (RFC 9260 §3.3.2), from and to these ports, with its checksum (RFC 9260 §6.8).
+fn sctp_init(from: u16, to: u16) -> Vec<u8> {
+    let mut packet = [from.to_be_bytes(), to.to_be_bytes()].concat();
+    packet.extend([0; 8]);
+    packet.extend([1, 0, 0, 20, 0, 0, 0, 7, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
+    let checksum = !packet.iter().fold(u32::MAX, |sum, octet| {
+        (0..8).fold(sum ^ u32::from(*octet), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 })
+    });
+    packet[8..12].copy_from_slice(&checksum.to_le_bytes());
+    packet
+}
+
+/// This kernel has no SCTP of its own, which the way of a packet does not need: the real server gets it on its port.
+#[test]
+fn an_association_of_sctp_comes_to_the_real_server() {
+    let mut stage = Stage::with("nftables", "sctp", &["192.168.1.1"]);
+    let ports = "{port: 3868, protocol: SCTP}";
+    let spec = format!("spec: {{externalIPs: [{VIP}], ports: [{{port: 2905, protocol: SCTP}}]}}\n");
+    let head = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
+    stage.publish("web", &(head.to_owned() + &spec + &slice("web", ports, &["192.168.1.1"])));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(132))).unwrap();
+    let (client, server) = (stage.client.run(raw), stage.servers.run(raw));
+    server.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    wait_until("it arrives", PATIENCE, || {
+        client.send_to(&sctp_init(5000, 2905), &SocketAddr::new(VIP.parse().unwrap(), 0).into()).unwrap();
+        let mut octets = [0; 128];
+        let Ok(length) = (&server).read(&mut octets) else { return false };
+        // Behind an IPv4 header of 20 octets.
+        length >= 24 && octets[22..24] == 3868_u16.to_be_bytes()
+    });
     stage.drain();
 }
