@@ -535,7 +535,8 @@ impl World {
             | Step::SetSysctl(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
-            | Step::RemoveVirtualService(_) => panic!("nobody balances here: {step}"),
+            | Step::RemoveVirtualService(_)
+            | Step::RemoveFormer(_) => panic!("nobody balances here: {step}"),
             Step::AddAddress(vip) => {
                 let protocol = self.protocols.then_some(ADDRESS_PROTOCOL);
                 let attributes = ObservedAddress { prefix_length: Prefix::host(*vip).length(), protocol };

@@ -16,8 +16,8 @@ use ipvs::Weight;
 use serde::Deserialize;
 use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
-    Aggregate, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter, Lifecycle,
-    Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
+    Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter,
+    Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Loss, Observed, ObservedAddress,
@@ -76,6 +76,8 @@ struct Input {
 struct DesiredInput {
     /// Where given, we balance.
     services: Option<BTreeMap<String, String>>,
+    /// By nft.
+    nftables: bool,
     /// Of some of them.
     filters: BTreeMap<String, String>,
     fwmark_from: Option<u32>,
@@ -110,6 +112,7 @@ impl Default for DesiredInput {
     fn default() -> Self {
         Self {
             services: None,
+            nftables: false,
             filters: BTreeMap::new(),
             fwmark_from: None,
             serve: Vec::new(),
@@ -142,7 +145,7 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips,
-            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from)),
+            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from, self.nftables)),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
@@ -231,6 +234,10 @@ struct ObservedInput {
     foreign_marks: BTreeSet<u32>,
     /// Whether they are as they should be; where we do not balance, there are none by default.
     rules: Option<bool>,
+    /// Whether they are those of the other dataplane.
+    former_rules: bool,
+    /// What that one has.
+    former: BTreeMap<String, String>,
     sysctls: BTreeMap<String, String>,
     quiesced: BTreeMap<String, Time>,
     /// `3 1s`: how often, and how long ago.
@@ -264,6 +271,8 @@ impl Default for ObservedInput {
             foreign: Vec::new(),
             foreign_marks: BTreeSet::new(),
             rules: None,
+            former_rules: false,
+            former: BTreeMap::new(),
             sysctls: BTreeMap::new(),
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
@@ -311,13 +320,19 @@ impl ObservedInput {
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
                     filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
-                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) { rules().fingerprint() } else { Vec::new() },
+                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) {
+                        let nftables = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.translates());
+                        rules(nftables != self.former_rules).fingerprint()
+                    } else {
+                        Vec::new()
+                    },
                 },
                 kube_proxy_in_ipvs_mode: false,
                 balancer: Balancer {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
+                    former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
@@ -336,15 +351,21 @@ impl ObservedInput {
     }
 }
 
-fn rules() -> Rules {
-    Rules { unserved_ports: UnservedPorts::Drop, first_mark: 64, ..Rules::default() }
+fn rules(nftables: bool) -> Rules {
+    let balancer = if nftables { BalancerKind::Nftables } else { BalancerKind::Ipvs };
+    Rules { balancer, unserved_ports: UnservedPorts::Drop, first_mark: 64, ..Rules::default() }
 }
 
-fn balancing(services: BTreeMap<String, String>, filters: &BTreeMap<String, String>, first_mark: Option<u32>) -> DesiredBalancing {
+fn balancing(
+    services: BTreeMap<String, String>,
+    filters: &BTreeMap<String, String>,
+    first_mark: Option<u32>,
+    nftables: bool,
+) -> DesiredBalancing {
     let filter_of = |text: &String| filters.get(text).map(|words| filter(words)).unwrap_or_default();
     let service = |text: &String, service: &String| DesiredVirtualService { filter: filter_of(text), ..desired_service(service) };
     let services = services.iter().map(|(text, words)| (service_key(text), service(text, words))).collect();
-    let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules() };
+    let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules(nftables) };
     DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules, set_sysctls: true }
 }
 

@@ -126,6 +126,7 @@ impl Ipvs {
                 services: services.collect(),
                 foreign_marks: table.iter().filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark)).collect(),
                 foreign: BTreeSet::new(),
+                former: BTreeMap::new(),
             };
             self.suspects.clear();
             self.trusted = true;
@@ -189,7 +190,10 @@ impl Ipvs {
 /// The virtual service that a step is about.
 const fn subject(step: &Step) -> Option<ServiceKey> {
     match step {
-        Step::AddVirtualService(key, _) | Step::ChangeVirtualService(key, _) | Step::RemoveVirtualService(key) => Some(*key),
+        Step::AddVirtualService(key, _)
+        | Step::ChangeVirtualService(key, _)
+        | Step::RemoveVirtualService(key)
+        | Step::RemoveFormer(key) => Some(*key),
         _ => None,
     }
 }
@@ -202,7 +206,7 @@ fn service_command(step: &Step, address: ServiceAddress) -> Vec<Command> {
     let command = match step {
         Step::AddVirtualService(_, change) => change.mode.map(|mode| Command::AddService(service(address, mode))),
         Step::ChangeVirtualService(_, change) => change.mode.map(|mode| Command::EditService(service(address, mode))),
-        Step::RemoveVirtualService(_) => Some(Command::DeleteService(address)),
+        Step::RemoveVirtualService(_) | Step::RemoveFormer(_) => Some(Command::DeleteService(address)),
         _ => None,
     };
     command.into_iter().collect()

@@ -110,7 +110,9 @@ fn of_service<'a>(
     let balanced = match dataplane.kind {
         // kube-proxy leaves headless Services alone, whatever external IPs they have.
         DataplaneType::KubeProxy if spec.cluster_ip.as_deref() == Some("None") => Balanced::Nowhere,
-        DataplaneType::KubeProxy | DataplaneType::Ipvs => Balanced::Over(name.clone(), service),
+        DataplaneType::KubeProxy | DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::Nftables => {
+            Balanced::Over(name.clone(), service)
+        }
         DataplaneType::None => Balanced::Nowhere,
     };
     Some(Claimant {
