@@ -32,6 +32,7 @@ pub use self::dnat::DnatError;
 use self::hint::Hints;
 use self::ipvs::Ipvs;
 pub use self::ipvs::IpvsError;
+pub(crate) use self::ipvs::{by_mark, service_key};
 use self::keeper::Keeper;
 pub use self::keeper::Outcome;
 pub use self::nft::NftError;

@@ -13,9 +13,10 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bgp::Prefix;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::admin::ClientError;
+use crate::admin::{self, ClientError};
 use crate::config::{self, Config, ConfigErrors};
 use crate::reconcile::{self, RunOptions};
 use crate::telemetry::{Logging, chain};
@@ -60,7 +61,7 @@ struct Intent {
 struct Show {
     /// What to show
     #[command(subcommand)]
-    noun: Noun,
+    what: Shown,
     /// The form of the output [default: a table]
     #[arg(short, long, global = true, value_name = "FORM")]
     output: Option<Output>,
@@ -68,6 +69,15 @@ struct Show {
     daemon: show::Daemon,
 }
 
+#[derive(Debug, Subcommand)]
+enum Shown {
+    #[command(flatten)]
+    Status(Noun),
+    /// The table of IPVS as `ipvsadm -Ln` prints it, and whose each line is
+    Ipvs,
+}
+
+/// A part of the status.
 #[derive(Clone, Debug, Eq, PartialEq, Subcommand)]
 enum Noun {
     /// Every VIP: where it stands and why
@@ -104,7 +114,8 @@ struct PeerPrefix {
     /// The name of the peer
     name: String,
     /// Only the routes to this address or prefix
-    prefix: Option<String>,
+    #[arg(value_parser = admin::destination)]
+    prefix: Option<Prefix>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

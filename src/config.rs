@@ -9,6 +9,7 @@ mod change;
 mod follow;
 mod keys;
 mod kinds;
+mod nft_words;
 mod parse;
 mod policy;
 mod read;
@@ -57,6 +58,14 @@ fn read_file(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {LARGEST_FILE} octets")));
     }
     Ok(text)
+}
+
+/// A name of an instance, as it was written.
+///
+/// # Errors
+/// It is none; says in words what was expected.
+pub fn instance_name(text: &str) -> Result<String, String> {
+    kinds::INSTANCE.read(text)
 }
 
 /// The variables of this process. Where `NODE_NAME` is not among them, the name of the host stands in for it.

@@ -11,7 +11,7 @@ mod dispatch;
 mod endpoints;
 mod ports;
 mod route_set;
-mod routing;
+pub(crate) mod routing;
 mod rules;
 mod speaker;
 mod virtual_services;

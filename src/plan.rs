@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 use bgp::rib::Route;
 
-use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent};
+use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 use crate::sysctl::Sysctl;
 
@@ -334,23 +334,26 @@ impl<'a> Planner<'a> {
         self.announced.routes.extend(route.map(|route| (Prefix::host(vip), route)));
     }
 
-    /// Adds the aggregates of what is in the set, and takes out those for which an aggregate is to stand. Where one takes over from the other, both are
+    /// Adds the aggregates of what is in the set, and takes out those for which an aggregate is to stand with every peer that may know of them. Where one takes over from the other, both are
     /// announced first, so that the peers are never without a route.
     fn aggregate(&mut self) {
         let advertised = self.observed.speaker.advertised.as_deref();
         let in_force = |prefix: &Prefix| advertised.is_some_and(|set| set.contains(prefix));
-        let vips: Vec<IpAddr> = self.announced.routes.keys().map(Prefix::address).collect();
+        let vips: Vec<(IpAddr, Arc<Route>)> =
+            self.announced.routes.iter().map(|(prefix, route)| (prefix.address(), Arc::clone(route))).collect();
         for (prefix, aggregate) in &self.desired.routing.aggregates {
-            let mut inside = vips.iter().filter(|vip| prefix.contains(**vip)).peekable();
+            let inside: Vec<(IpAddr, Arc<Route>)> = vips.iter().filter(|(vip, _)| prefix.contains(*vip)).cloned().collect();
             let Some(route) = self.router.route(*prefix, aggregate.policy.as_deref()) else { continue };
-            if inside.peek().is_none() {
+            if inside.is_empty() {
                 continue;
             }
-            self.announced.routes.insert(*prefix, route);
+            let route = routing::standing_for(route, inside.iter().map(|(_, vip)| &**vip));
             if aggregate.suppress {
-                let taken_over = |vip: &&IpAddr| in_force(prefix) || !in_force(&Prefix::host(**vip));
-                self.announced.covered.extend(inside.filter(taken_over));
+                let taken_over = |vip: IpAddr| in_force(prefix) || !in_force(&Prefix::host(vip));
+                let covered = inside.into_iter().filter(|(vip, own)| taken_over(*vip) && routing::reaches_all_of(&route, own));
+                self.announced.covered.extend(covered.map(|(vip, _)| vip));
             }
+            self.announced.routes.insert(*prefix, route);
         }
         for vip in &self.announced.covered {
             self.announced.routes.remove(&Prefix::host(*vip));

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vipherald::admin::AdminSocket;
+use vipherald::admin::{AdminSocket, Desk};
 use vipherald::driver::bgp::Speaker;
-use vipherald::status::{NodeStatus, StatusReader};
+use vipherald::status::{IpvsReader, IpvsStatus, NodeStatus, StatusReader};
 
 struct Ended {
     code: Option<i32>,
@@ -54,7 +54,12 @@ fn help_and_version() {
 
 #[test]
 fn wrong_usage_is_2() {
-    let wrong: [&[&str]; 19] = [
+    let wrong: [&[&str]; 24] = [
+        &["show", "routes", "advertised", "tor", "foo"],
+        &["show", "routes", "received", "tor", "10.0.0.7/33"],
+        &["show", "routes", "advertised", "tor", "10.0.0.7/24"],
+        &["show", "ipvs", "tor"],
+        &["show", "vips", "--instance", "../x"],
         &["peer", "reset", "tor", "--soft", "up"],
         &["show", "peer"],
         &["show", "routes", "sent", "tor"],
@@ -118,7 +123,7 @@ fn a_bad_configuration_starts_nothing() {
 fn without_a_daemon_it_is_3() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("admin.sock").display().to_string();
-    for noun in ["vips", "peers", "routes", "rejections"] {
+    for noun in ["vips", "peers", "routes", "rejections", "ipvs"] {
         let ended = vipherald(&["show", noun, "--socket", &socket]);
         let expected = format!("vipherald: show: no vipherald answers at {socket}: No such file or directory (os error 2)\n");
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), (Some(3), "", expected));
@@ -142,7 +147,12 @@ fn serve(directory: &Path, status: &str) -> PathBuf {
     let path = socket.path().to_owned();
     std::thread::spawn(move || {
         let speaker = Speaker::spawn(1).unwrap();
-        runtime.block_on(socket.serve(StatusReader::new(move || Arc::clone(&status)), speaker.operator()))
+        let table: IpvsStatus = serde_json::from_str(TABLE).unwrap();
+        let ipvs = IpvsReader::new(move || {
+            let table = table.clone();
+            Box::pin(async { Ok(table) })
+        });
+        runtime.block_on(socket.serve(Desk { status: StatusReader::new(move || Arc::clone(&status)), ipvs, operator: speaker.operator() }))
     });
     path
 }
@@ -163,6 +173,33 @@ const STATUS: &str = r#"{
     }],
     "unclaimed": [], "rejections": [], "peers": [], "failures": []
 }"#;
+
+const TABLE: &str = r#"{
+    "version": "1.2.1", "connectionTableSize": 4096,
+    "services": [{
+        "line": "TCP  10.0.0.7:80 mh (mh-port)", "service": "TCP 10.0.0.7:80", "family": "IPv4", "scheduler": "mh", "flags": ["mh-port"],
+        "owner": {"kind": "Service", "namespace": "default", "name": "nginx"}, "foreign": false, "realServers": [],
+        "statistics": {"connections": 7, "incomingPackets": 1, "outgoingPackets": 2, "incomingOctets": 3, "outgoingOctets": 4}
+    }]
+}"#;
+
+#[test]
+fn show_ipvs_prints_the_table_and_whose_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = serve(directory.path(), STATUS).display().to_string();
+    let table = vipherald(&["show", "ipvs", "--socket", &socket]);
+    let expected = "IP Virtual Server version 1.2.1 (size=4096)\n\
+                    Prot LocalAddress:Port Scheduler Flags\n\
+                    \x20 -> RemoteAddress:Port           Forward Weight ActiveConn InActConn  Owner\n\
+                    TCP  10.0.0.7:80 mh (mh-port)                                          Service default/nginx\n";
+    assert_eq!((table.code, table.stdout.as_str()), (Some(0), expected));
+    assert_eq!(table.stderr, "vipherald: config: a restart is needed for instance\n");
+    let json = vipherald(&["show", "ipvs", "-o", "json", "--socket", &socket]);
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&value["services"][0]["owner"]["name"], &value["node"]), (&"nginx".into(), &"node-1".into()));
+    let yaml = vipherald(&["show", "ipvs", "-o", "yaml", "--socket", &socket]);
+    assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&yaml.stdout).unwrap(), value);
+}
 
 #[test]
 fn show_prints_what_the_daemon_says() {

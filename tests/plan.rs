@@ -90,7 +90,7 @@ struct DesiredInput {
     graceful_shutdown: Time,
     fabric_delay: Time,
     timeout: Time,
-    /// Each policy has one community.
+    /// Each policy has one community, and may be for some peers only.
     policies: BTreeMap<String, PolicyInput>,
     /// What each of these VIPs asks for.
     asks: BTreeMap<IpAddr, String>,
@@ -104,6 +104,8 @@ struct DesiredInput {
 struct PolicyInput {
     community: u32,
     prefixes: Vec<String>,
+    /// Where given, the only ones that are told.
+    peers: Option<BTreeSet<String>>,
 }
 
 impl Default for DesiredInput {
@@ -153,8 +155,8 @@ impl DesiredInput {
 }
 
 fn routing(policies: BTreeMap<String, PolicyInput>, aggregates: &BTreeMap<String, String>) -> Routing {
-    let policies = policies.into_iter().map(|(name, PolicyInput { community, prefixes })| {
-        let route = Route { communities: BTreeSet::from([community]), ..Route::originated() };
+    let policies = policies.into_iter().map(|(name, PolicyInput { community, prefixes, peers })| {
+        let route = Route { communities: BTreeSet::from([community]), peers: peers.map(Arc::new), ..Route::originated() };
         (name, Policy { prefixes: prefixes.iter().map(|text| prefix(text)).collect(), route })
     });
     let aggregates = aggregates.iter().map(|(text, words)| {

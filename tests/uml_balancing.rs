@@ -34,6 +34,18 @@ TCP  10.232.35.199:4569 sh
   -> 192.168.26.214:4569          Masq    1      0          0",
     );
     stage.wait_for_vip(VIP, true);
+    let shared: Vec<String> = stage.show("ipvs").lines().skip(3).map(|line| line.chars().take(70).collect()).collect();
+    let customers = [
+        "TCP  10.232.35.199:1389 lc                                            ",
+        "  -> 192.168.67.114:1389          Masq    1      0          0         ",
+        "  -> 192.168.182.140:1389         Masq    1      0          0         ",
+        "TCP  10.232.35.199:4569 sh                                            ",
+        "  -> 192.168.26.214:4569          Masq    1      0          0         ",
+    ];
+    assert_eq!(shared, customers);
+    let owners: Vec<String> = stage.owners().iter().map(|line| line.rsplit(": ").next().unwrap_or_default().to_owned()).collect();
+    let [mscm, nbi] = ["EricIngress default/mscm", "EricIngress default/nbi"];
+    assert_eq!(owners, [mscm, mscm, mscm, nbi, nbi]);
     let spread = stage.spread(VIP, 1389, 20);
     assert_eq!(spread.keys().collect::<Vec<_>>(), ["192.168.182.140:1389", "192.168.67.114:1389"]);
     let connection = stage.connect(VIP, 4569).unwrap();
@@ -43,6 +55,56 @@ TCP  10.232.35.199:4569 sh
     drop(connection);
     stage.drain();
     stage.wait_for_vip(VIP, false);
+}
+
+#[test]
+fn show_ipvs_is_ipvsadm_with_owners() {
+    let mut stage = Stage::new("show", &["192.168.1.1", "192.168.1.2", "2001:db8:1::11"]);
+    stage.answer_tcp(9000);
+    let ports = "{name: a, port: 9000}";
+    let slices = slice("pods", ports, &["192.168.1.1", "192.168.1.2"]) + &slice("pods", ports, &["2001:db8:1::11"]);
+    stage.publish("pods", &(service("pods", ports) + &slices));
+    let mappings = [("7000", "9000", "algo: mh"), ("20000-20999", "20000-20999", "algo: rr")];
+    stage.publish("four", &eric("four", VIP, "pods", &mappings));
+    stage.publish("six", &eric("six", "2001:db8:7::1", "pods", &[("7000", "9000", "algo: sh, protocol: udp"), mappings[1]]));
+    // What we would never say, and what has a mark that we have not recorded.
+    for words in [
+        "-A -t 10.9.9.9:1 -s wlc -p 60 -M 255.255.255.0",
+        "-a -t 10.9.9.9:1 -r 10.8.8.8:1 -i -w 7",
+        "-A -u 10.9.9.9:2 -s rr -o",
+        "-a -u 10.9.9.9:2 -r 10.8.8.8:2 -g",
+        "-A -f 7 -s sh -b sh-port,sh-fallback",
+        "-A -f 7 -6 -s lc -p 60 -M 64",
+        "-a -f 7 -6 -r [2001:db8:1::11]:0 -m",
+        "-A --sctp-service [2001:db8::9]:3 -s fo",
+    ] {
+        assert!(stage.router.command("ipvsadm").args(words.split(' ')).status().unwrap().success(), "{words}");
+    }
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.wait_for_vip("2001:db8:7::1", true);
+    stage.connect(VIP, 7000).unwrap();
+    let owners = stage.owners();
+    let of = |start: &str| {
+        let found = owners.iter().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start} in {owners:#?}"));
+        found.split_once(": ").unwrap().1.to_owned()
+    };
+    assert_eq!(of(&format!("TCP  {VIP}:7000 mh (mh-fallback,mh-port)")), "EricIngress default/four");
+    assert_eq!(of("UDP  [2001:db8:7::1]:7000 sh"), "EricIngress default/six");
+    assert_eq!(of("FWM  64 rr"), format!("EricIngress default/four (TCP {VIP}:20000-20999)"));
+    for foreign in ["TCP  10.9.9.9:1 wlc persistent 60 mask 255.255.255.0", "UDP  10.9.9.9:2 rr ops", "FWM  7 sh", "FWM  7 IPv6 lc"] {
+        assert_eq!(of(foreign), "foreign", "{foreign}");
+    }
+    let document: serde_json::Value = serde_json::from_str(&stage.show("ipvs -o json")).unwrap();
+    let services = document["services"].as_array().unwrap();
+    let mh = services.iter().find(|service| service["scheduler"] == "mh").unwrap();
+    assert_eq!(
+        (&mh["service"], &mh["foreign"], &mh["flags"]),
+        (&format!("TCP {VIP}:7000").into(), &false.into(), &serde_json::json!(["mh-fallback", "mh-port"]))
+    );
+    assert_eq!(mh["realServers"].as_array().unwrap().len(), 2);
+    assert_eq!(services.iter().filter(|service| service["foreign"] == true).count(), 5);
+    assert_eq!(document["node"], "node-1");
 }
 
 #[test]

@@ -16,6 +16,11 @@ fn real_servers_see_the_client_where_object_or_configuration_say_so() {
 }
 
 #[test]
+fn ranges_of_ports_move_to_the_marks_that_the_configuration_gives_us() {
+    filters::ranges_of_ports_move_to_the_marks_that_the_configuration_gives_us();
+}
+
+#[test]
 fn exceptions_from_masquerading_are_clients_or_real_servers() {
     filters::exceptions_from_masquerading_are_clients_or_real_servers("ipvs");
 }

@@ -9,6 +9,7 @@ use bgp::wire::{BgpRole, LongLivedFamily, community};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
 
+use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
 use super::{DataplaneType, LocalPolicy, LogFormat, OnTermination, WithoutEndpoints};
 use crate::api::{ForwardingMethod, Scheduler, UnknownWord};
@@ -25,7 +26,13 @@ pub(super) const INSTANCE: Kind<String> = Kind {
     numeric: false,
     parse: |text| {
         let names_a_table = text.starts_with(|first: char| first.is_ascii_lowercase());
-        if is_label(text) && names_a_table { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+        if !is_label(text) || !names_a_table {
+            return Err(Refusal::Unexpected);
+        }
+        if is_nft_word(text) {
+            return Err(Refusal::Because("the instance's nft table has its name, and this is a word of nft's own language".to_owned()));
+        }
+        Ok(text.to_owned())
     },
 };
 
@@ -174,7 +181,8 @@ pub(super) const CLUSTER_ID: Kind<BgpIdentifier> = Kind {
     numeric: false,
     parse: |text| {
         let address: Ipv4Addr = text.parse().map_err(unexpected)?;
-        BgpIdentifier::try_from(address).map_err(|error| Refusal::Because(error.to_string()))
+        let zero = |_zero| Refusal::Because("a cluster id must not be 0.0.0.0".to_owned());
+        BgpIdentifier::try_from(address).map_err(zero)
     },
 };
 

@@ -179,9 +179,12 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     let section = reader.section(bgp, "listen");
     let address = reader.required(&section, "address", &kinds::LISTEN_ADDRESS);
     let port = reader.or(&section, "port", &kinds::PORT, DesiredPeer::PORT);
-    let elements = reader.list(&section, "prefixes").unwrap_or_default();
+    let elements = reader.list(&section, "prefixes");
+    if elements.as_ref().map_or(!section.has("prefixes"), Vec::is_empty) {
+        refuse_dynamic_keys(reader, &section);
+    }
     let mut prefixes = BTreeSet::new();
-    for element in &elements {
+    for element in elements.iter().flatten() {
         let Some(prefix) = reader.scalar(element, &kinds::PREFIX) else { continue };
         if address.is_some_and(|address| address.is_ipv4() != prefix.address().is_ipv4()) {
             let message = format!("expected a prefix of the same family as bgp.listen.address, found {prefix}");
@@ -197,6 +200,14 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
         template.transport.passive = true;
     }
     Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template: template? })
+}
+
+/// What dynamic peers are like is said for nobody where none may dial us.
+fn refuse_dynamic_keys(reader: &mut Reader<'_>, listen: &Section<'_>) {
+    for name in listen.names().filter(|name| !matches!(*name, "address" | "port" | "prefixes")) {
+        let message = "it is about dynamic peers, and without bgp.listen.prefixes there are none; a configured peer has keys of its own";
+        reader.report(listen.place_of(name), listen.key(name), message.to_owned());
+    }
 }
 
 /// A peer that only dials needs something to dial.

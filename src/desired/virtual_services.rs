@@ -134,6 +134,13 @@ impl DesiredVirtualService {
         Filter { preserves_client: self.filter.preserves_client && key.ports.count() == 1, ..self.filter.clone() }
     }
 
+    /// Whether this is [`Self::recorded_filter`].
+    #[must_use]
+    pub fn is_filtered_by(&self, key: ServiceKey, recorded: Option<&Filter>) -> bool {
+        let recorded = recorded.unwrap_or(&Filter::NONE);
+        recorded.sources == self.filter.sources && recorded.preserves_client == (self.filter.preserves_client && key.ports.count() == 1)
+    }
+
     /// Whether somebody stands behind it who takes new connections.
     #[must_use]
     pub fn is_backed(&self) -> bool {

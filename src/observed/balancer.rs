@@ -118,8 +118,13 @@ pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
 /// The losses so far, with those of confirmed services that were there and are not. One that we removed ourselves leaves the record soon.
 pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) -> Losses {
     let mut losses = Losses::new();
+    let mut services = kernel.balancer.services.keys().peekable();
     for key in &kernel.record.confirmed_services {
-        let there = kernel.balancer.services.contains_key(key);
+        while services.next_if(|service| *service < key).is_some() {}
+        let there = services.next_if_eq(&key).is_some();
+        if there && previous.losses.is_empty() {
+            continue;
+        }
         let was_there = previous.kernel.balancer.services.contains_key(key);
         // Where another dataplane is to have it, nobody took it.
         let lost = !there && was_there && !kernel.balancer.former.contains_key(key);

@@ -4,7 +4,8 @@
 //!
 //! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where the record proves it
 //! ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone, and is no service
-//! of ours; one that equals the intent to the letter is adopted where the record is lost.
+//! of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is let in only with its
+//! filter in force, and keeps that until it is gone; who goes on removing a service is not fought.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -15,7 +16,7 @@ use bgp::Prefix;
 
 use super::balancing::{change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey};
-use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
+use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Observed, ObservedVirtualService, Record};
 
 /// The wait before a virtual service is made again that somebody else has removed for the second time; each further time doubles it.
@@ -121,27 +122,31 @@ impl Planner<'_> {
 
     /// Whether a virtual service may be let in: nobody comes whom it does not admit.
     fn is_guarded(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
-        let filter = recorded_filter(key, &self.observed.kernel.record);
-        desired.filter.sources.is_none() || (filter == desired.recorded_filter(key) && !self.balanced.unruly)
+        desired.filter.sources.is_none() || (self.has_filter(key, desired) && !self.balanced.unruly)
     }
 
-    /// Its filter follows the intent, and stays as it was where there is none any more: nobody comes while it leaves who could not come before.
+    fn has_filter(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
+        desired.is_filtered_by(key, self.observed.kernel.record.filters.get(&key))
+    }
+
+    /// The filter follows the intent, and stays as it was where there is none any more: nobody comes while a service leaves who could not come before.
     fn decide_filter(&mut self, key: ServiceKey, desired: &DesiredVirtualService) {
-        let wanted = desired.recorded_filter(key);
-        if recorded_filter(key, &self.observed.kernel.record) != wanted {
-            self.filters.insert(key, wanted);
+        if !self.has_filter(key, desired) {
+            self.filters.insert(key, desired.recorded_filter(key));
         }
     }
 
     fn decide_service(&mut self, Known { key, desired, observed, confirmed, recorded }: Known<'_>, vip_is_wanted: bool) {
-        if let Some(desired) = desired.filter(|_| recorded) {
-            self.decide_filter(key, desired);
-        }
         let wanted = desired.filter(|_| vip_is_wanted);
         match observed {
             None => match wanted {
                 Some(desired) if self.is_misplaced(key, desired) => self.strike(key),
-                Some(desired) => self.enter_service(key, desired, recorded),
+                Some(desired) => {
+                    if recorded {
+                        self.decide_filter(key, desired);
+                    }
+                    self.enter_service(key, desired, recorded);
+                }
                 None if recorded && !self.observed.kernel.balancer.former.contains_key(&key) => self.strike(key),
                 None => {}
             },
@@ -159,6 +164,7 @@ impl Planner<'_> {
                     self.confirmed.services.insert(key);
                 }
                 if let Some(desired) = desired {
+                    self.decide_filter(key, desired);
                     self.keep_service(key, desired, observed, confirmed);
                 }
             }
@@ -288,10 +294,6 @@ impl<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V> Following<'a, I, V> {
         while self.0.next_if(|(next, _)| **next < key).is_some() {}
         self.0.next_if(|(next, _)| **next == key).map(|(_, value)| value)
     }
-}
-
-fn recorded_filter(key: ServiceKey, record: &Record) -> Filter {
-    record.filters.get(&key).cloned().unwrap_or_default()
 }
 
 /// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where

@@ -101,9 +101,8 @@ impl Stage {
     /// Starts one more daemon, which reads the manifests of [`Self::publish_for`] and of no other.
     pub(crate) fn start_instance(&self, instance: &str, dataplane: &str) -> Process {
         let file = self.configure(instance, dataplane);
-        let manifests = self.manifests(instance);
         let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["run", "--config"]).arg(file).arg("--manifests").arg(manifests);
+        command.args(["run", "--config"]).arg(file).arg("--manifests").arg(self.manifests(instance));
         self.router.spawn(&mut command)
     }
 
@@ -112,8 +111,8 @@ impl Stage {
         self.configure("vipherald", &format!("type: {kind}{more}"));
     }
 
-    /// Writes the configuration of an instance.
-    fn configure(&self, instance: &str, dataplane: &str) -> PathBuf {
+    /// Writes or replaces the configuration of an instance.
+    pub(crate) fn configure(&self, instance: &str, dataplane: &str) -> PathBuf {
         let state = if instance == "vipherald" { "state".to_owned() } else { format!("state-{instance}") };
         let configuration = format!(
             "instance: {instance}\nnode: {{name: node-1}}\nbgp: {{asn: 65001{}}}\ndataplane: {{{dataplane}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
@@ -122,7 +121,7 @@ impl Stage {
             self.path(&state).display()
         );
         let file = self.path(&format!("{instance}.yaml"));
-        let unfinished = self.path("unfinished.yaml");
+        let unfinished = self.path("unfinished");
         fs::write(&unfinished, configuration).unwrap();
         fs::rename(unfinished, &file).unwrap();
         file
@@ -146,23 +145,34 @@ impl Stage {
 
     /// What it says of its VIPs.
     pub(crate) fn said(&self) -> String {
-        self.show("vips")
+        self.show("vips -o wide")
     }
 
     /// What it shows of this.
-    pub(crate) fn show(&self, noun: &str) -> String {
-        String::from_utf8(self.asked(noun).stdout).unwrap()
+    pub(crate) fn show(&self, words: &str) -> String {
+        String::from_utf8(self.asked(words).stdout).unwrap()
     }
 
     /// What it says beside that.
-    pub(crate) fn said_aside(&self, noun: &str) -> String {
-        String::from_utf8(self.asked(noun).stderr).unwrap()
+    pub(crate) fn said_aside(&self, words: &str) -> String {
+        String::from_utf8(self.asked(words).stderr).unwrap()
     }
 
-    fn asked(&self, noun: &str) -> Output {
+    fn asked(&self, words: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["show", noun, "-o", "wide", "--socket"]).arg(self.path("state").join("admin.sock"));
+        command.arg("show").args(words.split(' ')).arg("--socket").arg(self.path("state").join("admin.sock"));
         command.output().unwrap()
+    }
+
+    /// What `show ipvs` prints must be what `ipvsadm -Ln` prints, and owners; these are returned, each behind its line.
+    pub(crate) fn owners(&self) -> Vec<String> {
+        let (ours, theirs) = (self.show("ipvs"), self.router.output(&["ipvsadm", "-Ln"]));
+        assert_eq!(ours.lines().count(), theirs.lines().count(), "{ours}\n{theirs}");
+        let owner = |(ours, theirs): (&str, &str)| {
+            let more = ours.strip_prefix(theirs).unwrap_or_else(|| panic!("{ours:?} does not begin with {theirs:?}"));
+            format!("{}: {}", theirs.trim(), more.trim())
+        };
+        ours.lines().zip(theirs.lines()).skip(3).map(owner).collect()
     }
 
     /// SIGTERM, and a clean end.
