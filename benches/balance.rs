@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use vipherald::actuator::Kernel;
 use vipherald::config::Config;
-use vipherald::desired::{Desired, compile};
+use vipherald::desired::{BalancerKind, Desired, compile};
 use vipherald::observed::{Observed, ObservedSpeaker, stamp};
 use vipherald::plan::{Step, StepKey, plan};
 use vipherald::source::Snapshot;
@@ -63,7 +63,7 @@ struct Node {
 impl Node {
     async fn new() -> Self {
         let mut kernel = Kernel::new("lo", "bench").await.unwrap();
-        kernel.balance(true);
+        kernel.balance(Some(BalancerKind::Ipvs));
         Self { kernel, observed: Observed::default(), speaker: ObservedSpeaker::default() }
     }
 

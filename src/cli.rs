@@ -6,6 +6,7 @@
 mod peer;
 mod show;
 mod table;
+mod target;
 
 use std::error::Error;
 use std::future::Future;
@@ -42,6 +43,8 @@ enum Verb {
     /// Give orders about a BGP neighbour
     #[command(subcommand)]
     Peer(peer::PeerVerb),
+    /// Make this network namespace, a pod's, one that takes packets to VIPs and answers clients itself (forwarding dr, tun, gue)
+    Target(target::TargetOptions),
     /// Work with the configuration file
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -206,6 +209,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Verb::Show(show) => show::show(show),
         Verb::Peer(verb) => peer::peer(verb),
+        Verb::Target(options) => target::target(options),
         Verb::Config(ConfigVerb::Check { file }) => {
             load(&file)?;
             print(&format!("{}: good\n", file.display()))

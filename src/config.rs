@@ -29,7 +29,7 @@ use ipvs::Timeouts;
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::desired::{DesiredBgp, DrainTimes, MssClamp, Routing, UnservedPorts};
+use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, MssClamp, Routing, UnservedPorts};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -242,7 +242,19 @@ impl Dataplane {
     /// Whether this daemon balances.
     #[must_use]
     pub const fn balances(&self) -> bool {
-        matches!(self.kind, DataplaneType::Ipvs)
+        match self.kind {
+            DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::Nftables => true,
+            DataplaneType::KubeProxy | DataplaneType::None => false,
+        }
+    }
+
+    /// What balances, where this daemon does. What `auto` stands for is decided before this is asked; IPVS until then.
+    #[must_use]
+    pub const fn balancer(&self) -> BalancerKind {
+        match self.kind {
+            DataplaneType::Nftables => BalancerKind::Nftables,
+            DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::KubeProxy | DataplaneType::None => BalancerKind::Ipvs,
+        }
     }
 
     /// The forwarding method that an object's one stands for.
@@ -268,11 +280,15 @@ pub enum LocalPolicy {
     PreserveSource,
 }
 
-/// `dataplane.type`. More values appear with what they do.
+/// `dataplane.type`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum DataplaneType {
+    /// [`Ipvs`](Self::Ipvs) where the kernel has it or can load it, else [`Nftables`](Self::Nftables).
+    Auto,
     /// The kernel's IPVS balances, as we program it.
     Ipvs,
+    /// nft translates the destination of new connections, as we program it.
+    Nftables,
     /// kube-proxy, or another program, balances Services; addresses are placed and announced only.
     #[default]
     KubeProxy,

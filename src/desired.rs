@@ -7,6 +7,7 @@
 mod addresses;
 pub mod cache;
 mod claims;
+mod dispatch;
 mod endpoints;
 mod ports;
 mod route_set;
@@ -25,7 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use self::addresses::{Reserved, not_allowed, unfit};
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
+pub use self::dispatch::BalancerKind;
 use self::endpoints::{Availability, Slices};
+pub(crate) use self::rules::digest;
 pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
 pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
@@ -230,7 +233,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
 /// What is announced as it is found: with dataplane `none`, what `vips.allow` gives to every namespace.
 fn found(config: &Config) -> Vec<Prefix> {
     match config.dataplane.kind {
-        DataplaneType::KubeProxy | DataplaneType::Ipvs => Vec::new(),
+        DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::Nftables | DataplaneType::KubeProxy => Vec::new(),
         DataplaneType::None => {
             let allowed = config.vips.allow.iter().flatten();
             allowed.filter(|allowed| allowed.namespaces.is_empty()).map(|allowed| allowed.prefix).collect()
@@ -283,7 +286,8 @@ fn serving(
             for port in &claimant.ports {
                 let mut found = behind.as_ref().map_or(Availability::Nobody, |behind| behind.availability(*vip, port));
                 if config.dataplane.balances() {
-                    let (key, service) = virtual_service(claimant.object, *vip, port, behind.as_ref(), rejections);
+                    let (key, service) =
+                        virtual_service(claimant.object, *vip, port, behind.as_ref(), config.dataplane.balancer(), rejections);
                     if found == Availability::Usable && !service.is_backed() {
                         found = Availability::Nobody;
                     }

@@ -5,7 +5,7 @@
 //! objects; [`source`] reads them into a whole [`Snapshot`](source::Snapshot); [`desired`] compiles that into [`Desired`](desired::Desired) and
 //! rejections; [`observed`] is what kernel and speaker say; [`plan`](mod@plan) compares both and decides, as data; [`reconcile`] repeats
 //! observe, plan, execute; [`actuator`] changes the kernel; [`driver`] runs the protocol cores; [`status`] explains each VIP; [`admin`] and
-//! [`telemetry`] show it.
+//! [`telemetry`] show it. [`target`] is for the other end: a pod that answers clients itself.
 #![forbid(unsafe_code)]
 
 pub mod actuator;
@@ -22,4 +22,5 @@ pub mod source;
 mod spelling;
 pub mod status;
 pub mod sysctl;
+pub mod target;
 pub mod telemetry;

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 
-pub use self::balancer::{Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode};
+pub use self::balancer::{
+    Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
+};
 use crate::desired::{Filter, RouteSet, ServiceKey};
 use crate::plan::{Entries, StepKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};

@@ -89,6 +89,8 @@ pub enum Step {
     ChangeVirtualService(ServiceKey, VirtualServiceChange),
     /// Remove one that is ours.
     RemoveVirtualService(ServiceKey),
+    /// Remove one that is ours from the dataplane that balanced before.
+    RemoveFormer(ServiceKey),
     /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions.
     ConfigureSpeaker(Arc<DesiredBgp>),
     /// Close all sessions with Cease, Administrative Shutdown.
@@ -112,9 +114,10 @@ impl Step {
             | Self::WriteFilters(_)
             | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
-            Self::AddVirtualService(service, _) | Self::ChangeVirtualService(service, _) | Self::RemoveVirtualService(service) => {
-                StepKey::VirtualService(*service)
-            }
+            Self::AddVirtualService(service, _)
+            | Self::ChangeVirtualService(service, _)
+            | Self::RemoveVirtualService(service)
+            | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
             Self::SetInterfaces(_) | Self::SetTimeouts(_) => StepKey::Settings,
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
@@ -501,7 +504,9 @@ impl<'a> Planner<'a> {
             _ => return None,
         };
         let in_force = wanted.as_ref().map(Rules::fingerprint).unwrap_or_default() == record.rules;
-        (!in_force && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
+        // With other rules, what is in tables of nft would be gone before IPVS has it.
+        let too_early = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
+        (!in_force && !too_early && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
     }
 
     /// The kernel settings that are not what they must be, where we may set them.

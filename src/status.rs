@@ -317,6 +317,9 @@ pub struct ConfigStatus {
     pub error: Option<String>,
     /// Keys whose new value waits for a restart.
     pub waiting_for_restart: Vec<String>,
+    /// What `dataplane.type: auto` stands for, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataplane: Option<String>,
 }
 
 /// The speaker.

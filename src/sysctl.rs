@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::desired::BalancerKind;
+
 /// A setting below `/proc/sys`. Prints as `sysctl` names it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Sysctl {
@@ -59,6 +61,17 @@ impl Sysctl {
             Self::VsExpireQuiescentTemplate => "a client that is bound to a quiesced real server gets another one",
             Self::VsSnatReroute => "answers leave by the way that leads to the client from the VIP",
             Self::VsSloppyTcp => "a connection that the fabric moves to this node in its middle goes on to the real server that it had",
+        }
+    }
+
+    /// Whether this one matters where that balances.
+    #[must_use]
+    pub const fn is_for(self, balancer: BalancerKind) -> bool {
+        match self {
+            Self::Ipv4Forward => true,
+            Self::VsConntrack | Self::VsExpireNodestConn | Self::VsExpireQuiescentTemplate | Self::VsSnatReroute | Self::VsSloppyTcp => {
+                matches!(balancer, BalancerKind::Ipvs)
+            }
         }
     }
 

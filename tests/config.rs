@@ -367,7 +367,6 @@ const MISTAKES: &[(&str, &str)] = &[
         "@instance: 1brk\n",
         "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '1brk'",
     ),
-    ("@dataplane: {type: nftables}\n", "c.yaml:2:19: dataplane.type: 'nftables' is not in this version; expected ipvs, kube-proxy or none"),
     (
         "@dataplane: {mssClamp: 100, localPolicy: local, masquerade: {exceptPrefixes: [10.0.0.1/8]}, preserveClientAddress: maybe}\n",
         "c.yaml:2:23: dataplane.mssClamp: expected off, pmtu, or a segment size from 536 to 65495 octets, found '100'\nc.yaml:2:41: dataplane.localPolicy: expected endpointNodes or preserveSource, found 'local'\nc.yaml:2:78: dataplane.masquerade.exceptPrefixes[0]: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.1/8': 10.0.0.1/8 has bits set beyond its length; the prefix is 10.0.0.0/8\nc.yaml:2:115: dataplane.preserveClientAddress: expected true or false, found 'maybe'",
@@ -381,7 +380,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "@dataplane: {type: none}\n",
         "c.yaml:2:19: dataplane.type: 'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes",
     ),
-    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected ipvs, kube-proxy or none, found 'iptables'"),
+    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected auto, ipvs, nftables, kube-proxy or none, found 'iptables'"),
     ("bgp: {asn: 0}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '0': no speaker may use it (RFC 7607)"),
     (
         "bgp: {asn: 23456}\n",

@@ -533,9 +533,12 @@ impl World {
             Step::WriteRules(_)
             | Step::WriteFilters(_)
             | Step::SetSysctl(_)
+            | Step::SetInterfaces(_)
+            | Step::SetTimeouts(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
-            | Step::RemoveVirtualService(_) => panic!("nobody balances here: {step}"),
+            | Step::RemoveVirtualService(_)
+            | Step::RemoveFormer(_) => panic!("nobody balances here: {step}"),
             Step::AddAddress(vip) => {
                 let protocol = self.protocols.then_some(ADDRESS_PROTOCOL);
                 let attributes = ObservedAddress { prefix_length: Prefix::host(*vip).length(), protocol };

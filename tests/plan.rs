@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 
 use bgp::rib::Route;
 use bgp::{Asn, Family, Prefix};
-use ipvs::Weight;
+use ipvs::{Timeouts, Weight};
 use serde::Deserialize;
-use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
+use vipherald::api::{Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
-    Aggregate, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter, Lifecycle,
-    Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
+    Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter,
+    Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Loss, Observed, ObservedAddress,
-    ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
+    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
+    ObservedAddress, ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
-use vipherald::sysctl::Sysctl;
+use vipherald::sysctl::{InterfaceSetting, Sysctl};
 
 #[test]
 fn every_case_plans_as_written() {
@@ -76,9 +76,13 @@ struct Input {
 struct DesiredInput {
     /// Where given, we balance.
     services: Option<BTreeMap<String, String>>,
+    /// By nft.
+    nftables: bool,
     /// Of some of them.
     filters: BTreeMap<String, String>,
     fwmark_from: Option<u32>,
+    /// tcp, tcpFin and udp, in seconds.
+    timeouts: [u32; 3],
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
     found: Vec<IpAddr>,
@@ -110,8 +114,10 @@ impl Default for DesiredInput {
     fn default() -> Self {
         Self {
             services: None,
+            nftables: false,
             filters: BTreeMap::new(),
             fwmark_from: None,
+            timeouts: [0; 3],
             serve: Vec::new(),
             withhold: Vec::new(),
             found: Vec::new(),
@@ -142,7 +148,10 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips,
-            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from)),
+            balancing: self.services.map(|services| DesiredBalancing {
+                timeouts: timeouts(self.timeouts),
+                ..balancing(services, &self.filters, self.fwmark_from, self.nftables)
+            }),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
@@ -164,6 +173,14 @@ fn routing(policies: BTreeMap<String, PolicyInput>, aggregates: &BTreeMap<String
 }
 
 /// A prefix, or the host prefix of an address.
+const fn timeouts([tcp, tcp_fin, udp]: [u32; 3]) -> Timeouts {
+    Timeouts { tcp, tcp_fin, udp }
+}
+
+fn settings(values: [u8; 3]) -> BTreeMap<InterfaceSetting, u8> {
+    InterfaceSetting::ALL.into_iter().zip(values).collect()
+}
+
 fn prefix(text: &str) -> Prefix {
     match text.split_once('/') {
         Some((address, length)) => Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap(),
@@ -231,7 +248,18 @@ struct ObservedInput {
     foreign_marks: BTreeSet<u32>,
     /// Whether they are as they should be; where we do not balance, there are none by default.
     rules: Option<bool>,
+    /// Whether they are those of the other dataplane.
+    former_rules: bool,
+    /// What that one has.
+    former: BTreeMap<String, String>,
     sysctls: BTreeMap<String, String>,
+    /// tcp, tcpFin and udp, in seconds: as they are, and as this process gave them.
+    timeouts: Option<[u32; 3]>,
+    given: [u32; 3],
+    /// arp_ignore, arp_announce and rp_filter of external interfaces.
+    external: BTreeMap<String, [u8; 3]>,
+    /// What is behind a next hop; all else is on a link.
+    routed: Vec<String>,
     quiesced: BTreeMap<String, Time>,
     /// `3 1s`: how often, and how long ago.
     losses: BTreeMap<String, String>,
@@ -264,7 +292,13 @@ impl Default for ObservedInput {
             foreign: Vec::new(),
             foreign_marks: BTreeSet::new(),
             rules: None,
+            former_rules: false,
+            former: BTreeMap::new(),
             sysctls: BTreeMap::new(),
+            timeouts: None,
+            given: [0; 3],
+            external: BTreeMap::new(),
+            routed: Vec::new(),
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
             filters: BTreeMap::new(),
@@ -295,7 +329,12 @@ impl ObservedInput {
         };
         Observed {
             kernel: KernelState {
-                sysctls: Sysctl::ALL.into_iter().map(|setting| (setting, self.sysctl(setting))).collect(),
+                external: self.external.iter().map(|(name, values)| (name.clone(), settings(*values))).collect(),
+                links: Links {
+                    direct: ["0.0.0.0/0", "::/0"].map(prefix).into(),
+                    routed: self.routed.iter().map(|text| prefix(text)).collect(),
+                },
+                sysctls: Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).map(|setting| (setting, self.sysctl(setting))).collect(),
                 interface,
                 addresses: self.interface.iter().map(|text| address(text)).collect(),
                 address_protocols: self.protocols,
@@ -311,15 +350,21 @@ impl ObservedInput {
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
                     filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
-                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) { rules().fingerprint() } else { Vec::new() },
+                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) {
+                        let nftables = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.translates());
+                        rules(nftables != self.former_rules).fingerprint()
+                    } else {
+                        Vec::new()
+                    },
                 },
                 kube_proxy_in_ipvs_mode: false,
                 balancer: Balancer {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
-                    timeouts: None,
-                    given_timeouts: Timeouts::default(),
+                    timeouts: self.timeouts.map(timeouts),
+                    given_timeouts: timeouts(self.given),
+                    former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
@@ -338,15 +383,21 @@ impl ObservedInput {
     }
 }
 
-fn rules() -> Rules {
-    Rules { unserved_ports: UnservedPorts::Drop, first_mark: 64, ..Rules::default() }
+fn rules(nftables: bool) -> Rules {
+    let balancer = if nftables { BalancerKind::Nftables } else { BalancerKind::Ipvs };
+    Rules { balancer, unserved_ports: UnservedPorts::Drop, first_mark: 64, ..Rules::default() }
 }
 
-fn balancing(services: BTreeMap<String, String>, filters: &BTreeMap<String, String>, first_mark: Option<u32>) -> DesiredBalancing {
+fn balancing(
+    services: BTreeMap<String, String>,
+    filters: &BTreeMap<String, String>,
+    first_mark: Option<u32>,
+    nftables: bool,
+) -> DesiredBalancing {
     let filter_of = |text: &String| filters.get(text).map(|words| filter(words)).unwrap_or_default();
     let service = |text: &String, service: &String| DesiredVirtualService { filter: filter_of(text), ..desired_service(service) };
     let services = services.iter().map(|(text, words)| (service_key(text), service(text, words))).collect();
-    let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules() };
+    let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules(nftables) };
     DesiredBalancing {
         services,
         drain_timeout: Duration::from_secs(30),
@@ -391,6 +442,7 @@ fn service_key(text: &str) -> ServiceKey {
 /// A scheduler, and servers with their weights: `lc 10.1.0.1:80=1 10.1.0.2:80=0`.
 fn desired_service(text: &str) -> DesiredVirtualService {
     let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
+    let (scheduler, forwarding) = scheduler.split_once('/').unwrap_or((scheduler, "nat"));
     let server = |text: &str| {
         let (address, weight) = text.split_once('=').unwrap();
         (address.parse().unwrap(), Weight(weight.parse().unwrap()))
@@ -398,7 +450,7 @@ fn desired_service(text: &str) -> DesiredVirtualService {
     DesiredVirtualService {
         owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
         scheduling: Scheduling::of(scheduler.parse().unwrap()),
-        forwarding: ForwardingMethod::Masquerade,
+        forwarding: forwarding.parse().unwrap(),
         real_servers: servers.split_whitespace().map(server).collect(),
         filter: Filter::NONE,
     }
@@ -408,12 +460,13 @@ fn desired_service(text: &str) -> DesiredVirtualService {
 /// ours.
 fn observed_service(text: &str) -> ObservedVirtualService {
     let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
+    let (scheduler, forwarding) = scheduler.split_once('/').unwrap_or((scheduler, "nat"));
     let server = |text: &str| {
         let (address, state) = text.split_once('=').unwrap();
         let (weight, connections) = state.split_once('/').unwrap_or((state, "0"));
         ObservedRealServer {
             address: address.parse().unwrap(),
-            forwarding: Some(ForwardingMethod::Masquerade),
+            forwarding: Some(forwarding.parse().unwrap()),
             weight: Weight(weight.parse().unwrap()),
             connections: connections.parse().unwrap(),
         }

@@ -301,6 +301,42 @@ fn a_port_that_somebody_takes_between_our_look_and_our_change_is_left_alone() {
     stage.drain_beside("TCP  10.232.35.199:81 wlc\nFWM  64 wlc\n");
 }
 
+/// IPVS, nft, IPVS, and what the kernel has: a VIP stays placed, connections go on, new ones are answered all the time.
+#[test]
+fn the_dataplane_changes_under_open_connections() {
+    let mut stage = Stage::new("switch", &["192.168.1.1", "192.168.1.2"]);
+    stage.answer_tcp(80);
+    stage.answer_tcp(20_500);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1", "192.168.1.2"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: mh"), ("20000-20999", "20000-20999", "algo: rr")]));
+    stage.start(", drainTimeout: 5s");
+    stage.wait_for_vip(VIP, true);
+    let has_table = |stage: &Stage| stage.router.output(&["nft", "list", "tables"]).contains("table ip vipherald");
+    let mut connections: Vec<Connection> = Vec::new();
+    for kind in ["nftables", "ipvs", "auto", "nftables"] {
+        connections.extend((0..10).map(|number| stage.connect(VIP, if number % 2 == 0 { 80 } else { 20_500 }).unwrap()));
+        stage.change_dataplane(kind, ", drainTimeout: 5s");
+        let by_nft = kind == "nftables";
+        let answered =
+            |stage: &Stage, port| stage.connect(VIP, port).unwrap_or_else(|error| panic!("{kind}: {port} is not answered: {error}"));
+        wait_until(kind, PATIENCE, || {
+            drop(answered(&stage, 80));
+            has_table(&stage) == by_nft && (by_nft || !stage.table().is_empty())
+        });
+        assert!(stage.router.ip("-o addr show dev lo").contains(&format!(" {VIP}/")), "{kind}");
+        drop(answered(&stage, 20_500));
+        assert!(connections.iter_mut().all(Connection::works), "{kind}");
+        if by_nft {
+            // What came by IPVS has had its time.
+            wait_until("IPVS has given up", PATIENCE, || stage.table().is_empty());
+            drop(answered(&stage, 80));
+            connections.clear();
+        }
+    }
+    stage.drain();
+}
+
 /// The real servers have the VIP themselves, and answer the client directly.
 #[test]
 fn direct_routing_and_tunnels_keep_the_address_of_the_client() {

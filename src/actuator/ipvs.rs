@@ -153,6 +153,7 @@ impl Ipvs {
                 foreign: BTreeSet::new(),
                 timeouts: None,
                 given_timeouts: self.given_timeouts,
+                former: BTreeMap::new(),
             };
             self.suspects.clear();
             self.trusted = true;
@@ -220,7 +221,10 @@ impl Ipvs {
 /// The virtual service that a step is about.
 const fn subject(step: &Step) -> Option<ServiceKey> {
     match step {
-        Step::AddVirtualService(key, _) | Step::ChangeVirtualService(key, _) | Step::RemoveVirtualService(key) => Some(*key),
+        Step::AddVirtualService(key, _)
+        | Step::ChangeVirtualService(key, _)
+        | Step::RemoveVirtualService(key)
+        | Step::RemoveFormer(key) => Some(*key),
         _ => None,
     }
 }
@@ -233,7 +237,7 @@ fn service_commands(step: &Step, address: ServiceAddress, _gue_port: u16) -> Vec
     let command = match step {
         Step::AddVirtualService(_, change) => change.mode.map(|mode| Command::AddService(service(address, mode))),
         Step::ChangeVirtualService(_, change) => change.mode.map(|mode| Command::EditService(service(address, mode))),
-        Step::RemoveVirtualService(_) => Some(Command::DeleteService(address)),
+        Step::RemoveVirtualService(_) | Step::RemoveFormer(_) => Some(Command::DeleteService(address)),
         _ => None,
     };
     command.into_iter().collect()

@@ -58,6 +58,11 @@ pub(super) async fn nft(arguments: &[&str], input: &str, action: &str) -> Result
     run(NFT, arguments, input, action, TIMEOUT).await
 }
 
+/// As [`nft`], for what takes longer.
+pub(super) async fn nft_within(limit: Duration, arguments: &[&str], action: &str) -> Result<Done, NftError> {
+    run(NFT, arguments, "", action, limit).await
+}
+
 async fn run(program: &str, arguments: &[&str], input: &str, action: &str, limit: Duration) -> Result<Done, NftError> {
     let mut command = Command::new(program);
     command.args(arguments).env("LC_ALL", "C").kill_on_drop(true);

@@ -217,7 +217,7 @@ fn apply(record: &mut Record, change: Change<'_>) {
         }
         Change::Removed(entries) => record.forget(entries),
         Change::Filters(filters) => record.filter(filters),
-        Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint).unwrap_or_default(),
+        Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint_of_record).unwrap_or_default(),
     }
 }
 

@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::desired::BalancerKind;
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
 const ROOT: &str = "/proc/sys";
 
-/// What each setting is; those that the kernel does not have are left out.
-pub(super) fn read() -> BTreeMap<Sysctl, String> {
+/// What each setting is that matters where that balances; those that the kernel does not have are left out.
+pub(super) fn read(balancer: BalancerKind) -> BTreeMap<Sysctl, String> {
     let value = |setting: Sysctl| std::fs::read_to_string(Path::new(ROOT).join(setting.path())).ok();
     Sysctl::ALL
         .into_iter()
         .chain(Sysctl::FOR_MOVED_FLOWS)
+        .filter(|setting| setting.is_for(balancer))
         .filter_map(|setting| Some((setting, value(setting)?.trim().to_owned())))
         .collect()
 }

@@ -80,7 +80,9 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put(
         "dataplane.type",
         match config.dataplane.kind {
+            DataplaneType::Auto => "auto".to_owned(),
             DataplaneType::Ipvs => "ipvs".to_owned(),
+            DataplaneType::Nftables => "nftables".to_owned(),
             DataplaneType::KubeProxy => "kube-proxy".to_owned(),
             DataplaneType::None => "none".to_owned(),
         },

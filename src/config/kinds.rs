@@ -88,13 +88,14 @@ pub(super) const WITHOUT_ENDPOINTS: Kind<WithoutEndpoints> = Kind {
 };
 
 pub(super) const DATAPLANE: Kind<DataplaneType> = Kind {
-    expected: "ipvs, kube-proxy or none",
+    expected: "auto, ipvs, nftables, kube-proxy or none",
     numeric: false,
     parse: |text| match text {
+        "auto" => Ok(DataplaneType::Auto),
         "ipvs" => Ok(DataplaneType::Ipvs),
+        "nftables" => Ok(DataplaneType::Nftables),
         "kube-proxy" => Ok(DataplaneType::KubeProxy),
         "none" => Ok(DataplaneType::None),
-        "auto" | "nftables" => Err(Refusal::Instead(format!("'{text}' is not in this version; expected ipvs, kube-proxy or none"))),
         _ => Err(Refusal::Unexpected),
     },
 };

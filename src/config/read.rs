@@ -26,7 +26,6 @@ impl<T> Kind<T> {
         (self.parse)(text).map_err(|refusal| match refusal {
             Refusal::Unexpected => found(),
             Refusal::Because(reason) => format!("{}: {reason}", found()),
-            Refusal::Instead(message) => message,
         })
     }
 }
@@ -40,8 +39,6 @@ pub(super) enum Refusal {
     Unexpected,
     /// Said after both.
     Because(String),
-    /// Said instead of both.
-    Instead(String),
 }
 
 /// A map of the file whose keys are known ones.

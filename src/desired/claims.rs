@@ -110,7 +110,9 @@ fn of_service<'a>(
     let balanced = match dataplane.kind {
         // kube-proxy leaves headless Services alone, whatever external IPs they have.
         DataplaneType::KubeProxy if spec.cluster_ip.as_deref() == Some("None") => Balanced::Nowhere,
-        DataplaneType::KubeProxy | DataplaneType::Ipvs => Balanced::Over(name.clone(), service),
+        DataplaneType::KubeProxy | DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::Nftables => {
+            Balanced::Over(name.clone(), service)
+        }
         DataplaneType::None => Balanced::Nowhere,
     };
     Some(Claimant {
@@ -174,7 +176,10 @@ fn of_ingress<'a>(
     let service = service_of_ingress(snapshot, name, field, spec, rejections);
     let mut reject = |message| rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
     let preserves_client = preserves_client(metadata, dataplane, &mut reject);
-    let ports = ports::of_ingress(name, spec, service.as_ref().map(|(_, service)| *service), preserves_client, rejections);
+    let mut ports = ports::of_ingress(name, spec, service.as_ref().map(|(_, service)| *service), preserves_client, rejections);
+    for port in &mut ports {
+        port.forwarding = dataplane.tunnelled(port.forwarding);
+    }
     Claimant {
         object: name,
         created: metadata.creation_timestamp.as_ref(),

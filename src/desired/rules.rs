@@ -11,9 +11,13 @@ use std::ops::RangeInclusive;
 
 use bgp::Prefix;
 
+use super::BalancerKind;
+
 /// What the rules do.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
+    /// Who balances.
+    pub balancer: BalancerKind,
     /// What becomes of traffic to a port of a VIP that nobody serves.
     pub unserved_ports: UnservedPorts,
     /// The first of the firewall marks that are ours.
@@ -67,7 +71,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    const fn new(purpose: &'static str, text: String) -> Self {
+    pub(super) const fn new(purpose: &'static str, text: String) -> Self {
         Self { purpose, text }
     }
 
@@ -107,6 +111,13 @@ impl Rules {
     /// The comments of all rules, each after the name of its chain: what a listing shows where the rules are these.
     #[must_use]
     pub fn fingerprint(&self) -> Vec<String> {
+        let dispatch = if self.translates() { Self::dispatch_fingerprint() } else { Vec::new() };
+        self.fingerprint_of_record().into_iter().chain(dispatch).collect()
+    }
+
+    /// Those of the chains that stand beside the record.
+    #[must_use]
+    pub fn fingerprint_of_record(&self) -> Vec<String> {
         self.chains().iter().flat_map(|chain| chain.rules.iter().map(|rule| format!("{}: {}", chain.name, rule.comment()))).collect()
     }
 
@@ -118,7 +129,7 @@ impl Rules {
             // what another one serves at a VIP that they share.
             Chain { name: "served", hook: "type filter hook prerouting priority -149;", rules: self.served() },
             Chain { name: "unserved", hook: "type filter hook prerouting priority -148;", rules: self.unserved() },
-            Chain { name: "passed", hook: "type filter hook prerouting priority -147;", rules: passed() },
+            Chain { name: "passed", hook: "type filter hook prerouting priority -147;", rules: self.passed() },
             // Before kube-proxy (dstnat), which would take the connection away from IPVS.
             Chain { name: "claim", hook: "type nat hook prerouting priority -110;", rules: claim() },
             Chain { name: "claim-local", hook: "type nat hook output priority -110;", rules: claim() },
@@ -193,6 +204,16 @@ impl Rules {
         rules
     }
 
+    /// What was told has been heard. What nft translates from here on has its marks now: it does not come to the input of this node, as what IPVS takes.
+    fn passed(&self) -> Vec<Rule> {
+        let heard = format!("meta mark & {SERVED:#x} == {SERVED:#x} meta mark set meta mark and {:#x}", !SERVED);
+        let mut rules = vec![Rule::new("no mark stays", heard)];
+        if self.translates() {
+            rules.extend(self.mark());
+        }
+        rules
+    }
+
     /// IPVS knows a range of ports by a mark; the rule about masquerading knows by one what to leave alone.
     fn mark(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
@@ -243,11 +264,6 @@ impl Rules {
 
 /// The bit of the mark by which the chains of all instances tell each other, between two priorities, that one of them serves a packet.
 const SERVED: u32 = 0x0800_0000;
-
-/// What was told has been heard.
-fn passed() -> Vec<Rule> {
-    vec![Rule::new("no mark stays", format!("meta mark & {SERVED:#x} == {SERVED:#x} meta mark set meta mark and {:#x}", !SERVED))]
-}
 
 /// Binds a new connection to the VIP that it is for, so that no later rule translates it to somewhere else.
 fn claim() -> Vec<Rule> {
@@ -311,6 +327,6 @@ const FAMILIES: [Family; 2] = [
 ];
 
 /// FNV-1a, 32 bits: tells texts apart, and need not withstand anybody.
-fn digest(text: &str) -> u32 {
+pub(crate) fn digest(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |digest, octet| (digest ^ u32::from(octet)).wrapping_mul(0x0100_0193))
 }

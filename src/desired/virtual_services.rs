@@ -15,8 +15,9 @@ use ipvs::{Timeouts, Weight};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::claims::ClaimedPort;
+use super::dispatch::translated;
 use super::endpoints::Behind;
-use super::{Rejection, RejectionReason, Rules, Subject};
+use super::{BalancerKind, Rejection, RejectionReason, Rules, Subject};
 use crate::api::{ForwardingMethod, ObjectRef, PortRange, Protocol, Scheduler, parse_prefix};
 use crate::config::Config;
 
@@ -87,6 +88,7 @@ impl DesiredBalancing {
             services,
             drain_timeout: dataplane.drain_timeout,
             rules: Rules {
+                balancer: dataplane.balancer(),
                 unserved_ports: dataplane.unserved_ports,
                 first_mark: dataplane.first_mark,
                 except: dataplane.not_masqueraded.clone(),
@@ -197,6 +199,7 @@ pub(super) fn virtual_service(
     vip: IpAddr,
     port: &ClaimedPort<'_>,
     behind: Option<&Behind<'_>>,
+    balancer: BalancerKind,
     rejections: &mut Vec<Rejection>,
 ) -> (ServiceKey, DesiredVirtualService) {
     let key = ServiceKey { vip, protocol: port.protocol, ports: port.ports };
@@ -208,7 +211,16 @@ pub(super) fn virtual_service(
         let subject = Subject::Object { object: owner.clone(), vip: Some(vip) };
         rejections.push(Rejection { subject, reason: RejectionReason::Invalid, message });
     };
-    if port.forwarding != ForwardingMethod::Masquerade
+    let mut scheduling = port.scheduling;
+    if balancer == BalancerKind::Nftables {
+        match translated(scheduling, port.forwarding) {
+            Ok(by_nft) => scheduling = by_nft,
+            Err(message) => {
+                refuse(format!("{key}: {message}"));
+                real_servers.clear();
+            }
+        }
+    } else if port.forwarding != ForwardingMethod::Masquerade
         && let Some(elsewhere) = other_ports(&real_servers, port.ports)
     {
         refuse(format!(
@@ -227,7 +239,7 @@ pub(super) fn virtual_service(
     }
     let service = DesiredVirtualService {
         owner: owner.clone(),
-        scheduling: port.scheduling,
+        scheduling,
         forwarding: port.forwarding,
         real_servers,
         filter: Filter {

@@ -44,6 +44,21 @@ pub struct Balancer {
     pub timeouts: Option<Timeouts>,
     /// What this process last gave them; 0 for what it never gave.
     pub given_timeouts: Timeouts,
+    /// Those of ours that the dataplane still has which balanced before.
+    pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
+}
+
+/// The virtual services in nft tables.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Translated {
+    /// One of our tables is there.
+    pub exists: bool,
+    /// Others have put something in one.
+    pub foreign: bool,
+    /// By what they take in, real servers in canonical order.
+    pub services: BTreeMap<ServiceKey, ObservedVirtualService>,
+    /// The rules that dispatch to them, as [`Rules::dispatch_fingerprint`](crate::desired::Rules::dispatch_fingerprint) tells them.
+    pub rules: Vec<String>,
 }
 
 /// Whether the kernel has IPVS.
@@ -68,6 +83,11 @@ pub struct ObservedVirtualService {
 }
 
 impl ObservedVirtualService {
+    /// Whether some real server of it gets new connections.
+    pub(crate) fn is_backed(&self) -> bool {
+        self.real_servers.iter().any(|server| !server.weight.is_quiesced())
+    }
+
     /// One that nothing has been set of.
     pub(crate) const fn empty() -> Self {
         Self { mode: None, real_servers: Vec::new() }
@@ -96,7 +116,7 @@ pub struct ObservedRealServer {
     pub connections: u64,
 }
 
-/// Since when each real server has been quiesced.
+/// Since when each real server has been quiesced, or has got nothing new because another dataplane takes the connections.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
 
 /// The losses so far, with those of confirmed services that were there and are not. One that we removed ourselves leaves the record soon.
@@ -109,7 +129,9 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
         if there && previous.losses.is_empty() {
             continue;
         }
-        let lost = !there && previous.kernel.balancer.services.contains_key(key);
+        let was_there = previous.kernel.balancer.services.contains_key(key);
+        // Where another dataplane is to have it, nobody took it.
+        let lost = !there && was_there && !kernel.balancer.former.contains_key(key);
         match previous.losses.get(key) {
             before if lost => {
                 let count = before.map_or(0, |loss| loss.count).saturating_add(1);
@@ -122,9 +144,11 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
     losses
 }
 
-/// As [`super::stamp`], for what has weight 0.
+/// As [`super::stamp`], for what has weight 0, and for what is left of a dataplane.
 pub(super) fn quiesced(previous: &Observed, balancer: &Balancer, now: Instant) -> Quiesced {
     let servers = balancer.services.iter().flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, *server)));
     let quiesced = servers.filter(|(_, server)| server.weight.is_quiesced()).map(|(key, server)| (key, server.address));
-    quiesced.map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
+    let former = balancer.former.iter().filter(|(key, _)| balancer.services.contains_key(key));
+    let former = former.flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, server.address)));
+    quiesced.chain(former).map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
 }

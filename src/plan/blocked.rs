@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::ownership::{Ownership, ownership};
-use crate::desired::Desired;
+use crate::desired::{BalancerKind, Desired};
 use crate::observed::{InterfaceState, IpvsAvailability, KernelState, Observed};
 use crate::sysctl::Sysctl;
 
@@ -70,11 +70,14 @@ pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, node: 
 }
 
 /// Why this node cannot balance, if so.
-fn no_balancing(kernel: &KernelState) -> Option<BlockReason> {
-    let unset = |setting: &Sysctl| setting.is_required() && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
+fn no_balancing(kernel: &KernelState, balancer: BalancerKind) -> Option<BlockReason> {
+    let counts = |setting: &Sysctl| setting.is_required() && setting.is_for(balancer);
+    let unset = |setting: &Sysctl| counts(setting) && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
     match kernel.balancer.availability {
-        IpvsAvailability::Missing => Some(BlockReason::NoIpvs),
-        IpvsAvailability::NotNeeded | IpvsAvailability::Available => Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing),
+        IpvsAvailability::Missing if balancer == BalancerKind::Ipvs => Some(BlockReason::NoIpvs),
+        IpvsAvailability::Missing | IpvsAvailability::NotNeeded | IpvsAvailability::Available => {
+            Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing)
+        }
     }
 }
 
@@ -105,7 +108,7 @@ impl OfNode {
         Self {
             ipv4: own.iter().any(|address| address.is_ipv4()),
             ipv6: own.iter().any(|address| address.is_ipv6()),
-            no_balancing: desired.balancing.as_ref().and_then(|_| no_balancing(&observed.kernel)),
+            no_balancing: desired.balancing.as_ref().and_then(|balancing| no_balancing(&observed.kernel, balancing.rules.balancer)),
         }
     }
 

@@ -41,6 +41,9 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::WriteRules(rules) => {
                 kernel.record.exists = true;
                 kernel.record.rules = rules.as_ref().map(Rules::fingerprint).unwrap_or_default();
+                if !rules.as_ref().is_some_and(Rules::translates) {
+                    kernel.balancer.former.clear();
+                }
             }
             Step::SetSysctl(setting) => drop(kernel.sysctls.insert(*setting, setting.wanted().to_owned())),
             Step::SetInterfaces(settings) => {
@@ -60,6 +63,9 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             }
             Step::RemoveVirtualService(service) => {
                 kernel.balancer.services.remove(service);
+            }
+            Step::RemoveFormer(service) => {
+                kernel.balancer.former.remove(service);
             }
             Step::ConfigureSpeaker(desired) => speaker.configured = Some(Arc::clone(desired)),
             Step::StopSpeaker | Step::ReleaseSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),

@@ -35,6 +35,8 @@ pub(super) struct Balanced {
     arriving: BTreeSet<IpAddr>,
     /// Some virtual service of ours is in the kernel.
     pub(super) occupied: bool,
+    /// Something is served only by the dataplane that balanced before.
+    pub(super) succeeding: bool,
     /// The rules of nft are not as they should be.
     unruly: bool,
     pub(super) steps: Vec<Step>,
@@ -63,12 +65,39 @@ impl Planner<'_> {
                 self.decide_service(service, vip_is_wanted);
             }
         }
+        self.decide_former();
     }
 
     /// Whether a VIP may be announced, as far as balancing goes.
     pub(super) fn is_backed(&self, vip: IpAddr) -> bool {
         let waived = || self.desired.vips.get(&vip).is_some_and(|vip| vip.intent == VipIntent::Serve { without_endpoints: true });
         self.desired.balancing.is_none() || self.balanced.backed.contains(&vip) || waived()
+    }
+
+    /// What the dataplane has that balanced before goes once its successor takes the connections and those that it has are over, or nobody wants it. Until
+    /// its successor is there, a VIP is served by it.
+    /// Where IPVS is the successor, the rules take all of it away at once.
+    fn decide_former(&mut self) {
+        let Some(balancing) = &self.desired.balancing else { return };
+        let KernelState { record, balancer, .. } = &self.observed.kernel;
+        for (key, service) in &balancer.former {
+            let takes = |successor| takes_connections(successor, record.confirmed_services.contains(key), record);
+            let succeeded = balancer.services.get(key).is_some_and(takes);
+            let wanted = balancing.services.contains_key(key) && (self.is_wanted(key.vip) || self.holds_services(key.vip));
+            if service.is_backed() {
+                self.balanced.backed.insert(key.vip);
+            }
+            self.balanced.succeeding |= wanted && !succeeded && balancing.services.get(key).is_some_and(DesiredVirtualService::is_backed);
+            if !balancing.rules.translates() {
+                continue;
+            }
+            self.balanced.occupied = true;
+            if (!wanted || (succeeded && self.is_drained(*key, service, balancing.drain_timeout)))
+                && self.ready(StepKey::VirtualService(*key))
+            {
+                self.balanced.steps.push(Step::RemoveFormer(*key));
+            }
+        }
     }
 
     /// Whether rules or virtual services of the VIP are still to come, so that it had better wait for them.
@@ -80,6 +109,16 @@ impl Planner<'_> {
     pub(super) fn services_arrive(&self, vip: IpAddr) -> bool {
         let rules = self.balanced.unruly && !self.observed.failures.contains_key(&StepKey::Record);
         rules || self.balanced.arriving.contains(&vip)
+    }
+
+    /// Whether nobody has connections there any more, or their time is over.
+    fn is_drained(&mut self, key: ServiceKey, service: &ObservedVirtualService, bound: Duration) -> bool {
+        let mut drained = true;
+        for server in service.real_servers.iter().filter(|server| server.connections > 0) {
+            let since = self.observed.quiesced.get(&(key, server.address)).copied().unwrap_or(self.now);
+            drained &= self.due(since, bound);
+        }
+        drained
     }
 
     /// Whether a virtual service may be let in: nobody comes whom it does not admit.
@@ -111,7 +150,7 @@ impl Planner<'_> {
                     }
                     self.enter_service(key, desired, recorded);
                 }
-                None if recorded => self.strike(key),
+                None if recorded && !self.observed.kernel.balancer.former.contains_key(&key) => self.strike(key),
                 None => {}
             },
             Some(observed) => {

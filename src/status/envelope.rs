@@ -66,6 +66,9 @@ fn warnings(status: &NodeStatus) -> Vec<String> {
     if !status.config.waiting_for_restart.is_empty() {
         warnings.push(format!("config: a restart is needed for {}", status.config.waiting_for_restart.join(", ")));
     }
+    if let Some(chosen) = status.config.dataplane.as_ref().filter(|chosen| chosen.starts_with("nftables")) {
+        warnings.push(format!("dataplane.type auto: {chosen}"));
+    }
     if status.source.state != SourceState::Complete {
         warnings.push(format!("source: {:?}: {}", status.source.state, status.source.message));
     }

@@ -94,6 +94,7 @@ const fn step_name(step: &Step) -> &'static str {
         Step::AddVirtualService(..) => "add_virtual_service",
         Step::ChangeVirtualService(..) => "change_virtual_service",
         Step::RemoveVirtualService(_) => "remove_virtual_service",
+        Step::RemoveFormer(_) => "remove_former",
         Step::ConfigureSpeaker(_) => "configure_speaker",
         Step::ReleaseSpeaker => "release_speaker",
         Step::StopSpeaker => "stop_speaker",

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
@@ -34,10 +34,18 @@ pub(crate) struct Stage {
     pub(crate) daemon: Option<Process>,
     /// More keys of the section `bgp`.
     pub(crate) bgp: &'static str,
+    /// `dataplane.type`.
+    pub(crate) dataplane: &'static str,
 }
 
 impl Stage {
+    /// With IPVS.
     pub(crate) fn new(tag: &str, servers: &[&str]) -> Self {
+        Self::with("ipvs", tag, servers)
+    }
+
+    /// With this dataplane.
+    pub(crate) fn with(dataplane: &'static str, tag: &str, servers: &[&str]) -> Self {
         let [client, router, hosts] = ["client", "router", "servers"].map(|name| Namespace::new(&format!("{tag}-{name}")));
         client.veth("eth0", &router, "front");
         hosts.veth("eth0", &router, "back");
@@ -55,7 +63,7 @@ impl Stage {
             hosts.ip(&format!("addr add {server}/{length} dev eth0"));
         }
         let files = tempfile::tempdir().unwrap();
-        Self { client, router, servers: hosts, files, daemon: None, bgp: "" }
+        Self { client, router, servers: hosts, files, daemon: None, bgp: "", dataplane }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -80,9 +88,9 @@ impl Stage {
         directory
     }
 
-    /// Starts the daemon with dataplane `ipvs`, and more keys of that section.
+    /// Starts the daemon with the stage's dataplane, and more keys of that section.
     pub(crate) fn start(&mut self, dataplane: &str) {
-        self.start_with(&format!("type: ipvs{dataplane}"));
+        self.start_with(&format!("type: {}{dataplane}", self.dataplane));
     }
 
     /// As [`Self::start`], with all keys of the section.
@@ -92,6 +100,19 @@ impl Stage {
 
     /// Starts one more daemon, which reads the manifests of [`Self::publish_for`] and of no other.
     pub(crate) fn start_instance(&self, instance: &str, dataplane: &str) -> Process {
+        let file = self.configure(instance, dataplane);
+        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
+        command.args(["run", "--config"]).arg(file).arg("--manifests").arg(self.manifests(instance));
+        self.router.spawn(&mut command)
+    }
+
+    /// Another dataplane from now on, with more keys of that section.
+    pub(crate) fn change_dataplane(&self, kind: &str, more: &str) {
+        self.configure("vipherald", &format!("type: {kind}{more}"));
+    }
+
+    /// Writes or replaces the configuration of an instance.
+    pub(crate) fn configure(&self, instance: &str, dataplane: &str) -> PathBuf {
         let state = if instance == "vipherald" { "state".to_owned() } else { format!("state-{instance}") };
         let configuration = format!(
             "instance: {instance}\nnode: {{name: node-1}}\nbgp: {{asn: 65001{}}}\ndataplane: {{{dataplane}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
@@ -100,11 +121,10 @@ impl Stage {
             self.path(&state).display()
         );
         let file = self.path(&format!("{instance}.yaml"));
-        fs::write(&file, configuration).unwrap();
-        let manifests = self.manifests(instance);
-        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["run", "--config"]).arg(file).arg("--manifests").arg(manifests);
-        self.router.spawn(&mut command)
+        let unfinished = self.path("unfinished");
+        fs::write(&unfinished, configuration).unwrap();
+        fs::rename(unfinished, &file).unwrap();
+        file
     }
 
     /// `ipvsadm -Ln` without its three header lines.
@@ -128,10 +148,20 @@ impl Stage {
         self.show("vips -o wide")
     }
 
+    /// What it shows of this.
     pub(crate) fn show(&self, words: &str) -> String {
+        String::from_utf8(self.asked(words).stdout).unwrap()
+    }
+
+    /// What it says beside that.
+    pub(crate) fn said_aside(&self, words: &str) -> String {
+        String::from_utf8(self.asked(words).stderr).unwrap()
+    }
+
+    fn asked(&self, words: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
         command.arg("show").args(words.split(' ')).arg("--socket").arg(self.path("state").join("admin.sock"));
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
+        command.output().unwrap()
     }
 
     /// What `show ipvs` prints must be what `ipvsadm -Ln` prints, and owners; these are returned, each behind its line.
@@ -155,7 +185,9 @@ impl Stage {
         let daemon = self.daemon.take().unwrap();
         daemon.signal(Signal::SIGTERM);
         assert!(daemon.wait(PATIENCE).success());
-        assert_eq!(self.table(), theirs);
+        if self.dataplane == "ipvs" {
+            assert_eq!(self.table(), theirs);
+        }
         assert_eq!(self.router.output(&["nft", "list", "tables"]), "");
     }
 
@@ -200,14 +232,22 @@ impl Stage {
         Self::connect_in(&self.client, None, vip, port)
     }
 
+    /// From this port of the client.
+    pub(crate) fn connect_from(&self, source: u16, vip: &str, port: u16) -> std::io::Result<Connection> {
+        Self::connect_at(&self.client, SocketAddr::new([0; 4].into(), source), vip, port)
+    }
+
     /// From this address, or any, of this host.
     pub(crate) fn connect_in(host: &Namespace, from: Option<&str>, vip: &str, port: u16) -> std::io::Result<Connection> {
+        let any = if vip.contains(':') { "::" } else { "0.0.0.0" };
+        Self::connect_at(host, SocketAddr::new(from.unwrap_or(any).parse().unwrap(), 0), vip, port)
+    }
+
+    fn connect_at(host: &Namespace, from: SocketAddr, vip: &str, port: u16) -> std::io::Result<Connection> {
         let vip = SocketAddr::new(vip.parse::<IpAddr>().unwrap(), port);
         host.run(|| {
             let socket = Socket::new(Domain::for_address(vip), Type::STREAM, None)?;
-            if let Some(from) = from {
-                socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into())?;
-            }
+            socket.bind(&from.into())?;
             socket.connect_timeout(&vip.into(), Duration::from_secs(2))?;
             let stream = TcpStream::from(socket);
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;

@@ -90,9 +90,12 @@ impl World {
             Step::WriteRules(_)
             | Step::WriteFilters(_)
             | Step::SetSysctl(_)
+            | Step::SetInterfaces(_)
+            | Step::SetTimeouts(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
-            | Step::RemoveVirtualService(_) => panic!("nobody balances here: {made}"),
+            | Step::RemoveVirtualService(_)
+            | Step::RemoveFormer(_) => panic!("nobody balances here: {made}"),
             Step::DropRecord => {
                 assert_eq!(self.record, Record { exists: true, ..Record::default() }, "drops a record that holds something");
                 assert!(self.desired.lifecycle == Lifecycle::Drain && self.open_sessions() == 0 && self.configured.is_none());
@@ -339,9 +342,12 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         Step::WriteRules(_)
         | Step::WriteFilters(_)
         | Step::SetSysctl(_)
+        | Step::SetInterfaces(_)
+        | Step::SetTimeouts(_)
         | Step::AddVirtualService(..)
         | Step::ChangeVirtualService(..)
-        | Step::RemoveVirtualService(_) => 2,
+        | Step::RemoveVirtualService(_)
+        | Step::RemoveFormer(_) => 2,
     }
 }
 

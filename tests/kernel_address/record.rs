@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use vipherald::api::{PortRange, Protocol};
-use vipherald::desired::{Filter, MssClamp, Rules, ServiceKey, UnservedPorts};
+use vipherald::desired::{BalancerKind, Filter, MssClamp, Rules, ServiceKey, UnservedPorts};
 use vipherald::plan::Entries;
 
 use super::*;
@@ -198,9 +198,9 @@ fn rules_with_every_option_are_taken_and_known_again() {
         let except = [("10.0.0.0", 8), ("10.1.0.0", 16), ("2001:db8::", 32)];
         let except = except.map(|(address, length)| bgp::Prefix::new(ip(address), length).unwrap());
         for mss_clamp in [MssClamp::Off, MssClamp::PathMtu, MssClamp::Octets(1400)] {
-            for unserved_ports in [UnservedPorts::Drop, UnservedPorts::Reject] {
+            for (unserved_ports, balancer) in [(UnservedPorts::Drop, BalancerKind::Ipvs), (UnservedPorts::Reject, BalancerKind::Nftables)] {
                 let listeners = BTreeSet::from(["10.0.0.7:179", "[2001:db8:7::7]:179"].map(|listener| listener.parse().unwrap()));
-                let rules = Rules { unserved_ports, first_mark: 64, except: except.into(), mss_clamp, listeners };
+                let rules = Rules { balancer, unserved_ports, first_mark: 64, except: except.into(), mss_clamp, listeners };
                 kernel.execute(&Step::WriteRules(Some(rules.clone()))).await.unwrap();
                 assert_eq!(kernel.observe_fresh().await.unwrap().record.rules, rules.fingerprint());
             }
