@@ -3,6 +3,7 @@
 //!
 //! Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers. Errors are one line each on standard error, `vipherald: WHAT: CAUSE`.
 
+mod doctor;
 mod peer;
 mod show;
 mod table;
@@ -39,6 +40,8 @@ enum Verb {
     Plan(Intent),
     /// Show what the daemon on this node says
     Show(Show),
+    /// Say what stands in the way of serving VIPs on this node; needs no daemon and changes nothing
+    Doctor(doctor::Doctor),
     /// Give orders about a BGP neighbour
     #[command(subcommand)]
     Peer(peer::PeerVerb),
@@ -155,6 +158,9 @@ enum Failure {
         #[source]
         source: ClientError,
     },
+    /// Said in the output.
+    #[error("doctor: {0}")]
+    Found(String),
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
@@ -166,7 +172,11 @@ impl Failure {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Verb { .. } | Self::Output(_) | Self::Daemon { source: ClientError::Refused(_), .. } => 1,
+            Self::Config(_)
+            | Self::Verb { .. }
+            | Self::Found(_)
+            | Self::Output(_)
+            | Self::Daemon { source: ClientError::Refused(_), .. } => 1,
             Self::Daemon { .. } => 3,
         }
     }
@@ -205,6 +215,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             print(&text)
         }
         Verb::Show(show) => show::show(show),
+        Verb::Doctor(doctor) => doctor::doctor(doctor),
         Verb::Peer(verb) => peer::peer(verb),
         Verb::Config(ConfigVerb::Check { file }) => {
             load(&file)?;
