@@ -38,6 +38,8 @@ use crate::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, ObservedAdd
 use crate::plan::Step;
 use crate::sysctl::Sysctl;
 
+/// kube-proxy in IPVS mode keeps the addresses of all Services on this interface.
+const KUBE_IPVS: &str = "kube-ipvs0";
 /// Requests under way at a time; the kernel is the bottleneck, not the number.
 const WINDOW: usize = 64;
 /// How long [`Kernel::changed`] lets a burst go on before it tells of it.
@@ -51,6 +53,8 @@ pub struct Kernel {
     keeper: Keeper,
     /// As last read; they change rarely, and reading them takes long where there are many routes.
     gateways: Option<BTreeSet<IpAddr>>,
+    /// Whether the interface of kube-proxy's IPVS mode is there, as last read.
+    kube_ipvs: Option<bool>,
     ipvs: Ipvs,
     /// Whether virtual services are wanted.
     balances: bool,
@@ -146,7 +150,16 @@ impl Kernel {
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
         let ipvs = Ipvs::new(table.known());
-        Ok(Self { interface: interface.to_owned(), handle, hints, keeper: Keeper::new(table), gateways: None, ipvs, balances: false })
+        Ok(Self {
+            interface: interface.to_owned(),
+            handle,
+            hints,
+            keeper: Keeper::new(table),
+            gateways: None,
+            kube_ipvs: None,
+            ipvs,
+            balances: false,
+        })
     }
 
     /// Whether virtual services are wanted: IPVS is read only then, and while the record has some.
@@ -176,9 +189,14 @@ impl Kernel {
         }
         let record = self.keeper.known();
         let needed = self.balances || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
+        if needed && self.kube_ipvs.is_none() {
+            let found = address::find_interface(&self.handle, KUBE_IPVS).await;
+            self.kube_ipvs = Some(found.map_err(|source| KernelError::Lookup { interface: KUBE_IPVS.to_owned(), source })?.is_some());
+        }
         let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
         Ok(KernelState {
             balancer,
+            kube_proxy_in_ipvs_mode: needed && self.kube_ipvs == Some(true),
             sysctls: if needed { sysctl::read() } else { BTreeMap::new() },
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
@@ -196,7 +214,7 @@ impl Kernel {
     pub fn distrust(&mut self) {
         self.keeper.suspect();
         self.keeper.forget_claims();
-        self.gateways = None;
+        (self.gateways, self.kube_ipvs) = (None, None);
         self.ipvs.distrust();
     }
 

@@ -15,7 +15,7 @@ mod policy;
 mod read;
 mod tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -28,7 +28,7 @@ use bgp::Prefix;
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::desired::{DesiredBgp, DrainTimes, Routing, UnservedPorts};
+use crate::desired::{DesiredBgp, DrainTimes, MssClamp, Routing, UnservedPorts};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -215,6 +215,14 @@ pub struct Dataplane {
     pub drain_timeout: Duration,
     /// What becomes of traffic to a port of a VIP that nobody serves.
     pub unserved_ports: UnservedPorts,
+    /// `masquerade.exceptPrefixes`: clients and real servers whose connections are not masqueraded.
+    pub not_masqueraded: BTreeSet<Prefix>,
+    /// `preserveClientAddress`, for objects that do not say so themselves.
+    pub preserves_client: bool,
+    /// `localPolicy`.
+    pub local: LocalPolicy,
+    /// `mssClamp`.
+    pub mss_clamp: MssClamp,
     /// `fwmarkFrom`: the first of the firewall marks that are ours.
     pub first_mark: u32,
     /// `setSysctls`: kernel settings that balancing needs are set, not only reported.
@@ -227,6 +235,22 @@ impl Dataplane {
     pub const fn balances(&self) -> bool {
         matches!(self.kind, DataplaneType::Ipvs)
     }
+
+    /// Whose endpoints count for a Service with `externalTrafficPolicy: Local`. Others balance as they like.
+    #[must_use]
+    pub const fn local_policy(&self) -> LocalPolicy {
+        if self.balances() { self.local } else { LocalPolicy::EndpointNodes }
+    }
+}
+
+/// `dataplane.localPolicy`: what `externalTrafficPolicy: Local` of a Service means.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LocalPolicy {
+    /// Nodes with endpoints serve it, each by its own ones.
+    #[default]
+    EndpointNodes,
+    /// All nodes serve it by all endpoints, which see the address of the client.
+    PreserveSource,
 }
 
 /// `dataplane.type`. More values appear with what they do.

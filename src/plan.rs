@@ -33,12 +33,12 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 use bgp::rib::Route;
 
-use crate::desired::{Desired, DesiredBgp, DesiredVip, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing};
+use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 use crate::sysctl::Sysctl;
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
-use blocked::OwnAddresses;
+use blocked::OfNode;
 pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
@@ -71,6 +71,8 @@ pub enum Step {
     RemoveAddress(IpAddr),
     /// Take these, which are gone or not ours, out of the record.
     RecordRemoved(Entries),
+    /// Make these the filters of their virtual services.
+    WriteFilters(BTreeMap<ServiceKey, Filter>),
     /// Make these the rules of our chains; `None` for no chains.
     WriteRules(Option<Rules>),
     /// Give a kernel setting the value that it must have.
@@ -97,9 +99,12 @@ impl Step {
     pub const fn key(&self) -> StepKey {
         match self {
             Self::Advertise(_) => StepKey::Advertise,
-            Self::RecordPending(_) | Self::RecordConfirmed(_) | Self::RecordRemoved(_) | Self::DropRecord | Self::WriteRules(_) => {
-                StepKey::Record
-            }
+            Self::RecordPending(_)
+            | Self::RecordConfirmed(_)
+            | Self::RecordRemoved(_)
+            | Self::DropRecord
+            | Self::WriteFilters(_)
+            | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
             Self::AddVirtualService(service, _) | Self::ChangeVirtualService(service, _) | Self::RemoveVirtualService(service) => {
                 StepKey::VirtualService(*service)
@@ -198,7 +203,7 @@ struct Planner<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
     now: Instant,
-    own: OwnAddresses,
+    node: OfNode,
     router: Router<'a>,
     /// Aggregates that are advertised, or have been.
     aggregates: Vec<Prefix>,
@@ -211,6 +216,7 @@ struct Planner<'a> {
     pending: Entries,
     confirmed: Entries,
     unrecorded: Entries,
+    filters: BTreeMap<ServiceKey, Filter>,
     balanced: Balanced,
     additions: Vec<IpAddr>,
     /// A VIP is still on its way onto the interface, and nothing has failed about it.
@@ -226,7 +232,7 @@ impl<'a> Planner<'a> {
             desired,
             observed,
             now,
-            own: OwnAddresses::of(desired, observed),
+            node: OfNode::of(desired, observed),
             router: Router::new(&desired.routing),
             aggregates: observed.announcements.keys().filter(|prefix| !is_host(**prefix)).copied().collect(),
             announced: RouteSet::default(),
@@ -236,6 +242,7 @@ impl<'a> Planner<'a> {
             pending: Entries::default(),
             confirmed: Entries::default(),
             unrecorded: Entries::default(),
+            filters: BTreeMap::new(),
             balanced: Balanced::default(),
             additions: Vec::new(),
             arriving: false,
@@ -257,7 +264,7 @@ impl<'a> Planner<'a> {
         let recorded = confirmed || record.pending.contains(&address);
         let intended = serves(self.desired, address);
         let serves = self.desired.lifecycle == Lifecycle::Run && intended;
-        let block = blocked::reason(address, self.desired, self.observed, self.own);
+        let block = blocked::reason(address, self.desired, self.observed, self.node);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
         if (intended && block.is_none() && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed)
@@ -478,7 +485,7 @@ impl<'a> Planner<'a> {
     fn rules(&mut self) -> Option<Step> {
         let record = &self.observed.kernel.record;
         let wanted = match (&self.desired.balancing, self.desired.lifecycle) {
-            (Some(balancing), Lifecycle::Run) => Some(balancing.rules),
+            (Some(balancing), Lifecycle::Run) => Some(balancing.rules.clone()),
             (None, Lifecycle::Run) if record.confirmed_services.is_empty() => None,
             _ => return None,
         };
@@ -501,7 +508,11 @@ impl<'a> Planner<'a> {
             (std::mem::take(&mut self.confirmed), Step::RecordConfirmed),
             (std::mem::take(&mut self.unrecorded), Step::RecordRemoved),
         ];
-        let steps: Vec<Step> = sets.into_iter().filter(|(set, _)| !set.is_empty()).map(|(set, step)| step(set)).collect();
+        let mut steps: Vec<Step> = sets.into_iter().filter(|(set, _)| !set.is_empty()).map(|(set, step)| step(set)).collect();
+        let filters = std::mem::take(&mut self.filters);
+        if !filters.is_empty() {
+            steps.push(Step::WriteFilters(filters));
+        }
         if steps.is_empty() || self.ready(StepKey::Record) { steps } else { Vec::new() }
     }
 

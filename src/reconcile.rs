@@ -85,8 +85,8 @@ struct Reconciler {
     leaving_since: Option<Instant>,
     /// Whether the speaker knows what an earlier process has left.
     inherited: bool,
-    /// The next reading trusts nothing that was read before.
-    audit: bool,
+    /// From then on the next reading trusts nothing that was read before.
+    audit_at: Instant,
     /// Plans in a row that changed something.
     rounds: u32,
 }
@@ -133,8 +133,9 @@ impl Reconciler {
 
     /// Reads kernel and speaker. False where the kernel could not be read: then nothing may be concluded from it.
     async fn observe(&mut self, now: Instant) -> bool {
-        if std::mem::take(&mut self.audit) {
+        if self.audit_at <= now {
             self.kernel.distrust();
+            self.audit_at = now + RESYNC;
         }
         let read = self.kernel.observe().await;
         for (step, outcome) in self.kernel.outcomes() {
@@ -230,6 +231,7 @@ impl Reconciler {
                 | Step::RecordConfirmed(_)
                 | Step::RemoveAddress(_)
                 | Step::RecordRemoved(_)
+                | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)
                 | Step::AddVirtualService(..)
@@ -290,15 +292,13 @@ impl Reconciler {
     }
 
     async fn sleep(&mut self, wake_at: Option<Instant>, now: Instant) -> Result<Wake, RunError> {
-        let resync = now + RESYNC;
-        let wake = wake_at.map_or(resync, |wake| wake.min(resync));
+        let audit_at = self.audit_at.max(now);
+        let wake = wake_at.map_or(audit_at, |wake| wake.min(audit_at));
         tokio::select! {
             changed = self.intent.changed() => changed?,
             () = self.kernel.changed() => {}
             Ok(()) = self.speaker_status.changed() => {}
-            () = tokio::time::sleep_until(wake.into()) => {
-                self.audit = wake == resync;
-            }
+            () = tokio::time::sleep_until(wake.into()) => {}
             name = self.signals.next() => {
                 if self.intent.is_leaving() {
                     tracing::warn!(signal = name, "second signal: leaving at once, what is left stays");

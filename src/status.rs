@@ -36,6 +36,7 @@ pub use envelope::{Answer, Envelope};
 pub use route::{PeerRoutesStatus, RouteDetails, RouteStanding};
 pub(crate) use route::{advertised, received};
 pub use time::Time;
+pub(crate) use vip::KUBE_PROXY_IN_IPVS_MODE;
 
 /// The version of the form in which a [`NodeStatus`] is written.
 pub const API_VERSION: &str = "vipherald.io/v1alpha1";

@@ -531,6 +531,7 @@ impl World {
             Step::DropRecord => self.record = Record::default(),
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
+            | Step::WriteFilters(_)
             | Step::SetSysctl(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)

@@ -16,11 +16,11 @@ use ipvs::Weight;
 use serde::Deserialize;
 use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
-    Aggregate, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Lifecycle, Policy,
-    RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
+    Aggregate, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter, Lifecycle,
+    Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Observed, ObservedAddress,
+    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Loss, Observed, ObservedAddress,
     ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
@@ -76,6 +76,9 @@ struct Input {
 struct DesiredInput {
     /// Where given, we balance.
     services: Option<BTreeMap<String, String>>,
+    /// Of some of them.
+    filters: BTreeMap<String, String>,
+    fwmark_from: Option<u32>,
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
     found: Vec<IpAddr>,
@@ -107,6 +110,8 @@ impl Default for DesiredInput {
     fn default() -> Self {
         Self {
             services: None,
+            filters: BTreeMap::new(),
+            fwmark_from: None,
             serve: Vec::new(),
             withhold: Vec::new(),
             found: Vec::new(),
@@ -137,7 +142,7 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips,
-            balancing: self.services.map(balancing),
+            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from)),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
@@ -228,6 +233,10 @@ struct ObservedInput {
     rules: Option<bool>,
     sysctls: BTreeMap<String, String>,
     quiesced: BTreeMap<String, Time>,
+    /// `3 1s`: how often, and how long ago.
+    losses: BTreeMap<String, String>,
+    /// What of a virtual service nft admits, as `sources` of the intent.
+    filters: BTreeMap<String, String>,
 }
 
 impl Default for ObservedInput {
@@ -257,6 +266,8 @@ impl Default for ObservedInput {
             rules: None,
             sysctls: BTreeMap::new(),
             quiesced: BTreeMap::new(),
+            losses: BTreeMap::new(),
+            filters: BTreeMap::new(),
         }
     }
 }
@@ -298,9 +309,11 @@ impl ObservedInput {
                     confirmed: self.confirmed,
                     pending_services: self.pending_services.iter().map(|text| service_key(text)).collect(),
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
+                    filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
-                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) { RULES.fingerprint() } else { Vec::new() },
+                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) { rules().fingerprint() } else { Vec::new() },
                 },
+                kube_proxy_in_ipvs_mode: false,
                 balancer: Balancer {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
@@ -309,6 +322,7 @@ impl ObservedInput {
                 },
             },
             quiesced: self.quiesced.iter().map(|(text, since)| quiesced(text, since.0, now)).collect(),
+            losses: self.losses.iter().map(|(text, loss)| (service_key(text), typed_loss(loss, now))).collect(),
             announcements,
             started: Some(started),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
@@ -322,11 +336,34 @@ impl ObservedInput {
     }
 }
 
-const RULES: Rules = Rules { unserved_ports: UnservedPorts::Drop, first_mark: 64 };
+fn rules() -> Rules {
+    Rules { unserved_ports: UnservedPorts::Drop, first_mark: 64, ..Rules::default() }
+}
 
-fn balancing(services: BTreeMap<String, String>) -> DesiredBalancing {
-    let services = services.iter().map(|(text, service)| (service_key(text), desired_service(service))).collect();
-    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules: RULES, set_sysctls: true }
+fn balancing(services: BTreeMap<String, String>, filters: &BTreeMap<String, String>, first_mark: Option<u32>) -> DesiredBalancing {
+    let filter_of = |text: &String| filters.get(text).map(|words| filter(words)).unwrap_or_default();
+    let service = |text: &String, service: &String| DesiredVirtualService { filter: filter_of(text), ..desired_service(service) };
+    let services = services.iter().map(|(text, words)| (service_key(text), service(text, words))).collect();
+    let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules() };
+    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules, set_sysctls: true }
+}
+
+fn typed_loss(text: &str, now: Instant) -> Loss {
+    let (count, last) = text.split_once(' ').unwrap();
+    Loss { count: count.parse().unwrap(), last: now - humantime::parse_duration(last).unwrap() }
+}
+
+/// `preserving`, or prefixes, with spaces between; `nobody` for none.
+fn filter(text: &str) -> Filter {
+    let mut filter = Filter::NONE;
+    for word in text.split_whitespace() {
+        match word {
+            "preserving" => filter.preserves_client = true,
+            "nobody" => drop(filter.sources.get_or_insert_default()),
+            _ => drop(filter.sources.get_or_insert_default().insert(prefix(word))),
+        }
+    }
+    filter
 }
 
 /// `TCP 10.0.0.1:80` or `UDP [2001:db8::1]:1000-1999`.
@@ -353,6 +390,7 @@ fn desired_service(text: &str) -> DesiredVirtualService {
         scheduling: Scheduling::of(scheduler.parse().unwrap()),
         forwarding: ForwardingMethod::Masquerade,
         real_servers: servers.split_whitespace().map(server).collect(),
+        filter: Filter::NONE,
     }
 }
 

@@ -186,6 +186,7 @@ impl Books {
             Step::RecordPending(entries) => self.table.change(Change::Pending(entries)).await?,
             Step::RecordConfirmed(entries) => self.table.change(Change::Confirmed(entries)).await?,
             Step::RecordRemoved(entries) => self.table.change(Change::Removed(entries)).await?,
+            Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             Step::WriteRules(rules) => self.table.change(Change::Rules(rules.as_ref())).await?,
             Step::DropRecord => self.table.remove().await?,
             Step::Advertise(_)

@@ -11,9 +11,9 @@ use ipnetwork::IpNetwork;
 
 use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
-use super::{DataplaneType, LogFormat, OnTermination, WithoutEndpoints};
+use super::{DataplaneType, LocalPolicy, LogFormat, OnTermination, WithoutEndpoints};
 use crate::api::{ForwardingMethod, Scheduler, UnknownWord};
-use crate::desired::{AoAlgorithm, UnservedPorts};
+use crate::desired::{AoAlgorithm, MssClamp, UnservedPorts};
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -115,6 +115,26 @@ pub(super) const UNSERVED_PORTS: Kind<UnservedPorts> = Kind {
         "drop" => Ok(UnservedPorts::Drop),
         "reject" => Ok(UnservedPorts::Reject),
         _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const LOCAL_POLICY: Kind<LocalPolicy> = Kind {
+    expected: "endpointNodes or preserveSource",
+    numeric: false,
+    parse: |text| match text {
+        "endpointNodes" => Ok(LocalPolicy::EndpointNodes),
+        "preserveSource" => Ok(LocalPolicy::PreserveSource),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const MSS_CLAMP: Kind<MssClamp> = Kind {
+    expected: "off, pmtu, or a segment size from 536 to 65495 octets",
+    numeric: true,
+    parse: |text| match text {
+        "off" => Ok(MssClamp::Off),
+        "pmtu" => Ok(MssClamp::PathMtu),
+        _ => decimal(text).filter(|octets| (536..=65_495).contains(octets)).map(MssClamp::Octets).ok_or(Refusal::Unexpected),
     },
 };
 

@@ -12,13 +12,13 @@ use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
 use super::{
-    Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds,
-    policy, tree,
+    Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, LocalPolicy, Log, LogFormat, OnTermination, Vips,
+    WithoutEndpoints, kinds, policy, tree,
 };
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{
-    AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, PeerAddress,
-    Transport, Ttl, UnservedPorts,
+    AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, MssClamp,
+    PeerAddress, Transport, Ttl, UnservedPorts,
 };
 
 const INSTANCE: &str = "vipherald";
@@ -113,6 +113,12 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let forwarding = reader.or(&section, "forwarding", &kinds::FORWARDING, ForwardingMethod::Masquerade);
     let drain_timeout = reader.or(&section, "drainTimeout", &kinds::TIME, REAL_SERVER_DRAIN);
     let unserved_ports = reader.or(&section, "unservedPorts", &kinds::UNSERVED_PORTS, UnservedPorts::Drop);
+    let masquerade = reader.section(&section, "masquerade");
+    let except = reader.list(&masquerade, "exceptPrefixes").unwrap_or_default();
+    let not_masqueraded = except.iter().filter_map(|element| reader.scalar(element, &kinds::PREFIX)).collect();
+    let preserves_client = reader.flag(&section, "preserveClientAddress", false);
+    let local = reader.or(&section, "localPolicy", &kinds::LOCAL_POLICY, LocalPolicy::EndpointNodes);
+    let mss_clamp = reader.or(&section, "mssClamp", &kinds::MSS_CLAMP, MssClamp::Off);
     let first_mark = reader.or(&section, "fwmarkFrom", &kinds::FWMARK, FIRST_MARK);
     let set_sysctls = reader.flag(&section, "setSysctls", true);
     // Speaker-only use needs to be told what it may announce.
@@ -127,6 +133,10 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         forwarding: forwarding?,
         drain_timeout: drain_timeout?,
         unserved_ports: unserved_ports?,
+        not_masqueraded,
+        preserves_client: preserves_client?,
+        local: local?,
+        mss_clamp: mss_clamp?,
         first_mark: first_mark?,
         set_sysctls: set_sysctls?,
     })

@@ -6,13 +6,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipvs::Weight;
 
-use super::Observed;
+use super::{KernelState, Observed};
 use crate::api::ForwardingMethod;
 use crate::desired::{Scheduling, ServiceKey};
+
+/// How long a virtual service has to be there until it is forgotten that somebody had removed it.
+const AT_PEACE: Duration = Duration::from_secs(600);
+
+/// Virtual services of ours that somebody else removed.
+pub type Losses = BTreeMap<ServiceKey, Loss>;
+
+/// How a virtual service was lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Loss {
+    /// How often.
+    pub count: u32,
+    /// When it was last found missing.
+    pub last: Instant,
+}
 
 /// IPVS in the kernel.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -79,6 +94,29 @@ pub struct ObservedRealServer {
 
 /// Since when each real server has been quiesced.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
+
+/// The losses so far, with those of confirmed services that were there and are not. One that we removed ourselves leaves the record soon.
+pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) -> Losses {
+    let mut losses = Losses::new();
+    let mut services = kernel.balancer.services.keys().peekable();
+    for key in &kernel.record.confirmed_services {
+        while services.next_if(|service| *service < key).is_some() {}
+        let there = services.next_if_eq(&key).is_some();
+        if there && previous.losses.is_empty() {
+            continue;
+        }
+        let lost = !there && previous.kernel.balancer.services.contains_key(key);
+        match previous.losses.get(key) {
+            before if lost => {
+                let count = before.map_or(0, |loss| loss.count).saturating_add(1);
+                losses.insert(*key, Loss { count, last: now });
+            }
+            Some(before) if !there || now.saturating_duration_since(before.last) < AT_PEACE => drop(losses.insert(*key, *before)),
+            _ => {}
+        }
+    }
+    losses
+}
 
 /// As [`super::stamp`], for what has weight 0.
 pub(super) fn quiesced(previous: &Observed, balancer: &Balancer, now: Instant) -> Quiesced {

@@ -37,6 +37,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.addresses.remove(address);
             }
             Step::RecordRemoved(entries) => kernel.record.forget(entries),
+            Step::WriteFilters(filters) => kernel.record.filter(filters),
             Step::WriteRules(rules) => {
                 kernel.record.exists = true;
                 kernel.record.rules = rules.as_ref().map(Rules::fingerprint).unwrap_or_default();

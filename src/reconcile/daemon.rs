@@ -84,7 +84,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         pulse,
         leaving_since: None,
         inherited: false,
-        audit: false,
+        audit_at: started + super::RESYNC,
         rounds: 0,
     };
     reconciler.run().await?;

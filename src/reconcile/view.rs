@@ -20,9 +20,9 @@ use crate::driver::bgp as driver;
 use crate::observed::Observed;
 use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
 use crate::status::{
-    Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, LastError, MalformedCounts, MessageCounts, MessageDirection,
-    NodeStatus, NotificationStatus, Obstacle, PeerDetails, PeerView, PrefixCounts, RestartStatus, SourceState, SourceStatus, SpeakerView,
-    StatusReader, TimerStatus, TransportStatus, by_name, exchange, node_status, self_description,
+    Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, KUBE_PROXY_IN_IPVS_MODE, LastError, MalformedCounts,
+    MessageCounts, MessageDirection, NodeStatus, NotificationStatus, Obstacle, PeerDetails, PeerView, PrefixCounts, RestartStatus,
+    SourceState, SourceStatus, SpeakerView, StatusReader, TimerStatus, TransportStatus, by_name, exchange, node_status, self_description,
 };
 use crate::sysctl::Sysctl;
 
@@ -115,7 +115,11 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
                 "another host on the link has it too, or that is still being found out; the kernel delivers nothing to it"
             }
             BlockReason::PolicyNotFound => "it asks for a policy that is not in bgp.policies, and is not announced without it",
-            BlockReason::OnOtherInterface => "another interface of the node has the address",
+            BlockReason::OnOtherInterface => {
+                let hint = if observed.kernel.kube_proxy_in_ipvs_mode { KUBE_PROXY_IN_IPVS_MODE } else { "" };
+                let message = format!("another interface of the node has the address{hint}");
+                return (vip, Obstacle { reason: format!("{reason:?}"), message });
+            }
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"
             }

@@ -88,6 +88,7 @@ impl World {
             }
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
+            | Step::WriteFilters(_)
             | Step::SetSysctl(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
@@ -336,6 +337,7 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         Step::ConfigureSpeaker(_) | Step::StopSpeaker | Step::ReleaseSpeaker => 5,
         Step::DropRecord => 6,
         Step::WriteRules(_)
+        | Step::WriteFilters(_)
         | Step::SetSysctl(_)
         | Step::AddVirtualService(..)
         | Step::ChangeVirtualService(..)
