@@ -183,8 +183,7 @@ fn kube_proxy(node: &Node, needs: &Needs) -> Finding {
         CHECK,
         format!("interface {KUBE_IPVS} is there: kube-proxy runs in IPVS mode, and deletes virtual services that are not its own"),
         format!(
-            "run kube-proxy with --ipvs-exclude-cidrs and the prefixes of vips.allow, or in iptables or nftables mode; label {SERVICE_PROXY_NAME} on a \
-             Service keeps kube-proxy's hands off it"
+            "give the Services the label {SERVICE_PROXY_NAME}, and kube-proxy --ipvs-exclude-cidrs with the VIPs (ipvs.excludeCIDRs); or run it in another mode"
         ),
     )
 }

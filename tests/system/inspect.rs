@@ -52,7 +52,10 @@ fn a_peer_is_shown_in_full_and_reset_softly() {
 
     let advertised: Value = serde_json::from_str(&told(&rig, "show routes advertised tor -o json")).unwrap();
     for document in [&advertised, &serde_json::from_str(&told(&rig, "show routes received tor -o json")).unwrap()] {
-        assert_eq!((&document["apiVersion"], &document["instance"]), (&"vipherald.io/v1alpha1".into(), &rig.daemon.status()["identity"]["instance"]));
+        assert_eq!(
+            (&document["apiVersion"], &document["instance"]),
+            (&"vipherald.io/v1alpha1".into(), &rig.daemon.show("vips").0["instance"])
+        );
         assert!(document["node"].is_string() && document["observedAt"].is_string() && document["warnings"].is_array(), "{document}");
         assert_eq!(document["peer"], "tor");
     }
