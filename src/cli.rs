@@ -15,10 +15,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bgp::Prefix;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::admin::{self, ClientError};
-use crate::config::{self, Config, ConfigErrors};
+use crate::config::{self, Config, ConfigErrors, DataplaneType};
 use crate::reconcile::{self, RunOptions};
 use crate::telemetry::{Logging, chain};
 
@@ -88,11 +89,13 @@ enum Noun {
     /// The BGP neighbours
     Peers {
         /// Only this one
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: Option<String>,
     },
     /// All about one BGP neighbour
     Peer {
         /// Its name, as `show peers` has it
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
     },
     /// What each peer was told
@@ -115,6 +118,7 @@ enum RoutesNoun {
 #[derive(Args, Clone, Debug, Eq, PartialEq)]
 struct PeerPrefix {
     /// The name of the peer
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     /// Only the routes to this address or prefix
     #[arg(value_parser = admin::destination)]
@@ -158,6 +162,9 @@ enum Failure {
         #[source]
         source: ClientError,
     },
+    /// The arguments do not go with the configuration.
+    #[error("{verb}: {message}")]
+    Usage { verb: &'static str, message: &'static str },
     /// Said in the output.
     #[error("doctor: {0}")]
     Found(String),
@@ -177,6 +184,7 @@ impl Failure {
             | Self::Found(_)
             | Self::Output(_)
             | Self::Daemon { source: ClientError::Refused(_), .. } => 1,
+            Self::Usage { .. } => 2,
             Self::Daemon { .. } => 3,
         }
     }
@@ -210,7 +218,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.verb {
         Verb::Run(intent) => daemon(intent),
         Verb::Plan(intent) => {
-            let config = load(&intent.config)?;
+            let config = load_intent("plan", &intent)?;
             let text = block_on("plan", reconcile::dry_run(config, intent.manifests))?.map_err(|error| Failure::verb("plan", error))?;
             print(&text)
         }
@@ -225,11 +233,20 @@ fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 fn daemon(intent: Intent) -> Result<(), Failure> {
-    let config = load(&intent.config)?;
+    let config = load_intent("run", &intent)?;
     let logging = Logging::init(&config.log).map_err(|error| Failure::verb("run", error))?;
     let options =
         RunOptions { config_file: intent.config, config, environment: config::process_environment(), manifests: intent.manifests, logging };
     block_on("run", reconcile::run(options))?.map_err(|error| Failure::verb("run", error))
+}
+
+/// Somebody else says what is to be announced in speaker-only use alone.
+fn load_intent(verb: &'static str, intent: &Intent) -> Result<Config, Failure> {
+    let config = load(&intent.config)?;
+    if intent.manifests.is_none() && config.dataplane.kind != DataplaneType::None {
+        return Err(Failure::Usage { verb, message: "--manifests DIR is needed, unless dataplane.type is none" });
+    }
+    Ok(config)
 }
 
 fn load(file: &std::path::Path) -> Result<Config, Failure> {

@@ -2,7 +2,7 @@
 //! What stands in the way of serving VIPs on this node, found without a daemon: the first thing to run on a new node.
 //!
 //! Inputs: a [`Node`], as [`observe`] reads it, and the configuration where there is one. Output: one [`Finding`] for each check, with a remedy where
-//! something is to be done. [`examine`] is pure. Invariants: nothing on the node is changed, no kernel module is loaded; a check of which the
+//! something is to be done. [`examine`] is pure. Invariants: nothing on the node is changed, and the kernel is not made to load IPVS; a check of which the
 //! outcome cannot be seen says so and is no problem.
 
 mod intent;

@@ -56,7 +56,14 @@ fn help_and_version() {
 
 #[test]
 fn wrong_usage_is_2() {
-    let wrong: [&[&str]; 26] = [
+    let minimal = example("minimal.yaml");
+    let wrong: [&[&str]; 32] = [
+        &["run", "--config", &minimal],
+        &["plan", "--config", &minimal],
+        &["show", "peer", ""],
+        &["show", "peers", ""],
+        &["show", "routes", "received", ""],
+        &["peer", "start", ""],
         &["doctor", "me"],
         &["doctor", "-o", "xml"],
         &["show", "routes", "advertised", "tor", "foo"],
