@@ -92,6 +92,14 @@ impl Stage {
 
     /// Starts one more daemon, which reads the manifests of [`Self::publish_for`] and of no other.
     pub(crate) fn start_instance(&self, instance: &str, dataplane: &str) -> Process {
+        let file = self.configure(instance, dataplane);
+        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
+        command.args(["run", "--config"]).arg(file).arg("--manifests").arg(self.manifests(instance));
+        self.router.spawn(&mut command)
+    }
+
+    /// Writes or replaces the configuration of an instance.
+    pub(crate) fn configure(&self, instance: &str, dataplane: &str) -> PathBuf {
         let state = if instance == "vipherald" { "state".to_owned() } else { format!("state-{instance}") };
         let configuration = format!(
             "instance: {instance}\nnode: {{name: node-1}}\nbgp: {{asn: 65001{}}}\ndataplane: {{{dataplane}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
@@ -100,11 +108,10 @@ impl Stage {
             self.path(&state).display()
         );
         let file = self.path(&format!("{instance}.yaml"));
-        fs::write(&file, configuration).unwrap();
-        let manifests = self.manifests(instance);
-        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["run", "--config"]).arg(file).arg("--manifests").arg(manifests);
-        self.router.spawn(&mut command)
+        let unfinished = self.path("unfinished");
+        fs::write(&unfinished, configuration).unwrap();
+        fs::rename(unfinished, &file).unwrap();
+        file
     }
 
     /// `ipvsadm -Ln` without its three header lines.
