@@ -15,7 +15,7 @@ const CLIENT: &str = "10.99.0.2";
 const OTHER_CLIENT: &str = "10.99.0.3";
 
 /// A stage with a real server of each family that answers on port 80, which finds clients through the router; the client has two addresses.
-fn stage(dataplane: &'static str, tag: &str) -> Stage {
+pub(crate) fn stage(dataplane: &'static str, tag: &str) -> Stage {
     let stage = Stage::with(dataplane, tag, &[SERVER, SERVER6]);
     stage.answer_tcp(80);
     stage.servers.ip("route add default via 192.168.0.1");
@@ -26,7 +26,7 @@ fn stage(dataplane: &'static str, tag: &str) -> Stage {
     stage
 }
 
-fn pods() -> String {
+pub(crate) fn pods() -> String {
     let ports = "{port: 80}";
     service("pods", ports) + &slice("pods", ports, &[SERVER]) + &slice("pods", ports, &[SERVER6])
 }
@@ -43,7 +43,7 @@ fn with_vips(more: &str) -> String {
     head.to_owned() + &spec + &slice("web", ports, &[SERVER]) + &slice("web", ports, &[SERVER6])
 }
 
-fn seen(stage: &Stage, vip: &str, port: u16) -> String {
+pub(crate) fn seen(stage: &Stage, vip: &str, port: u16) -> String {
     stage.connect(vip, port).map_or_else(|error| error.to_string(), |connection| connection.client)
 }
 
