@@ -16,6 +16,7 @@ mod connection;
 mod destination;
 mod dial;
 mod discovery;
+mod gate;
 mod gateway;
 mod keyring;
 mod link;

@@ -47,6 +47,8 @@ struct Table {
     recent: VecDeque<Arc<Changes>>,
     /// Destinations in all of those.
     remembered: usize,
+    /// Destinations in all changes there ever were.
+    total: usize,
     /// All that has changed since a version: members that are equally far behind share it.
     summary: Option<(u64, Arc<Changes>)>,
     /// Who is waited for after a restart.
@@ -73,12 +75,19 @@ pub(super) struct Member {
     rib: Rib,
     peer: PeerId,
     /// What the neighbour was told last; nothing so far where `None`.
-    heard: Option<u64>,
+    heard: Option<Heard>,
     /// Whether it was told that nobody is waited for.
     selected: bool,
     /// How often it has let the others go first since it was told last.
     yielded: u8,
     version: watch::Receiver<u64>,
+}
+
+/// How far a member has heard.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Heard {
+    version: u64,
+    total: usize,
 }
 
 impl Rib {
@@ -110,6 +119,7 @@ impl Table {
     fn remember(&mut self, changes: Changes) {
         self.version += 1;
         self.summary = None;
+        self.total = self.total.wrapping_add(changes.len());
         self.remembered += changes.len();
         self.recent.push_back(Arc::new(changes));
         while self.remembered > REMEMBERED
@@ -176,6 +186,12 @@ impl Member {
         }
     }
 
+    /// How many destinations [`catch_up`](Self::catch_up) would be about, those counted twice that have changed twice.
+    pub(super) fn behind(&self) -> usize {
+        let table = self.rib.table();
+        self.heard.map_or_else(|| table.reflector.loc_rib().len(), |heard| table.total.wrapping_sub(heard.total))
+    }
+
     /// What the neighbour is to be told: at first everything, then what has changed, and once that nobody is waited for.
     pub(super) fn catch_up(&mut self) -> Vec<Event> {
         self.version.mark_unchanged();
@@ -185,13 +201,14 @@ impl Member {
             return Vec::new();
         }
         let mut events = Vec::new();
-        if self.heard != Some(table.version) {
-            let (steps, rib) = (self.heard.and_then(|heard| table.since(heard)), table.reflector.loc_rib());
+        let all = Heard { version: table.version, total: table.total };
+        if self.heard != Some(all) {
+            let (steps, rib) = (self.heard.and_then(|heard| table.since(heard.version)), table.reflector.loc_rib());
             events.push(match steps {
                 Some(changes) => Event::Changes { changes, rib },
                 None => Event::Routes(rib),
             });
-            self.heard = Some(table.version);
+            self.heard = Some(all);
         }
         if !self.selected && table.awaited.is_over() {
             self.selected = true;
