@@ -16,8 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
 
-/// A step is long from so many destinations on: a millisecond or so without optimisation.
-pub(super) const MANY: usize = 2048;
+/// A step is long from so many destinations on, and is made in parts of so many: some milliseconds.
+pub(super) const MANY: usize = 8192;
 
 /// A session whose peer takes nothing can tell it nothing of what it works out: it does so this often, if only to know what the peer may still hold.
 const UNHURRIED: Duration = Duration::from_secs(2);

@@ -32,7 +32,7 @@ use super::signature::Signature;
 use super::socket::{self, Way};
 use super::status::Board;
 use super::whereabouts::{Found, Whereabouts};
-use super::fatal_panics;
+use super::{Routes, fatal_panics};
 use crate::telemetry::chain;
 
 pub(super) use feed::Feed;
@@ -80,6 +80,8 @@ pub(super) struct Session {
     heard_out: bool,
     /// Connections that have taken all that was sent, of which the core is yet to be told.
     drained: BTreeSet<Role>,
+    /// The set that starts here, while the core does not have all of it.
+    untaken: Option<Routes>,
     report: Report,
 }
 
@@ -131,6 +133,7 @@ impl Session {
             undialled: false,
             heard_out: false,
             drained: BTreeSet::new(),
+            untaken: None,
             report,
         };
         session.report.update(&session.peer, 0);
@@ -164,7 +167,7 @@ impl Session {
     async fn wait(&mut self) -> Input {
         let wake = self.peer.deadline().into_iter().chain(self.links.poll_at()).min();
         let in_time = {
-            let (stuck, resumes) = (self.links.up().any(|(_, connection)| connection.is_stuck()), !self.drained.is_empty());
+            let (stuck, resumes) = (self.is_stuck(), !self.drained.is_empty());
             let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs, stuck, resumes);
             match wake {
                 // A peer that never pauses must not keep the clock out.
@@ -295,11 +298,22 @@ impl Session {
         if self.inputs.feed.routes.has_changed().unwrap_or(false)
             && let Some(routes) = self.inputs.feed.routes.borrow_and_update().clone()
         {
-            self.report.routes(&routes);
             self.inputs.feed.rib.originate(&routes);
+            self.untaken = Some(routes);
         }
-        let events = self.inputs.feed.rib.catch_up();
+        let stuck = self.is_stuck();
+        let events = self.inputs.feed.rib.catch_up(stuck);
         events.into_iter().for_each(|event| self.handle(event));
+        if self.inputs.feed.rib.is_up_to_date()
+            && let Some(routes) = self.untaken.take()
+        {
+            self.report.routes(&routes);
+        }
+    }
+
+    /// Whether the peer takes nothing at present.
+    fn is_stuck(&mut self) -> bool {
+        self.links.up().any(|(_, connection)| connection.is_stuck())
     }
 
     /// Goes on telling where there is room for it.

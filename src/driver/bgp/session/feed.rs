@@ -23,7 +23,7 @@ impl Feed {
     /// turn. `stuck`: the peer takes nothing at present. Cancelling the wait loses nothing.
     pub(super) async fn next(&mut self, stuck: bool, resumes: bool) {
         if !resumes {
-            if !self.are_many() {
+            if !self.rib.is_amid() && !self.are_many() {
                 self.turn.leave();
             }
             tokio::select! {
@@ -31,8 +31,9 @@ impl Feed {
                 () = self.rib.changed() => {}
             }
         }
-        if resumes || self.are_many() {
-            self.turn.come(stuck).await;
+        if resumes || self.rib.is_amid() || self.are_many() {
+            // What has begun is finished.
+            self.turn.come(stuck && !self.rib.is_amid()).await;
         }
     }
 
