@@ -396,7 +396,7 @@ const fn kind(step: &Step) -> Kind {
 }
 
 /// Whether the kernel has IPVS now: asking it would make the kernel load it.
-fn is_ipvs_loaded() -> bool {
+pub(crate) fn is_ipvs_loaded() -> bool {
     Path::new("/proc/thread-self/net/ip_vs").exists()
 }
 
