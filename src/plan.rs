@@ -23,6 +23,7 @@ mod blocked;
 mod ownership;
 mod predict;
 mod services;
+mod settings;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,10 +33,11 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 use bgp::rib::Route;
+use ipvs::Timeouts;
 
 use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
-use crate::sysctl::Sysctl;
+use crate::sysctl::{InterfaceSetting, Sysctl};
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
 use blocked::OfNode;
@@ -77,6 +79,10 @@ pub enum Step {
     WriteRules(Option<Rules>),
     /// Give a kernel setting the value that it must have.
     SetSysctl(Sysctl),
+    /// Give these settings of interfaces the values that they must have.
+    SetInterfaces(BTreeMap<String, BTreeSet<InterfaceSetting>>),
+    /// Set how long IPVS remembers idle connections, in seconds; 0 leaves one as it is.
+    SetTimeouts(Timeouts),
     /// Make a virtual service, with its real servers.
     AddVirtualService(ServiceKey, VirtualServiceChange),
     /// Change one that is ours, in place.
@@ -113,6 +119,7 @@ impl Step {
             | Self::RemoveVirtualService(service)
             | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
+            Self::SetInterfaces(_) | Self::SetTimeouts(_) => StepKey::Settings,
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
     }
@@ -154,6 +161,8 @@ pub enum StepKey {
     VirtualService(ServiceKey),
     /// One kernel setting.
     Sysctl(Sysctl),
+    /// The timeouts of IPVS, and the settings of interfaces.
+    Settings,
     /// The neighbours.
     Speaker,
 }
@@ -458,6 +467,7 @@ impl<'a> Planner<'a> {
         let (first, last) = if withdraws { (advertise, None) } else { (None, advertise) };
         let rules = self.rules();
         let sysctls = self.sysctls();
+        let settings = self.settings();
         let record = self.record();
         let speaker = self.speaker();
         let drop_record = self.drop_record();
@@ -465,6 +475,7 @@ impl<'a> Planner<'a> {
         steps.extend(first);
         steps.extend(self.removals.into_iter().map(Step::RemoveAddress));
         steps.extend(sysctls.into_iter().map(Step::SetSysctl));
+        steps.extend(settings);
         steps.extend(record);
         // What the record does not list yet would be dropped.
         steps.extend(rules);
@@ -501,10 +512,13 @@ impl<'a> Planner<'a> {
 
     /// The kernel settings that are not what they must be, where we may set them.
     fn sysctls(&mut self) -> Vec<Sysctl> {
-        let may =
-            self.desired.balancing.as_ref().is_some_and(|balancing| balancing.set_sysctls) && self.desired.lifecycle == Lifecycle::Run;
-        let wrong = self.observed.kernel.sysctls.iter().filter(|(setting, value)| may && value.as_str() != setting.wanted());
-        let wrong: Vec<Sysctl> = wrong.map(|(setting, _)| *setting).collect();
+        let Some(balancing) = self.desired.balancing.as_ref().filter(|_| self.desired.lifecycle == Lifecycle::Run) else {
+            return Vec::new();
+        };
+        let needed = |setting: &Sysctl| !Sysctl::FOR_MOVED_FLOWS.contains(setting) || balancing.keeps_moved_flows();
+        let wrong = |setting: &Sysctl, value: &str| balancing.set_sysctls && value != setting.wanted() && needed(setting);
+        let found = self.observed.kernel.sysctls.iter().filter(|(setting, value)| wrong(setting, value));
+        let wrong: Vec<Sysctl> = found.map(|(setting, _)| *setting).collect();
         wrong.into_iter().filter(|setting| self.ready(StepKey::Sysctl(*setting))).collect()
     }
 

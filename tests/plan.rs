@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 
 use bgp::rib::Route;
 use bgp::{Asn, Family, Prefix};
-use ipvs::Weight;
+use ipvs::{Timeouts, Weight};
 use serde::Deserialize;
-use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
+use vipherald::api::{Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
     Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter,
     Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Loss, Observed, ObservedAddress,
-    ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
+    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
+    ObservedAddress, ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
-use vipherald::sysctl::Sysctl;
+use vipherald::sysctl::{InterfaceSetting, Sysctl};
 
 #[test]
 fn every_case_plans_as_written() {
@@ -81,6 +81,8 @@ struct DesiredInput {
     /// Of some of them.
     filters: BTreeMap<String, String>,
     fwmark_from: Option<u32>,
+    /// tcp, tcpFin and udp, in seconds.
+    timeouts: [u32; 3],
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
     found: Vec<IpAddr>,
@@ -115,6 +117,7 @@ impl Default for DesiredInput {
             nftables: false,
             filters: BTreeMap::new(),
             fwmark_from: None,
+            timeouts: [0; 3],
             serve: Vec::new(),
             withhold: Vec::new(),
             found: Vec::new(),
@@ -145,7 +148,10 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips,
-            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from, self.nftables)),
+            balancing: self.services.map(|services| DesiredBalancing {
+                timeouts: timeouts(self.timeouts),
+                ..balancing(services, &self.filters, self.fwmark_from, self.nftables)
+            }),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
@@ -167,6 +173,14 @@ fn routing(policies: BTreeMap<String, PolicyInput>, aggregates: &BTreeMap<String
 }
 
 /// A prefix, or the host prefix of an address.
+const fn timeouts([tcp, tcp_fin, udp]: [u32; 3]) -> Timeouts {
+    Timeouts { tcp, tcp_fin, udp }
+}
+
+fn settings(values: [u8; 3]) -> BTreeMap<InterfaceSetting, u8> {
+    InterfaceSetting::ALL.into_iter().zip(values).collect()
+}
+
 fn prefix(text: &str) -> Prefix {
     match text.split_once('/') {
         Some((address, length)) => Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap(),
@@ -240,6 +254,13 @@ struct ObservedInput {
     /// What that one has.
     former: BTreeMap<String, String>,
     sysctls: BTreeMap<String, String>,
+    /// tcp, tcpFin and udp, in seconds: as they are, and as this process gave them.
+    timeouts: Option<[u32; 3]>,
+    given: [u32; 3],
+    /// arp_ignore, arp_announce and rp_filter of external interfaces.
+    external: BTreeMap<String, [u8; 3]>,
+    /// What is behind a next hop; all else is on a link.
+    routed: Vec<String>,
     quiesced: BTreeMap<String, Time>,
     /// `3 1s`: how often, and how long ago.
     losses: BTreeMap<String, String>,
@@ -275,6 +296,10 @@ impl Default for ObservedInput {
             former_rules: false,
             former: BTreeMap::new(),
             sysctls: BTreeMap::new(),
+            timeouts: None,
+            given: [0; 3],
+            external: BTreeMap::new(),
+            routed: Vec::new(),
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
             filters: BTreeMap::new(),
@@ -305,7 +330,12 @@ impl ObservedInput {
         };
         Observed {
             kernel: KernelState {
-                sysctls: Sysctl::ALL.into_iter().map(|setting| (setting, self.sysctl(setting))).collect(),
+                external: self.external.iter().map(|(name, values)| (name.clone(), settings(*values))).collect(),
+                links: Links {
+                    direct: ["0.0.0.0/0", "::/0"].map(prefix).into(),
+                    routed: self.routed.iter().map(|text| prefix(text)).collect(),
+                },
+                sysctls: Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).map(|setting| (setting, self.sysctl(setting))).collect(),
                 interface,
                 addresses: self.interface.iter().map(|text| address(text)).collect(),
                 address_protocols: self.protocols,
@@ -333,6 +363,8 @@ impl ObservedInput {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
+                    timeouts: self.timeouts.map(timeouts),
+                    given_timeouts: timeouts(self.given),
                     former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
@@ -367,7 +399,15 @@ fn balancing(
     let service = |text: &String, service: &String| DesiredVirtualService { filter: filter_of(text), ..desired_service(service) };
     let services = services.iter().map(|(text, words)| (service_key(text), service(text, words))).collect();
     let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules(nftables) };
-    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules, set_sysctls: true }
+    DesiredBalancing {
+        services,
+        drain_timeout: Duration::from_secs(30),
+        rules,
+        set_sysctls: true,
+        timeouts: Timeouts::default(),
+        gue_port: 6080,
+        external_interface: None,
+    }
 }
 
 fn typed_loss(text: &str, now: Instant) -> Loss {
@@ -403,6 +443,7 @@ fn service_key(text: &str) -> ServiceKey {
 /// A scheduler, and servers with their weights: `lc 10.1.0.1:80=1 10.1.0.2:80=0`.
 fn desired_service(text: &str) -> DesiredVirtualService {
     let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
+    let (scheduler, forwarding) = scheduler.split_once('/').unwrap_or((scheduler, "nat"));
     let server = |text: &str| {
         let (address, weight) = text.split_once('=').unwrap();
         (address.parse().unwrap(), Weight(weight.parse().unwrap()))
@@ -410,7 +451,7 @@ fn desired_service(text: &str) -> DesiredVirtualService {
     DesiredVirtualService {
         owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
         scheduling: Scheduling::of(scheduler.parse().unwrap()),
-        forwarding: ForwardingMethod::Masquerade,
+        forwarding: forwarding.parse().unwrap(),
         real_servers: servers.split_whitespace().map(server).collect(),
         filter: Filter::NONE,
     }
@@ -420,12 +461,13 @@ fn desired_service(text: &str) -> DesiredVirtualService {
 /// ours.
 fn observed_service(text: &str) -> ObservedVirtualService {
     let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
+    let (scheduler, forwarding) = scheduler.split_once('/').unwrap_or((scheduler, "nat"));
     let server = |text: &str| {
         let (address, state) = text.split_once('=').unwrap();
         let (weight, connections) = state.split_once('/').unwrap_or((state, "0"));
         ObservedRealServer {
             address: address.parse().unwrap(),
-            forwarding: Some(ForwardingMethod::Masquerade),
+            forwarding: Some(forwarding.parse().unwrap()),
             weight: Weight(weight.parse().unwrap()),
             connections: connections.parse().unwrap(),
         }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bgp::Prefix;
-use ipvs::Weight;
+use ipvs::{Timeouts, Weight};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::claims::ClaimedPort;
@@ -55,6 +55,12 @@ pub struct DesiredBalancing {
     pub rules: Rules,
     /// Whether we may set kernel settings; else they are only reported.
     pub set_sysctls: bool,
+    /// How long idle connections are remembered; 0 is as the kernel has it.
+    pub timeouts: Timeouts,
+    /// The UDP port of real servers with forwarding method `gue`.
+    pub gue_port: u16,
+    /// Where routers and clients are; `None` for the interfaces with a default route.
+    pub external_interface: Option<String>,
 }
 
 impl DesiredBalancing {
@@ -62,6 +68,16 @@ impl DesiredBalancing {
     pub fn of(&self, vip: IpAddr) -> impl Iterator<Item = ServiceKey> {
         let first = ServiceKey { vip, protocol: Protocol::Tcp, ports: PortRange::LOWEST };
         self.services.range(first..).map(|(key, _)| *key).take_while(move |key| key.vip == vip)
+    }
+
+    /// Whether some connections can go on where the fabric moves them to this node in their middle: all nodes choose the same real server, which answers
+    /// the client itself. With nat the real server would see another peer, and reset them.
+    #[must_use]
+    pub fn keeps_moved_flows(&self) -> bool {
+        let keeps = |(key, service): (&ServiceKey, &DesiredVirtualService)| {
+            key.protocol == Protocol::Tcp && service.forwarding != ForwardingMethod::Masquerade && service.scheduling.hashes_client()
+        };
+        self.services.iter().any(keeps)
     }
 
     /// These services, as the configuration says.
@@ -80,6 +96,9 @@ impl DesiredBalancing {
                 listeners: listen.map(|listen| SocketAddr::new(listen.address, listen.port)).collect(),
             },
             set_sysctls: dataplane.set_sysctls,
+            timeouts: dataplane.timeouts,
+            gue_port: dataplane.gue_port,
+            external_interface: config.external_interface.clone(),
         }
     }
 }
