@@ -36,6 +36,7 @@ pub(crate) use self::ipvs::{by_mark, service_key};
 use self::keeper::Keeper;
 pub use self::keeper::Outcome;
 pub use self::nft::NftError;
+pub(crate) use self::nft::nft;
 pub use self::record::RecordError;
 use self::record::Table;
 use self::routes::Routes;
@@ -425,7 +426,7 @@ const fn kind(step: &Step) -> Kind {
 }
 
 /// Whether the kernel has IPVS now: asking it would make the kernel load it.
-fn is_ipvs_loaded() -> bool {
+pub(crate) fn is_ipvs_loaded() -> bool {
     Path::new("/proc/thread-self/net/ip_vs").exists()
 }
 

@@ -33,6 +33,24 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 #[test]
+fn each_dataplane_has_its_word() {
+    let of = |text: &str| {
+        read(&format!("node: {{name: n}}\nbgp: {{asn: 1}}\nvips: {{allow: [{{prefix: 10.0.0.0/24}}]}}\n{text}")).unwrap().dataplane.kind
+    };
+    let words = [
+        ("auto", DataplaneType::Auto),
+        ("ipvs", DataplaneType::Ipvs),
+        ("nftables", DataplaneType::Nftables),
+        ("kube-proxy", DataplaneType::KubeProxy),
+        ("none", DataplaneType::None),
+    ];
+    for (word, kind) in words {
+        assert_eq!(of(&format!("dataplane: {{type: {word}}}\n")), kind);
+    }
+    assert_eq!(load(&root("examples/config/balancing.yaml"), &environment()).unwrap().dataplane.kind, DataplaneType::Auto);
+}
+
+#[test]
 fn the_least_file_gives_the_documented_defaults() {
     let config = load(&root("examples/config/minimal.yaml"), &environment()).unwrap();
     assert_eq!((config.instance.as_str(), config.node_name.as_str()), ("vipherald", "node-1"));

@@ -107,6 +107,19 @@ fn show_ipvs_is_ipvsadm_with_owners() {
     assert_eq!(document["node"], "node-1");
 }
 
+/// Where nft balances, IPVS is somebody else's, also a service of our VIP and port.
+#[test]
+fn show_ipvs_where_nft_balances() {
+    let mut stage = Stage::new("shownft", &["192.168.1.1"]);
+    stage.publish("pods", &(service("pods", "{port: 80}") + &slice("pods", "{port: 80}", &["192.168.1.1"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr")]));
+    stage.start_with("type: nftables");
+    stage.wait_for_vip(VIP, true);
+    assert_eq!(stage.owners(), [""; 0]);
+    assert!(stage.router.command("ipvsadm").args(["-A", "-t", &format!("{VIP}:80"), "-s", "rr"]).status().unwrap().success());
+    assert_eq!(stage.owners(), [format!("TCP  {VIP}:80 rr: foreign")]);
+}
+
 #[test]
 fn both_families_short_ranges_with_an_offset_and_long_ones() {
     let mut stage = Stage::new("ranges", &["192.168.1.1", "192.168.1.2", "2001:db8:1::11"]);
