@@ -10,9 +10,11 @@
 mod common;
 
 mod announce;
+mod balance;
 mod change;
 #[path = "../tests/common/light.rs"]
 mod light;
+mod objects;
 mod plan;
 mod reflect;
 mod router;
@@ -31,7 +33,7 @@ fn main() {
         [reflect::AS_REFLECTOR, mode] => reflect::serve(mode),
         ["check"] => [announce::check, change::check, reflect::check].into_iter().for_each(|check| check()),
         ["check", "reflect"] => reflect::check(),
-        [] => ["announce", "change", "plan", "reflect"].into_iter().for_each(part),
+        [] => ["announce", "change", "plan", "endpoint", "reflect"].into_iter().for_each(part),
         parts => parts.iter().copied().for_each(part),
     }
 }
@@ -39,8 +41,10 @@ fn main() {
 fn part(name: &str) {
     match name {
         "announce" => announce::compare(),
+        "balance" => balance::compare(),
         "change" => change::compare(),
         "plan" => plan::compare(),
+        "endpoint" => plan::compare_endpoint(),
         "reflect" => reflect::compare(),
         other => panic!("there is no part '{other}': announce, change, plan, reflect, check"),
     }

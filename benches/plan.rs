@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one VIP more costs the slow loop, whose thread nobody waits for: `stamp` and `plan` on a node that serves all others already.
+//! What a change costs the slow loop, whose thread the sessions do not wait for, on a node that serves all else already: one VIP more, and one endpoint
+//! more or less of a node that balances.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,23 +8,64 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::{Asn, Prefix};
-use vipherald::desired::{Desired, DesiredBgp, DesiredVip, DrainTimes, Lifecycle, RouteSet, Routing, VipIntent};
+use vipherald::desired::{Desired, DesiredBgp, DesiredVip, DrainTimes, Lifecycle, RouteSet, Routing, VipIntent, compile};
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
-use vipherald::plan::plan;
+use vipherald::plan::{plan, predict};
+use vipherald::sysctl::Sysctl;
 
 use crate::announce::FIRST_ROUTE;
 use crate::light::routes;
+use crate::objects::{self, PORTS, VIPS};
 use crate::table::{median, ms};
 
-const VIPS: [u32; 3] = [1_000, 5_000, 100_000];
+const COUNTS: [u32; 3] = [1_000, 5_000, 100_000];
 const PASSES: usize = 15;
 
 pub(crate) fn compare() {
     println!("\n| VIPs there | stamp, median ms | plan, median ms |\n|---:|---:|---:|");
-    for count in VIPS {
+    for count in COUNTS {
         let [stamped, planned] = one_more(count);
         println!("| {count} | {} | {} |", ms(stamped), ms(planned));
     }
+}
+
+/// One endpoint more or less on a node that balances.
+pub(crate) fn compare_endpoint() {
+    println!("\n| virtual services there | compile, median ms | stamp, median ms | plan, median ms |\n|---:|---:|---:|---:|");
+    let [compiled, stamped, planned] = one_endpoint();
+    println!("| {} | {} | {} | {} |", VIPS * u32::from(PORTS), ms(compiled), ms(stamped), ms(planned));
+}
+
+/// The node as its daemon leaves it, by what the planner predicts of the kernel.
+fn one_endpoint() -> [Duration; 3] {
+    let (config, mut snapshot, now) = (objects::config(), objects::snapshot(), Instant::now());
+    let kernel = KernelState {
+        elsewhere: BTreeSet::from([IpAddr::from([192, 0, 2, 1])]),
+        address_protocols: true,
+        sysctls: Sysctl::ALL.map(|setting| (setting, setting.wanted().to_owned())).into(),
+        ..KernelState::default()
+    };
+    let mut observed = stamp(&Observed::default(), kernel, ObservedSpeaker::default(), now);
+    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+    for number in 0..=PASSES {
+        let start = Instant::now();
+        let desired = compile(&snapshot, &config).desired;
+        times[0].push(start.elapsed());
+        let (kernel, speaker, start) = (observed.kernel.clone(), observed.speaker.clone(), Instant::now());
+        observed = stamp(&observed, kernel, speaker, now);
+        times[1].push(start.elapsed());
+        let start = Instant::now();
+        let mut steps = plan(&desired, &observed, now).steps;
+        times[2].push(start.elapsed());
+        assert!(number == 0 || steps.len() == usize::from(PORTS), "each port of one VIP has an endpoint more or less");
+        while !steps.is_empty() {
+            observed = predict(&observed, &steps, now);
+            steps = plan(&desired, &observed, now).steps;
+        }
+        objects::change(&mut snapshot, number);
+    }
+    // The first one is the start.
+    times.map(|times| median(times.into_iter().skip(1)))
 }
 
 fn one_more(count: u32) -> [Duration; 2] {

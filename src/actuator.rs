@@ -5,6 +5,8 @@
 //! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again.
 
 mod address;
+pub mod conntrack;
+mod dnat;
 mod gateways;
 mod hint;
 mod ipvs;
@@ -17,6 +19,7 @@ mod sysctl;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
@@ -24,18 +27,25 @@ use nix::errno::Errno;
 use rtnetlink::Handle;
 
 use self::address::Interface;
+use self::dnat::Dnat;
+pub use self::dnat::DnatError;
 use self::hint::Hints;
 use self::ipvs::Ipvs;
 pub use self::ipvs::IpvsError;
+pub(crate) use self::ipvs::{by_mark, service_key};
 use self::keeper::Keeper;
 pub use self::keeper::Outcome;
 pub use self::nft::NftError;
+pub(crate) use self::nft::nft;
 pub use self::record::RecordError;
 use self::record::Table;
-use crate::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, ObservedAddress};
-use crate::plan::Step;
+use crate::desired::BalancerKind;
+use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
+use crate::plan::{Step, StepKey};
 use crate::sysctl::Sysctl;
 
+/// kube-proxy in IPVS mode keeps the addresses of all Services on this interface.
+const KUBE_IPVS: &str = "kube-ipvs0";
 /// Requests under way at a time; the kernel is the bottleneck, not the number.
 const WINDOW: usize = 64;
 /// How long [`Kernel::changed`] lets a burst go on before it tells of it.
@@ -49,9 +59,13 @@ pub struct Kernel {
     keeper: Keeper,
     /// As last read; they change rarely, and reading them takes long where there are many routes.
     gateways: Option<BTreeSet<IpAddr>>,
+    /// Whether the interface of kube-proxy's IPVS mode is there, as last read.
+    kube_ipvs: Option<bool>,
     ipvs: Ipvs,
-    /// Whether virtual services are wanted.
-    balances: bool,
+    /// What is to balance, where virtual services are wanted.
+    wanted: Option<BalancerKind>,
+    /// What the virtual services were read from last.
+    balancer: BalancerKind,
 }
 
 /// Why the kernel could not be read or changed.
@@ -117,6 +131,9 @@ pub enum KernelError {
     /// A virtual service was not changed.
     #[error(transparent)]
     Ipvs(#[from] IpvsError),
+    /// A virtual service of nft was not read or changed.
+    #[error(transparent)]
+    Dnat(#[from] DnatError),
     /// A kernel setting was not changed.
     #[error("cannot set {setting} to {}", setting.wanted())]
     Sysctl {
@@ -144,12 +161,22 @@ impl Kernel {
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
         let ipvs = Ipvs::new(table.known());
-        Ok(Self { interface: interface.to_owned(), handle, hints, keeper: Keeper::new(table), gateways: None, ipvs, balances: false })
+        Ok(Self {
+            interface: interface.to_owned(),
+            handle,
+            hints,
+            keeper: Keeper::new(table, Dnat::open(instance).await?),
+            gateways: None,
+            kube_ipvs: None,
+            ipvs,
+            wanted: None,
+            balancer: BalancerKind::Ipvs,
+        })
     }
 
-    /// Whether virtual services are wanted: IPVS is read only then, and while the record has some.
-    pub const fn balance(&mut self, balances: bool) {
-        self.balances = balances;
+    /// What is to balance, where virtual services are wanted: they are read only then, and while the record has some.
+    pub const fn balance(&mut self, wanted: Option<BalancerKind>) {
+        self.wanted = wanted;
     }
 
     /// Reads the addresses and, where we balance or have something there, IPVS, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
@@ -173,11 +200,16 @@ impl Kernel {
             self.gateways = Some(gateways::gateways(&self.handle).await.map_err(KernelError::Routes)?);
         }
         let record = self.keeper.known();
-        let needed = self.balances || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
-        let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
+        let needed = self.wanted.is_some() || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
+        if needed && self.kube_ipvs.is_none() {
+            let found = address::find_interface(&self.handle, KUBE_IPVS).await;
+            self.kube_ipvs = Some(found.map_err(|source| KernelError::Lookup { interface: KUBE_IPVS.to_owned(), source })?.is_some());
+        }
+        let balancer = self.observe_services(needed).await?;
         Ok(KernelState {
             balancer,
-            sysctls: if needed { sysctl::read() } else { BTreeMap::new() },
+            kube_proxy_in_ipvs_mode: needed && self.kube_ipvs == Some(true),
+            sysctls: if needed { sysctl::read(self.balancer) } else { BTreeMap::new() },
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
             addresses: addresses.here,
@@ -190,11 +222,29 @@ impl Kernel {
         })
     }
 
+    /// What balances, and what is left of ours where something else did before. Where nothing is to balance any more, what did is what we still have there.
+    async fn observe_services(&mut self, needed: bool) -> Result<Balancer, KernelError> {
+        let (record, translated) = (self.keeper.known(), self.keeper.translated());
+        let of_nft = || if translated.exists { BalancerKind::Nftables } else { BalancerKind::Ipvs };
+        self.balancer = self.wanted.unwrap_or_else(of_nft);
+        if self.balancer == BalancerKind::Ipvs {
+            let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
+            return Ok(Balancer { former: translated.services.clone(), ..balancer });
+        }
+        let services = translated.services.clone();
+        // What is left there is counted by its connections.
+        self.ipvs.distrust();
+        let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), &record.marks).await.map_err(KernelError::Balancer)?;
+        let Balancer { services: mut former, foreign, foreign_marks, .. } = of_ipvs;
+        former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
+        Ok(Balancer { availability: IpvsAvailability::NotNeeded, services, foreign: BTreeSet::new(), foreign_marks, former })
+    }
+
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the record, those of other instances, and the routes.
     pub fn distrust(&mut self) {
-        self.keeper.suspect();
+        self.keeper.audit();
         self.keeper.forget_claims();
-        self.gateways = None;
+        (self.gateways, self.kube_ipvs) = (None, None);
         self.ipvs.distrust();
     }
 
@@ -219,7 +269,18 @@ impl Kernel {
         alike.map(|(address, _)| *address).collect()
     }
 
-    /// Begins steps about the record, of one plan. False, with nothing begun, while such steps or a reading are under way. [`Self::changed`]
+    /// Whether a step is carried out by nft: about the record, or about virtual services where nft balances.
+    #[must_use]
+    pub const fn takes_nft(&self, step: &Step) -> bool {
+        match step {
+            Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) => {
+                matches!(self.balancer, BalancerKind::Nftables)
+            }
+            _ => matches!(step.key(), StepKey::Record),
+        }
+    }
+
+    /// Begins steps that [`Self::takes_nft`], of one plan. False, with nothing begun, while such steps or a reading are under way. [`Self::changed`]
     /// resolves when they are done, and [`Self::outcomes`] tells what became of them.
     pub fn begin(&mut self, steps: Vec<Step>) -> bool {
         self.keeper.change(steps)
@@ -248,12 +309,15 @@ impl Kernel {
     /// way at a time.
     pub async fn execute_all(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
         let mut results = Vec::with_capacity(steps.len());
-        for chunk in steps.chunk_by(|one, next| kind(one) == kind(next) && !matches!(kind(one), Kind::Record | Kind::Sysctl)) {
-            match (chunk, chunk.first().map(kind)) {
+        let kind = |step: &Step| if self.takes_nft(step) { Kind::Record } else { kind(step) };
+        let chunks: Vec<&[Step]> = steps.chunk_by(|one, next| kind(one) == kind(next) && kind(one) != Kind::Sysctl).collect();
+        let kinds: Vec<Option<Kind>> = chunks.iter().map(|chunk| chunk.first().map(kind)).collect();
+        for (chunk, kind) in chunks.into_iter().zip(kinds) {
+            match (chunk, kind) {
                 ([Step::SetSysctl(setting)], _) => {
                     results.push(sysctl::set(*setting).map_err(|source| KernelError::Sysctl { setting: *setting, source }));
                 }
-                ([step], Some(Kind::Record)) => results.push(self.execute_on_record(step).await),
+                (_, Some(Kind::Record)) => results.append(&mut self.execute_by_nft(chunk).await),
                 (_, Some(Kind::VirtualService)) => {
                     let outcomes = self.ipvs.execute(chunk, &self.keeper.known().marks).await;
                     results.extend(outcomes.into_iter().map(|outcome| outcome.map_err(Into::into)));
@@ -279,11 +343,11 @@ impl Kernel {
         self.hints.collect();
     }
 
-    async fn execute_on_record(&mut self, step: &Step) -> Result<(), KernelError> {
+    async fn execute_by_nft(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
         self.keeper.finished().await;
-        self.begin(vec![step.clone()]);
+        self.begin(steps.to_vec());
         self.keeper.finished().await;
-        self.outcomes().pop().map_or(Ok(()), |(_, outcome)| outcome)
+        self.outcomes().into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     async fn execute_on_addresses(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
@@ -323,10 +387,25 @@ enum Kind {
 const fn kind(step: &Step) -> Kind {
     match step {
         Step::AddAddress(_) | Step::RemoveAddress(_) => Kind::Address,
-        Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) => Kind::VirtualService,
+        Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) | Step::RemoveFormer(_) => {
+            Kind::VirtualService
+        }
         Step::SetSysctl(_) => Kind::Sysctl,
         _ => Kind::Record,
     }
+}
+
+/// Whether the kernel has IPVS now: asking it would make the kernel load it.
+pub(crate) fn is_ipvs_loaded() -> bool {
+    Path::new("/proc/thread-self/net/ip_vs").exists()
+}
+
+/// Whether the kernel has IPVS, or loads it.
+///
+/// # Errors
+/// What is missing.
+pub async fn probe_ipvs() -> Result<(), ::ipvs::client::Error> {
+    ::ipvs::client::Client::connect().await.map(drop)
 }
 
 async fn request(handle: &Handle, interface: Interface, step: &Step) -> io::Result<()> {

@@ -33,10 +33,10 @@ use tokio::net::{TcpListener, UnixListener};
 use tracing::{debug, error, warn};
 
 use crate::driver::bgp::{Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
-use crate::status::{NodeStatus, Phase, StatusReader, advertised, received};
+use crate::status::{Answer, Envelope, IpvsReader, NodeStatus, Phase, StatusReader, advertised, received};
 use crate::telemetry::{Metrics, chain};
 
-pub use client::{ClientError, fetch, order, routes_of};
+pub use client::{ClientError, fetch, fetch_ipvs, order, routes_of};
 pub use pulse::Pulse;
 
 /// The socket's name in the state directory.
@@ -191,21 +191,42 @@ impl AdminSocket {
         &self.bound.place.path
     }
 
-    /// Answers `GET /state`, `POST /peer` and `POST /routes` until the future is dropped. A socket that somebody has deleted, alone or with its
-    /// directory, is made anew within a second.
+    /// Answers `GET /state`, `GET /ipvs`, `POST /peer` and `POST /routes` until the future is dropped. A socket that somebody has deleted, alone or
+    /// with its directory, is made anew within a second.
     ///
     /// # Errors
     /// The listener fails.
-    pub async fn serve(self, status: StatusReader, operator: Operator) -> io::Result<()> {
+    pub async fn serve(self, desk: Desk) -> io::Result<()> {
         let Self { mut bound, state_dir, instance, _instance_lock } = self;
-        let state = get(async |State(status): State<StatusReader>| Json(NodeStatus::clone(&status.read()))).with_state(status);
-        let orders = Router::new().route("/peer", post(peer)).route("/routes", post(routes)).with_state(operator);
-        let router = orders.merge(Router::new().route("/state", state));
+        let router = Router::new()
+            .route("/state", get(async |State(desk): State<Desk>| Json(NodeStatus::clone(&desk.status.read()))))
+            .route("/ipvs", get(table))
+            .route("/peer", post(peer))
+            .route("/routes", post(routes))
+            .with_state(desk);
         loop {
             bound.serve(router.clone()).await?;
             warn!(directory = %state_dir.display(), "the admin socket was taken away; making another one");
             bound = bind_again(&state_dir, &instance).await;
         }
+    }
+}
+
+/// Who answers behind the admin socket.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    /// What the node says of itself.
+    pub status: StatusReader,
+    /// The table of IPVS.
+    pub ipvs: IpvsReader,
+    /// Who carries out orders about BGP neighbours.
+    pub operator: Operator,
+}
+
+async fn table(State(Desk { status, ipvs, .. }): State<Desk>) -> Response {
+    match ipvs.read().await {
+        Ok(content) => Json(Answer { envelope: Envelope::of(&status.read()), content }).into_response(),
+        Err(reason) => refused(reason),
     }
 }
 
@@ -235,7 +256,7 @@ pub struct PeerOrder {
     pub operation: Operation,
 }
 
-async fn peer(State(operator): State<Operator>, Json(order): Json<PeerOrder>) -> Response {
+async fn peer(State(Desk { operator, .. }): State<Desk>, Json(order): Json<PeerOrder>) -> Response {
     match operator.operate(&order.peer, order.operation).await {
         Ok(done) => done.into_response(),
         Err(OperatorError::Impossible(reason)) => refused(format!("{}: {reason}", order.peer)),
@@ -255,8 +276,9 @@ pub struct RoutesQuestion {
     pub only: Option<String>,
 }
 
-async fn routes(State(operator): State<Operator>, Json(RoutesQuestion { peer, of, only }): Json<RoutesQuestion>) -> Response {
-    let only = match only.as_deref().map(prefix).transpose() {
+async fn routes(State(desk): State<Desk>, Json(RoutesQuestion { peer, of, only }): Json<RoutesQuestion>) -> Response {
+    let Desk { status, operator, .. } = desk;
+    let only = match only.as_deref().map(destination).transpose() {
         Ok(only) => only,
         Err(reason) => return refused(reason),
     };
@@ -266,20 +288,22 @@ async fn routes(State(operator): State<Operator>, Json(RoutesQuestion { peer, of
     };
     // There may be very many.
     let written = tokio::task::spawn_blocking(move || {
-        let mut status = match found {
+        let mut content = match found {
             PeerRoutes::Advertised(routes, withheld) => advertised(&peer, routes.as_deref(), &withheld),
             PeerRoutes::Received { routes, announced, omitted } => received(&peer, routes.as_deref(), announced, omitted),
         };
-        if let Some(only) = only.filter(|_| status.routes.is_empty()) {
+        if let Some(only) = only.filter(|_| content.routes.is_empty()) {
             let absent = match of {
                 RoutesOf::Advertised => format!(
                     "{only} is not for it: this node does not announce it ('vipherald show vips' says why), or has it from elsewhere and may not pass it on"
                 ),
                 RoutesOf::Received => format!("{only} is not among its routes"),
             };
-            status.note.get_or_insert(absent);
+            content.note.get_or_insert(absent);
         }
-        serde_json::to_vec(&status)
+        let mut envelope = Envelope::of(&status.read());
+        envelope.warnings.extend(content.note.iter().map(|note| format!("peer {}: {note}", content.peer)));
+        serde_json::to_vec(&Answer { envelope, content })
     });
     match written.await {
         Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
@@ -289,7 +313,10 @@ async fn routes(State(operator): State<Operator>, Json(RoutesQuestion { peer, of
 }
 
 /// A whole prefix, or an address for the prefix of one address.
-fn prefix(text: &str) -> Result<Prefix, String> {
+///
+/// # Errors
+/// It is neither; says so in words.
+pub fn destination(text: &str) -> Result<Prefix, String> {
     let network: IpNetwork = text.parse().map_err(|_not_one| format!("'{text}' is no address and no prefix"))?;
     Prefix::new(network.ip(), network.prefix()).map_err(|error| format!("'{text}': {error}"))
 }

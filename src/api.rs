@@ -13,6 +13,8 @@ pub(crate) mod raw;
 use std::fmt;
 use std::net::IpAddr;
 
+use bgp::Prefix;
+use ipnetwork::IpNetwork;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,9 @@ pub use ingress::{
 
 /// The annotation, or else the label, by which an object names the policy of its VIPs.
 pub const POLICY_KEY: &str = "vipherald.io/bgp-policy";
+
+/// The annotation by which an object says whether its real servers see the address of the client, `true` or `false`.
+pub const PRESERVE_CLIENT_KEY: &str = "vipherald.io/preserve-client-address";
 
 /// The kinds that are read.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -139,6 +144,16 @@ pub(crate) fn parse_address(text: &str) -> Result<IpAddr, String> {
         _ if text.trim().parse::<IpAddr>().is_ok() => format!("{found} has spaces around the address"),
         _ => format!("{found} is no IPv4 or IPv6 address"),
     })
+}
+
+/// Reads a range of addresses such as `10.0.0.0/8`. As an API server does, it overlooks spaces around it and bits behind the prefix.
+///
+/// # Errors
+/// In words, without the name of the field.
+pub(crate) fn parse_prefix(text: &str) -> Result<Prefix, String> {
+    let network = text.contains('/').then(|| text.trim().parse::<IpNetwork>().ok()).flatten();
+    let prefix = network.and_then(|network| Prefix::new(network.network(), network.prefix()).ok());
+    prefix.ok_or_else(|| format!("{} is no range of addresses such as 10.0.0.0/8 or 2001:db8::/32", quoted(text)))
 }
 
 /// Somebody else's text for a message: quoted, escaped, and cut where it is long.

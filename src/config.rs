@@ -9,12 +9,13 @@ mod change;
 mod follow;
 mod keys;
 mod kinds;
+mod nft_words;
 mod parse;
 mod policy;
 mod read;
 mod tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -27,7 +28,7 @@ use bgp::Prefix;
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::desired::{DesiredBgp, DrainTimes, Routing, UnservedPorts};
+use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, MssClamp, Routing, UnservedPorts};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -57,6 +58,14 @@ fn read_file(path: &Path) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {LARGEST_FILE} octets")));
     }
     Ok(text)
+}
+
+/// A name of an instance, as it was written.
+///
+/// # Errors
+/// It is none; says in words what was expected.
+pub fn instance_name(text: &str) -> Result<String, String> {
+    kinds::INSTANCE.read(text)
 }
 
 /// The variables of this process. Where `NODE_NAME` is not among them, the name of the host stands in for it.
@@ -206,6 +215,14 @@ pub struct Dataplane {
     pub drain_timeout: Duration,
     /// What becomes of traffic to a port of a VIP that nobody serves.
     pub unserved_ports: UnservedPorts,
+    /// `masquerade.exceptPrefixes`: clients and real servers whose connections are not masqueraded.
+    pub not_masqueraded: BTreeSet<Prefix>,
+    /// `preserveClientAddress`, for objects that do not say so themselves.
+    pub preserves_client: bool,
+    /// `localPolicy`.
+    pub local: LocalPolicy,
+    /// `mssClamp`.
+    pub mss_clamp: MssClamp,
     /// `fwmarkFrom`: the first of the firewall marks that are ours.
     pub first_mark: u32,
     /// `setSysctls`: kernel settings that balancing needs are set, not only reported.
@@ -216,15 +233,47 @@ impl Dataplane {
     /// Whether this daemon balances.
     #[must_use]
     pub const fn balances(&self) -> bool {
-        matches!(self.kind, DataplaneType::Ipvs)
+        match self.kind {
+            DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::Nftables => true,
+            DataplaneType::KubeProxy | DataplaneType::None => false,
+        }
+    }
+
+    /// What balances, where this daemon does. What `auto` stands for is decided before this is asked; IPVS until then.
+    #[must_use]
+    pub const fn balancer(&self) -> BalancerKind {
+        match self.kind {
+            DataplaneType::Nftables => BalancerKind::Nftables,
+            DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::KubeProxy | DataplaneType::None => BalancerKind::Ipvs,
+        }
+    }
+
+    /// Whose endpoints count for a Service with `externalTrafficPolicy: Local`. Others balance as they like.
+    #[must_use]
+    pub const fn local_policy(&self) -> LocalPolicy {
+        if self.balances() { self.local } else { LocalPolicy::EndpointNodes }
     }
 }
 
-/// `dataplane.type`. More values appear with what they do.
+/// `dataplane.localPolicy`: what `externalTrafficPolicy: Local` of a Service means.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum LocalPolicy {
+    /// Nodes with endpoints serve it, each by its own ones.
+    #[default]
+    EndpointNodes,
+    /// All nodes serve it by all endpoints, which see the address of the client.
+    PreserveSource,
+}
+
+/// `dataplane.type`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum DataplaneType {
+    /// [`Ipvs`](Self::Ipvs) where the kernel has it or can load it, else [`Nftables`](Self::Nftables).
+    Auto,
     /// The kernel's IPVS balances, as we program it.
     Ipvs,
+    /// nft translates the destination of new connections, as we program it.
+    Nftables,
     /// kube-proxy, or another program, balances Services; addresses are placed and announced only.
     #[default]
     KubeProxy,

@@ -7,10 +7,11 @@
 mod addresses;
 pub mod cache;
 mod claims;
+mod dispatch;
 mod endpoints;
 mod ports;
 mod route_set;
-mod routing;
+pub(crate) mod routing;
 mod rules;
 mod speaker;
 mod virtual_services;
@@ -24,15 +25,17 @@ use bgp::Prefix;
 use serde::{Deserialize, Serialize};
 
 use self::addresses::{Reserved, not_allowed, unfit};
-use self::claims::{Balanced, Claimant, claimants, settle_conflicts, wanted};
+use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
+pub use self::dispatch::BalancerKind;
 use self::endpoints::{Availability, Slices};
-pub use self::rules::{Chain, Rule, Rules, UnservedPorts};
+pub(crate) use self::rules::digest;
+pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
 pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
 use self::virtual_services::virtual_service;
-pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Scheduling, ServiceKey};
-use crate::api::{ObjectRef, POLICY_KEY, quoted};
+pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
+use crate::api::{ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
 use crate::config::{Config, DataplaneType, WithoutEndpoints};
 use crate::source::Snapshot;
 
@@ -218,7 +221,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         complete: snapshot.complete,
         lifecycle: Lifecycle::Run,
         vips,
-        balancing: config.dataplane.balances().then(|| DesiredBalancing::new(services, &config.dataplane)),
+        balancing: config.dataplane.balances().then(|| DesiredBalancing::new(services, config)),
         found: found(config),
         bgp: config.bgp.clone(),
         routing: config.routing.clone(),
@@ -230,7 +233,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
 /// What is announced as it is found: with dataplane `none`, what `vips.allow` gives to every namespace.
 fn found(config: &Config) -> Vec<Prefix> {
     match config.dataplane.kind {
-        DataplaneType::KubeProxy | DataplaneType::Ipvs => Vec::new(),
+        DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::Nftables | DataplaneType::KubeProxy => Vec::new(),
         DataplaneType::None => {
             let allowed = config.vips.allow.iter().flatten();
             allowed.filter(|allowed| allowed.namespaces.is_empty()).map(|allowed| allowed.prefix).collect()
@@ -260,7 +263,7 @@ fn serving(
     config: &Config,
     rejections: &mut Vec<Rejection>,
 ) -> (BTreeMap<IpAddr, DesiredVip>, BTreeMap<ServiceKey, DesiredVirtualService>) {
-    let slices = Slices::new(snapshot, &config.node_name);
+    let slices = Slices::new(snapshot, &config.node_name, config.dataplane.local_policy());
     let ours = wanted(claimants);
     let mut owners: BTreeMap<IpAddr, BTreeSet<ObjectRef>> = BTreeMap::new();
     let mut available: BTreeMap<IpAddr, Availability> = BTreeMap::new();
@@ -276,10 +279,15 @@ fn serving(
                 continue;
             }
             let best = available.entry(*vip).or_insert(Availability::Nobody);
+            if let Some(port) = claimant.ports.iter().find(|port| behind.as_ref().is_some_and(|behind| behind.wants_to_show_client(port))) {
+                let subject = Subject::Object { object: claimant.object.clone(), vip: Some(*vip) };
+                rejections.push(Rejection { subject, reason: RejectionReason::Invalid, message: hides_client(port) });
+            }
             for port in &claimant.ports {
-                let mut found = behind.as_ref().map_or(Availability::Nobody, |behind| behind.availability(*vip, port.target));
+                let mut found = behind.as_ref().map_or(Availability::Nobody, |behind| behind.availability(*vip, port));
                 if config.dataplane.balances() {
-                    let (key, service) = virtual_service(claimant.object, *vip, port, behind.as_ref(), rejections);
+                    let (key, service) =
+                        virtual_service(claimant.object, *vip, port, behind.as_ref(), config.dataplane.balancer(), rejections);
                     if found == Availability::Usable && !service.is_backed() {
                         found = Availability::Nobody;
                     }
@@ -297,6 +305,14 @@ fn serving(
     };
     let vips = owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip), policy: None })).collect();
     (vips, services)
+}
+
+fn hides_client(port: &ClaimedPort<'_>) -> String {
+    let (ports, protocol) = (port.ports, port.protocol);
+    format!(
+        "{ports}/{protocol}: externalTrafficPolicy is Local, and with forwarding nat the endpoints of other nodes would not see the client; only those on \
+         this node are used. Use dr or tun, or the annotation {PRESERVE_CLIENT_KEY} where the endpoints answer through this router"
+    )
 }
 
 /// Gives each VIP the policy that its oldest claimant asks for which asks for any.

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 
-pub use self::balancer::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode};
-use crate::desired::{RouteSet, ServiceKey};
+pub use self::balancer::{
+    Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
+};
+use crate::desired::{Filter, RouteSet, ServiceKey};
 use crate::plan::{Entries, StepKey};
 use crate::sysctl::Sysctl;
 use crate::telemetry::chain;
@@ -37,6 +39,8 @@ pub struct Observed {
     pub announcements: BTreeMap<Prefix, Since<Announcement>>,
     /// Since when real servers are quiesced.
     pub quiesced: Quiesced,
+    /// Which virtual services of ours somebody else removed.
+    pub losses: Losses,
     /// When this process started: `since` of all that is not in a map above.
     pub started: Option<Instant>,
     /// Steps that failed and have not succeeded since.
@@ -60,6 +64,8 @@ pub struct KernelState {
     pub claimed_by_others: BTreeSet<IpAddr>,
     /// The virtual services.
     pub balancer: Balancer,
+    /// Whether kube-proxy manages IPVS on this node too.
+    pub kube_proxy_in_ipvs_mode: bool,
     /// Kernel settings that balancing needs; empty where nobody asked.
     pub sysctls: BTreeMap<Sysctl, String>,
     /// The next hops of the node's routes.
@@ -113,6 +119,8 @@ pub struct Record {
     pub confirmed_services: BTreeSet<ServiceKey>,
     /// The firewall mark under which each range of ports is known to IPVS.
     pub marks: BTreeMap<ServiceKey, u32>,
+    /// What nft does with the packets of virtual services, other than with those of all.
+    pub filters: BTreeMap<ServiceKey, Filter>,
     /// The rules of our chains, as [`Rules::fingerprint`](crate::desired::Rules::fingerprint) tells them.
     pub rules: Vec<String>,
 }
@@ -121,7 +129,7 @@ impl Record {
     /// Whether it has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { exists: _, pending, confirmed, pending_services, confirmed_services, marks: _, rules: _ } = self;
+        let Self { exists: _, pending, confirmed, pending_services, confirmed_services, marks: _, filters: _, rules: _ } = self;
         pending.is_empty() && confirmed.is_empty() && pending_services.is_empty() && confirmed_services.is_empty()
     }
 
@@ -142,6 +150,13 @@ impl Record {
             set.retain(|service| !entries.services.contains(service));
         }
         self.marks.retain(|service, _| self.pending_services.contains(service) || self.confirmed_services.contains(service));
+        self.filters.retain(|service, _| !entries.services.contains(service));
+    }
+
+    /// Makes these the filters of their services.
+    pub(crate) fn filter(&mut self, filters: &BTreeMap<ServiceKey, Filter>) {
+        self.filters.extend(filters.iter().map(|(service, filter)| (*service, filter.clone())));
+        self.filters.retain(|_, filter| *filter != Filter::NONE);
     }
 
     /// Whether it has an entry of this virtual service.
@@ -252,8 +267,9 @@ impl Observed {
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
     let started = previous.started.unwrap_or(now);
     let quiesced = balancer::quiesced(previous, &kernel.balancer, now);
+    let losses = balancer::losses(previous, &kernel, now);
     let mut observed =
-        Observed { kernel, speaker, announcements: BTreeMap::new(), quiesced, started: Some(started), failures: BTreeMap::new() };
+        Observed { kernel, speaker, announcements: BTreeMap::new(), quiesced, losses, started: Some(started), failures: BTreeMap::new() };
     let since = |prefix| announced_since(previous.announcements.get(&prefix), observed.announcement(prefix), started, now);
     let known: BTreeMap<_, _> = known_prefixes(&observed).map(|prefix| (prefix, since(prefix))).collect();
     let gone = previous.announcements.keys().filter(|prefix| !known.contains_key(prefix)).map(|prefix| (*prefix, since(*prefix)));

@@ -33,12 +33,12 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 use bgp::rib::Route;
 
-use crate::desired::{Desired, DesiredBgp, DesiredVip, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent};
+use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 use crate::sysctl::Sysctl;
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
-use blocked::OwnAddresses;
+use blocked::OfNode;
 pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
@@ -71,6 +71,8 @@ pub enum Step {
     RemoveAddress(IpAddr),
     /// Take these, which are gone or not ours, out of the record.
     RecordRemoved(Entries),
+    /// Make these the filters of their virtual services.
+    WriteFilters(BTreeMap<ServiceKey, Filter>),
     /// Make these the rules of our chains; `None` for no chains.
     WriteRules(Option<Rules>),
     /// Give a kernel setting the value that it must have.
@@ -81,6 +83,8 @@ pub enum Step {
     ChangeVirtualService(ServiceKey, VirtualServiceChange),
     /// Remove one that is ours.
     RemoveVirtualService(ServiceKey),
+    /// Remove one that is ours from the dataplane that balanced before.
+    RemoveFormer(ServiceKey),
     /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions.
     ConfigureSpeaker(Arc<DesiredBgp>),
     /// Close all sessions with Cease, Administrative Shutdown.
@@ -97,13 +101,17 @@ impl Step {
     pub const fn key(&self) -> StepKey {
         match self {
             Self::Advertise(_) => StepKey::Advertise,
-            Self::RecordPending(_) | Self::RecordConfirmed(_) | Self::RecordRemoved(_) | Self::DropRecord | Self::WriteRules(_) => {
-                StepKey::Record
-            }
+            Self::RecordPending(_)
+            | Self::RecordConfirmed(_)
+            | Self::RecordRemoved(_)
+            | Self::DropRecord
+            | Self::WriteFilters(_)
+            | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
-            Self::AddVirtualService(service, _) | Self::ChangeVirtualService(service, _) | Self::RemoveVirtualService(service) => {
-                StepKey::VirtualService(*service)
-            }
+            Self::AddVirtualService(service, _)
+            | Self::ChangeVirtualService(service, _)
+            | Self::RemoveVirtualService(service)
+            | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
@@ -198,7 +206,7 @@ struct Planner<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
     now: Instant,
-    own: OwnAddresses,
+    node: OfNode,
     router: Router<'a>,
     /// Aggregates that are advertised, or have been.
     aggregates: Vec<Prefix>,
@@ -211,6 +219,7 @@ struct Planner<'a> {
     pending: Entries,
     confirmed: Entries,
     unrecorded: Entries,
+    filters: BTreeMap<ServiceKey, Filter>,
     balanced: Balanced,
     additions: Vec<IpAddr>,
     /// A VIP is still on its way onto the interface, and nothing has failed about it.
@@ -226,7 +235,7 @@ impl<'a> Planner<'a> {
             desired,
             observed,
             now,
-            own: OwnAddresses::of(desired, observed),
+            node: OfNode::of(desired, observed),
             router: Router::new(&desired.routing),
             aggregates: observed.announcements.keys().filter(|prefix| !is_host(**prefix)).copied().collect(),
             announced: RouteSet::default(),
@@ -236,6 +245,7 @@ impl<'a> Planner<'a> {
             pending: Entries::default(),
             confirmed: Entries::default(),
             unrecorded: Entries::default(),
+            filters: BTreeMap::new(),
             balanced: Balanced::default(),
             additions: Vec::new(),
             arriving: false,
@@ -257,7 +267,7 @@ impl<'a> Planner<'a> {
         let recorded = confirmed || record.pending.contains(&address);
         let intended = serves(self.desired, address);
         let serves = self.desired.lifecycle == Lifecycle::Run && intended;
-        let block = blocked::reason(address, self.desired, self.observed, self.own);
+        let block = blocked::reason(address, self.desired, self.observed, self.node);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
         if (intended && block.is_none() && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed)
@@ -324,23 +334,27 @@ impl<'a> Planner<'a> {
         self.announced.routes.extend(route.map(|route| (Prefix::host(vip), route)));
     }
 
-    /// Adds the aggregates of what is in the set, and takes out those for which an aggregate is to stand. Where one takes over from the other, both are
+    /// Adds the aggregates of what is in the set, and takes out those for which an aggregate is to stand with every peer that may know of them. Where one takes over from the other, both are
     /// announced first, so that the peers are never without a route.
     fn aggregate(&mut self) {
         let advertised = self.observed.speaker.advertised.as_deref();
-        let in_force = |prefix: &Prefix| advertised.is_some_and(|set| set.contains(prefix));
-        let vips: Vec<IpAddr> = self.announced.routes.keys().map(Prefix::address).collect();
+        let in_force = |prefix: &Prefix| advertised?.routes.get(prefix);
+        let vips: Vec<(IpAddr, Arc<Route>)> =
+            self.announced.routes.iter().map(|(prefix, route)| (prefix.address(), Arc::clone(route))).collect();
         for (prefix, aggregate) in &self.desired.routing.aggregates {
-            let mut inside = vips.iter().filter(|vip| prefix.contains(**vip)).peekable();
+            let inside: Vec<(IpAddr, Arc<Route>)> = vips.iter().filter(|(vip, _)| prefix.contains(*vip)).cloned().collect();
             let Some(route) = self.router.route(*prefix, aggregate.policy.as_deref()) else { continue };
-            if inside.peek().is_none() {
+            if inside.is_empty() {
                 continue;
             }
-            self.announced.routes.insert(*prefix, route);
+            let route = routing::standing_for(route, inside.iter().map(|(_, vip)| &**vip));
             if aggregate.suppress {
-                let taken_over = |vip: &&IpAddr| in_force(prefix) || !in_force(&Prefix::host(**vip));
-                self.announced.covered.extend(inside.filter(taken_over));
+                let stands = |own: &Route| in_force(prefix).is_some_and(|aggregate| routing::reaches_all_of(aggregate, own));
+                let taken_over = |vip: IpAddr, own: &Route| stands(own) || in_force(&Prefix::host(vip)).is_none();
+                let covered = inside.into_iter().filter(|(vip, own)| taken_over(*vip, own) && routing::reaches_all_of(&route, own));
+                self.announced.covered.extend(covered.map(|(vip, _)| vip));
             }
+            self.announced.routes.insert(*prefix, route);
         }
         for vip in &self.announced.covered {
             self.announced.routes.remove(&Prefix::host(*vip));
@@ -348,7 +362,7 @@ impl<'a> Planner<'a> {
         for (prefix, route) in advertised.iter().flat_map(|set| &set.routes).filter(|(prefix, _)| !is_host(**prefix)) {
             let covered = advertised.iter().flat_map(|set| &set.covered).filter(|vip| prefix.contains(**vip));
             if covered.into_iter().any(|vip| self.announced.contains(&Prefix::host(*vip))) {
-                self.announced.routes.entry(*prefix).or_insert_with(|| Arc::clone(route));
+                self.announced.routes.insert(*prefix, Arc::clone(route));
             }
         }
     }
@@ -475,12 +489,14 @@ impl<'a> Planner<'a> {
     fn rules(&mut self) -> Option<Step> {
         let record = &self.observed.kernel.record;
         let wanted = match (&self.desired.balancing, self.desired.lifecycle) {
-            (Some(balancing), Lifecycle::Run) => Some(balancing.rules),
+            (Some(balancing), Lifecycle::Run) => Some(balancing.rules.clone()),
             (None, Lifecycle::Run) if record.confirmed_services.is_empty() => None,
             _ => return None,
         };
         let in_force = wanted.as_ref().map(Rules::fingerprint).unwrap_or_default() == record.rules;
-        (!in_force && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
+        // With other rules, what is in tables of nft would be gone before IPVS has it.
+        let too_early = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
+        (!in_force && !too_early && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
     }
 
     /// The kernel settings that are not what they must be, where we may set them.
@@ -498,7 +514,11 @@ impl<'a> Planner<'a> {
             (std::mem::take(&mut self.confirmed), Step::RecordConfirmed),
             (std::mem::take(&mut self.unrecorded), Step::RecordRemoved),
         ];
-        let steps: Vec<Step> = sets.into_iter().filter(|(set, _)| !set.is_empty()).map(|(set, step)| step(set)).collect();
+        let mut steps: Vec<Step> = sets.into_iter().filter(|(set, _)| !set.is_empty()).map(|(set, step)| step(set)).collect();
+        let filters = std::mem::take(&mut self.filters);
+        if !filters.is_empty() {
+            steps.push(Step::WriteFilters(filters));
+        }
         if steps.is_empty() || self.ready(StepKey::Record) { steps } else { Vec::new() }
     }
 

@@ -8,6 +8,7 @@
 mod daemon;
 mod dry_run;
 mod intent;
+mod table;
 mod view;
 
 use std::collections::BTreeSet;
@@ -23,7 +24,7 @@ use tokio::sync::watch;
 pub use self::daemon::{RunOptions, run};
 pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
-use crate::actuator::Kernel;
+use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
 use crate::desired::{Compiled, Lifecycle};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
@@ -65,6 +66,8 @@ struct View {
     compiled: Option<Arc<Compiled>>,
     /// Whether that is the intent of an earlier run.
     cached: bool,
+    /// What balances where the configuration leaves that to the kernel, and why.
+    dataplane: Option<String>,
     /// What was read.
     observed: Arc<Observed>,
 }
@@ -84,8 +87,8 @@ struct Reconciler {
     leaving_since: Option<Instant>,
     /// Whether the speaker knows what an earlier process has left.
     inherited: bool,
-    /// The next reading trusts nothing that was read before.
-    audit: bool,
+    /// From then on the next reading trusts nothing that was read before.
+    audit_at: Instant,
     /// Plans in a row that changed something.
     rounds: u32,
 }
@@ -99,17 +102,21 @@ impl Reconciler {
         loop {
             let now = Instant::now();
             self.pulse.beat();
+            if self.intent.asks_for_ipvs() {
+                self.intent.answer(actuator::probe_ipvs().await);
+            }
             let compiled = self.intent.current(now);
-            let balances = compiled.as_ref().is_some_and(|compiled| compiled.desired.balancing.is_some());
-            self.kernel.balance(balances);
+            let balancing = compiled.as_ref().and_then(|compiled| compiled.desired.balancing.as_ref());
+            self.kernel.balance(balancing.map(|balancing| balancing.rules.balancer));
             let readable = self.observe(now).await;
             let plan = compiled.as_ref().map(|compiled| plan::plan(&compiled.desired, &self.observed, now)).unwrap_or_default();
             self.views.send_replace(View {
                 compiled: compiled.clone(),
                 cached: self.intent.is_cached(),
+                dataplane: self.intent.chosen_dataplane(),
                 observed: Arc::clone(&self.observed),
             });
-            let steps: Vec<&Step> = plan.steps.iter().filter(|step| !(self.kernel.is_busy() && is_of_record(step))).collect();
+            let steps: Vec<&Step> = plan.steps.iter().filter(|step| !(self.kernel.is_busy() && self.kernel.takes_nft(step))).collect();
             if readable && !steps.is_empty() {
                 self.execute(&steps, &plan.forced).await;
                 self.metrics.count_pass(now.elapsed());
@@ -117,7 +124,9 @@ impl Reconciler {
                 continue;
             }
             self.rounds = 0;
-            if readable && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
+            // What nft still does may be what has to be taken back.
+            let settled = readable && !self.kernel.is_busy();
+            if settled && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
                 return Ok(());
             }
             if let Some(late) = self.overdue(now) {
@@ -132,8 +141,9 @@ impl Reconciler {
 
     /// Reads kernel and speaker. False where the kernel could not be read: then nothing may be concluded from it.
     async fn observe(&mut self, now: Instant) -> bool {
-        if std::mem::take(&mut self.audit) {
+        if self.audit_at <= now {
             self.kernel.distrust();
+            self.audit_at = now + RESYNC;
         }
         let read = self.kernel.observe().await;
         for (step, outcome) in self.kernel.outcomes() {
@@ -181,11 +191,11 @@ impl Reconciler {
             tracing::warn!(%address, "a peer has not acknowledged the withdrawal in time; the address is removed all the same");
         }
         let withdraws_first = steps.first().is_some_and(|step| matches!(step, Step::Advertise(_)));
-        let (mut of_record, mut of_kernel, mut of_speaker) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut of_nft, mut of_kernel, mut of_speaker) = (Vec::new(), Vec::new(), Vec::new());
         for step in steps {
             let list = match step.key() {
-                StepKey::Record => &mut of_record,
-                StepKey::Address(_) | StepKey::VirtualService(_) | StepKey::Sysctl(_) => &mut of_kernel,
+                _ if self.kernel.takes_nft(step) => &mut of_nft,
+                StepKey::Record | StepKey::Address(_) | StepKey::VirtualService(_) | StepKey::Sysctl(_) => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
             };
             list.push((*step).clone());
@@ -193,8 +203,8 @@ impl Reconciler {
         if withdraws_first {
             self.execute_on_speaker(&of_speaker).await;
         }
-        if !of_record.is_empty() {
-            self.kernel.begin(of_record);
+        if !of_nft.is_empty() {
+            self.kernel.begin(of_nft);
         }
         let results = self.kernel.execute_all(&of_kernel).await;
         for (step, result) in of_kernel.iter().zip(results) {
@@ -229,11 +239,13 @@ impl Reconciler {
                 | Step::RecordConfirmed(_)
                 | Step::RemoveAddress(_)
                 | Step::RecordRemoved(_)
+                | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)
                 | Step::AddVirtualService(..)
                 | Step::ChangeVirtualService(..)
                 | Step::RemoveVirtualService(_)
+                | Step::RemoveFormer(_)
                 | Step::DropRecord => continue,
             };
             let problem = self.speaker_status.borrow().problem.clone().unwrap_or_else(|| "it is busy".to_owned());
@@ -289,15 +301,13 @@ impl Reconciler {
     }
 
     async fn sleep(&mut self, wake_at: Option<Instant>, now: Instant) -> Result<Wake, RunError> {
-        let resync = now + RESYNC;
-        let wake = wake_at.map_or(resync, |wake| wake.min(resync));
+        let audit_at = self.audit_at.max(now);
+        let wake = wake_at.map_or(audit_at, |wake| wake.min(audit_at));
         tokio::select! {
             changed = self.intent.changed() => changed?,
             () = self.kernel.changed() => {}
             Ok(()) = self.speaker_status.changed() => {}
-            () = tokio::time::sleep_until(wake.into()) => {
-                self.audit = wake == resync;
-            }
+            () = tokio::time::sleep_until(wake.into()) => {}
             name = self.signals.next() => {
                 if self.intent.is_leaving() {
                     tracing::warn!(signal = name, "second signal: leaving at once, what is left stays");
@@ -320,10 +330,6 @@ impl Reconciler {
 enum Wake {
     Look,
     Leave,
-}
-
-fn is_of_record(step: &Step) -> bool {
-    step.key() == StepKey::Record
 }
 
 /// The signals that ask the node to leave.

@@ -4,8 +4,10 @@
 //! Inputs: [`Inputs`], plain values of all other modules, and the status before, for the times. Output: a [`NodeStatus`], which `show`, the admin
 //! socket and the metrics print. Pure: it decides nothing and asks nobody.
 
+mod balancer;
 mod capability;
 mod details;
+mod envelope;
 mod peer;
 mod route;
 mod time;
@@ -24,13 +26,17 @@ use crate::desired::{Desired, Lifecycle, Rejection, RouteSet};
 use crate::observed::Observed;
 use crate::plan::{Ownership, StepKey};
 
+pub(crate) use balancer::ipvs_status;
+pub use balancer::{Claim, IpvsReader, IpvsStatus, PersistenceStatus, RealServerStatus, TrafficStatus, VirtualServiceStatus};
 pub use capability::CapabilityStatus;
 pub(crate) use capability::exchange;
 pub(crate) use details::{Clock, by_name, self_description};
 pub use details::{ConnectionStatus, FailureCounts, PeerDetails, RestartOffer, RestartStatus, TimerStatus, TransportStatus};
+pub use envelope::{Answer, Envelope};
 pub use route::{PeerRoutesStatus, RouteDetails, RouteStanding};
 pub(crate) use route::{advertised, received};
 pub use time::Time;
+pub(crate) use vip::KUBE_PROXY_IN_IPVS_MODE;
 
 /// The version of the form in which a [`NodeStatus`] is written.
 pub const API_VERSION: &str = "vipherald.io/v1alpha1";
@@ -311,6 +317,9 @@ pub struct ConfigStatus {
     pub error: Option<String>,
     /// Keys whose new value waits for a restart.
     pub waiting_for_restart: Vec<String>,
+    /// What `dataplane.type: auto` stands for, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataplane: Option<String>,
 }
 
 /// The speaker.

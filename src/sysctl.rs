@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::desired::BalancerKind;
+
 /// A setting below `/proc/sys`. Prints as `sysctl` names it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Sysctl {
@@ -52,6 +54,17 @@ impl Sysctl {
             Self::VsExpireNodestConn => "connections to a real server that is gone end at once instead of hanging",
             Self::VsExpireQuiescentTemplate => "a client that is bound to a quiesced real server gets another one",
             Self::VsSnatReroute => "answers leave by the way that leads to the client from the VIP",
+        }
+    }
+
+    /// Whether this one matters where that balances.
+    #[must_use]
+    pub const fn is_for(self, balancer: BalancerKind) -> bool {
+        match self {
+            Self::Ipv4Forward => true,
+            Self::VsConntrack | Self::VsExpireNodestConn | Self::VsExpireQuiescentTemplate | Self::VsSnatReroute => {
+                matches!(balancer, BalancerKind::Ipvs)
+            }
         }
     }
 

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vipherald::admin::AdminSocket;
+use vipherald::admin::{AdminSocket, Desk};
 use vipherald::driver::bgp::Speaker;
-use vipherald::status::{NodeStatus, StatusReader};
+use vipherald::status::{IpvsReader, IpvsStatus, NodeStatus, StatusReader};
 
 struct Ended {
     code: Option<i32>,
@@ -45,7 +45,9 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 fn help_and_version() {
     let help = vipherald(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for word in ["run", "plan", "show", "peer", "config", "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers."] {
+    for word in
+        ["run", "plan", "show", "doctor", "peer", "config", "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers."]
+    {
         assert!(help.stdout.contains(word), "{word} in:\n{}", help.stdout);
     }
     let version = vipherald(&["--version"]);
@@ -54,7 +56,21 @@ fn help_and_version() {
 
 #[test]
 fn wrong_usage_is_2() {
-    let wrong: [&[&str]; 19] = [
+    let minimal = example("minimal.yaml");
+    let wrong: [&[&str]; 32] = [
+        &["run", "--config", &minimal],
+        &["plan", "--config", &minimal],
+        &["show", "peer", ""],
+        &["show", "peers", ""],
+        &["show", "routes", "received", ""],
+        &["peer", "start", ""],
+        &["doctor", "me"],
+        &["doctor", "-o", "xml"],
+        &["show", "routes", "advertised", "tor", "foo"],
+        &["show", "routes", "received", "tor", "10.0.0.7/33"],
+        &["show", "routes", "advertised", "tor", "10.0.0.7/24"],
+        &["show", "ipvs", "tor"],
+        &["show", "vips", "--instance", "../x"],
         &["peer", "reset", "tor", "--soft", "up"],
         &["show", "peer"],
         &["show", "routes", "sent", "tor"],
@@ -118,7 +134,7 @@ fn a_bad_configuration_starts_nothing() {
 fn without_a_daemon_it_is_3() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("admin.sock").display().to_string();
-    for noun in ["vips", "peers", "routes", "rejections"] {
+    for noun in ["vips", "peers", "routes", "rejections", "ipvs"] {
         let ended = vipherald(&["show", noun, "--socket", &socket]);
         let expected = format!("vipherald: show: no vipherald answers at {socket}: No such file or directory (os error 2)\n");
         assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr), (Some(3), "", expected));
@@ -142,7 +158,12 @@ fn serve(directory: &Path, status: &str) -> PathBuf {
     let path = socket.path().to_owned();
     std::thread::spawn(move || {
         let speaker = Speaker::spawn(1).unwrap();
-        runtime.block_on(socket.serve(StatusReader::new(move || Arc::clone(&status)), speaker.operator()))
+        let table: IpvsStatus = serde_json::from_str(TABLE).unwrap();
+        let ipvs = IpvsReader::new(move || {
+            let table = table.clone();
+            Box::pin(async { Ok(table) })
+        });
+        runtime.block_on(socket.serve(Desk { status: StatusReader::new(move || Arc::clone(&status)), ipvs, operator: speaker.operator() }))
     });
     path
 }
@@ -163,6 +184,62 @@ const STATUS: &str = r#"{
     }],
     "unclaimed": [], "rejections": [], "peers": [], "failures": []
 }"#;
+
+const TABLE: &str = r#"{
+    "version": "1.2.1", "connectionTableSize": 4096,
+    "services": [{
+        "line": "TCP  10.0.0.7:80 mh (mh-port)", "service": "TCP 10.0.0.7:80", "family": "IPv4", "scheduler": "mh", "flags": ["mh-port"],
+        "owner": {"kind": "Service", "namespace": "default", "name": "nginx"}, "foreign": false, "realServers": [],
+        "statistics": {"connections": 7, "incomingPackets": 1, "outgoingPackets": 2, "incomingOctets": 3, "outgoingOctets": 4}
+    }]
+}"#;
+
+#[test]
+fn show_ipvs_prints_the_table_and_whose_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = serve(directory.path(), STATUS).display().to_string();
+    let table = vipherald(&["show", "ipvs", "--socket", &socket]);
+    let expected = "IP Virtual Server version 1.2.1 (size=4096)\n\
+                    Prot LocalAddress:Port Scheduler Flags\n\
+                    \x20 -> RemoteAddress:Port           Forward Weight ActiveConn InActConn  Owner\n\
+                    TCP  10.0.0.7:80 mh (mh-port)                                          Service default/nginx\n";
+    assert_eq!((table.code, table.stdout.as_str()), (Some(0), expected));
+    assert_eq!(table.stderr, "vipherald: config: a restart is needed for instance\n");
+    let json = vipherald(&["show", "ipvs", "-o", "json", "--socket", &socket]);
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&value["services"][0]["owner"]["name"], &value["node"]), (&"nginx".into(), &"node-1".into()));
+    let yaml = vipherald(&["show", "ipvs", "-o", "yaml", "--socket", &socket]);
+    assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&yaml.stdout).unwrap(), value);
+}
+
+#[test]
+fn doctor_needs_no_daemon_and_exits_1_where_there_is_a_problem() {
+    let (_directory, path) =
+        file("bgp: {asn: 65001, peers: [{name: tor, address: 192.0.2.1, asn: 65001, passwordFile: /nonexistent/key}]}\n");
+    let table = vipherald(&["doctor", "--config", &path]);
+    assert_eq!(table.code, Some(1));
+    assert!(table.stdout.starts_with("CHECK "), "{}", table.stdout);
+    assert!(
+        table.stdout.lines().any(|line| line.starts_with("key file /nonexistent/key ") && line.contains(" problem ")),
+        "{}",
+        table.stdout
+    );
+    assert!(table.stderr.starts_with("vipherald: doctor: there ") && table.stderr.lines().count() == 1, "{}", table.stderr);
+
+    let json = vipherald(&["doctor", "--config", &path, "-o", "json"]);
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&value["apiVersion"], &value["node"], json.code), (&"vipherald.io/v1alpha1".into(), &"node-1".into(), Some(1)));
+    let yaml = vipherald(&["doctor", "--config", &path, "-o", "yaml"]);
+    let value: serde_json::Value = serde_saphyr::from_str(&yaml.stdout).unwrap();
+    let findings = value["findings"].as_array().unwrap();
+    let key = findings.iter().find(|finding| finding["check"] == "key file /nonexistent/key").unwrap();
+    assert_eq!((&key["state"], &key["remedy"]), (&"problem".into(), &"put the key there, readable for the daemon".into()));
+
+    let without = vipherald(&["doctor"]);
+    assert_eq!(without.code, Some(i32::from(without.stdout.contains(" problem "))));
+    let bad = vipherald(&["doctor", "--config", "/nonexistent/c.yaml"]);
+    assert_eq!((bad.code, bad.stdout.as_str()), (Some(1), ""));
+}
 
 #[test]
 fn show_prints_what_the_daemon_says() {

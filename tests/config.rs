@@ -33,6 +33,24 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 #[test]
+fn each_dataplane_has_its_word() {
+    let of = |text: &str| {
+        read(&format!("node: {{name: n}}\nbgp: {{asn: 1}}\nvips: {{allow: [{{prefix: 10.0.0.0/24}}]}}\n{text}")).unwrap().dataplane.kind
+    };
+    let words = [
+        ("auto", DataplaneType::Auto),
+        ("ipvs", DataplaneType::Ipvs),
+        ("nftables", DataplaneType::Nftables),
+        ("kube-proxy", DataplaneType::KubeProxy),
+        ("none", DataplaneType::None),
+    ];
+    for (word, kind) in words {
+        assert_eq!(of(&format!("dataplane: {{type: {word}}}\n")), kind);
+    }
+    assert_eq!(load(&root("examples/config/balancing.yaml"), &environment()).unwrap().dataplane.kind, DataplaneType::Auto);
+}
+
+#[test]
 fn the_least_file_gives_the_documented_defaults() {
     let config = load(&root("examples/config/minimal.yaml"), &environment()).unwrap();
     assert_eq!((config.instance.as_str(), config.node_name.as_str()), ("vipherald", "node-1"));
@@ -77,7 +95,7 @@ fn reflection_takes_effect() {
 
     let listening = |keys: &str| read(&format!("bgp: {{asn: 1, listen: {{address: 192.0.2.1, {keys}}}}}\n")).unwrap().bgp;
     assert!(listening("prefixes: [192.0.2.0/24], reflectorClient: true").reflects());
-    assert!(!listening("reflectorClient: true").reflects(), "no peer can come");
+    assert!(!listening("prefixes: [192.0.2.0/24]").reflects());
     assert!(!listening("prefixes: [192.0.2.0/24]").reflects());
 }
 
@@ -311,6 +329,18 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found 'A_b'",
     ),
     (
+        "@instance: table\n",
+        "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found 'table': the instance's nft table has its name, and this is a word of nft's own language",
+    ),
+    (
+        "bgp: {asn: 1, clusterId: 0.0.0.0}\n",
+        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found '0.0.0.0': a cluster id must not be 0.0.0.0",
+    ),
+    (
+        "bgp: {asn: 1, listen: {address: '::', prefixes: [], limit: 3, asn: 2, timers: {hold: 3s}}}\n",
+        "c.yaml:1:60: bgp.listen.limit: it is about dynamic peers, and without bgp.listen.prefixes there are none; a configured peer has keys of its own\nc.yaml:1:68: bgp.listen.asn: it is about dynamic peers, and without bgp.listen.prefixes there are none; a configured peer has keys of its own\nc.yaml:1:79: bgp.listen.timers: it is about dynamic peers, and without bgp.listen.prefixes there are none; a configured peer has keys of its own",
+    ),
+    (
         "@instance: '-a'\n",
         "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '-a'",
     ),
@@ -355,7 +385,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "@instance: 1brk\n",
         "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '1brk'",
     ),
-    ("@dataplane: {type: nftables}\n", "c.yaml:2:19: dataplane.type: 'nftables' is not in this version; expected ipvs, kube-proxy or none"),
+    (
+        "@dataplane: {mssClamp: 100, localPolicy: local, masquerade: {exceptPrefixes: [10.0.0.1/8]}, preserveClientAddress: maybe}\n",
+        "c.yaml:2:23: dataplane.mssClamp: expected off, pmtu, or a segment size from 536 to 65495 octets, found '100'\nc.yaml:2:41: dataplane.localPolicy: expected endpointNodes or preserveSource, found 'local'\nc.yaml:2:78: dataplane.masquerade.exceptPrefixes[0]: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.1/8': 10.0.0.1/8 has bits set beyond its length; the prefix is 10.0.0.0/8\nc.yaml:2:115: dataplane.preserveClientAddress: expected true or false, found 'maybe'",
+    ),
     (
         "@dataplane: {scheduler: rrr, forwarding: masq, unservedPorts: accept, fwmarkFrom: 0}\n",
         "c.yaml:2:24: dataplane.scheduler: expected a scheduler of IPVS such as rr, lc, sh or mh, found 'rrr': \"rrr\" is unknown; expected one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos; did you mean rr?\nc.yaml:2:41: dataplane.forwarding: expected nat, dr or tun, found 'masq'\nc.yaml:2:62: dataplane.unservedPorts: expected drop or reject, found 'accept'\nc.yaml:2:82: dataplane.fwmarkFrom: expected a firewall mark from 1 to 4294966272, found '0'",
@@ -364,7 +397,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "@dataplane: {type: none}\n",
         "c.yaml:2:19: dataplane.type: 'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes",
     ),
-    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected ipvs, kube-proxy or none, found 'iptables'"),
+    ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected auto, ipvs, nftables, kube-proxy or none, found 'iptables'"),
     ("bgp: {asn: 0}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '0': no speaker may use it (RFC 7607)"),
     (
         "bgp: {asn: 23456}\n",
@@ -439,8 +472,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:70: bgp.peers[0].passive: the peer cannot dial us: there is no bgp.listen",
     ),
     (
-        "bgp: {asn: 1, clusterId: auto, listen: {address: '::', asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}, keepReceived: 100001}]}\n",
-        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:81: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:151: bgp.peers[0].reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 2\nc.yaml:1:173: bgp.peers[0].addPath.send: expected true or false, found 'both'\nc.yaml:1:194: bgp.peers[0].keepReceived: expected a number from 0 to 100000, found '100001'",
+        "bgp: {asn: 1, clusterId: auto, listen: {address: '::', prefixes: ['::/0'], asn: 3, reflectorClient: true}, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true, addPath: {send: both}, keepReceived: 100001}]}\n",
+        "c.yaml:1:26: bgp.clusterId: expected an IPv4 address, found 'auto'\nc.yaml:1:101: bgp.listen.reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 3\nc.yaml:1:171: bgp.peers[0].reflectorClient: a client of a route reflector is in its AS, 1; this peer is in 2\nc.yaml:1:193: bgp.peers[0].addPath.send: expected true or false, found 'both'\nc.yaml:1:214: bgp.peers[0].keepReceived: expected a number from 0 to 100000, found '100001'",
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 2, reflectorClient: true}]}\n",
@@ -518,8 +551,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:80: bgp.peers[0].timers.sendHold: expected a time longer than timers.hold, which is 9s, found 9s\nc.yaml:1:114: bgp.peers[0].import.maxPrefixes.ipv4: expected a number from 0 to 4294967295, found '-1'\nc.yaml:1:133: bgp.peers[0].import.restartDelay: expected a time from 1s to 1h, found '0s'",
     ),
     (
-        "bgp: {asn: 1, listen: {address: 192.0.2.1, timer: a, timers: {sendHold: 1d}, gracefulRestart: {restartTime: 1s, longLivedStaleTime: 195d}}}\n",
-        "c.yaml:1:44: bgp.listen.timer: unknown key; did you mean 'timers'?\nc.yaml:1:73: bgp.listen.timers.sendHold: expected a time from 1s to 65535s, found '1d'\nc.yaml:1:133: bgp.listen.gracefulRestart.longLivedStaleTime: expected a time from 0s (off) to 16777215s, found '195d'",
+        "bgp: {asn: 1, listen: {address: 192.0.2.1, prefixes: [192.0.2.0/24], timer: a, timers: {sendHold: 1d}, gracefulRestart: {restartTime: 1s, longLivedStaleTime: 195d}}}\n",
+        "c.yaml:1:70: bgp.listen.timer: unknown key; did you mean 'timers'?\nc.yaml:1:99: bgp.listen.timers.sendHold: expected a time from 1s to 65535s, found '1d'\nc.yaml:1:159: bgp.listen.gracefulRestart.longLivedStaleTime: expected a time from 0s (off) to 16777215s, found '195d'",
     ),
     ("@drain: {timeout: 2h}\n", "c.yaml:2:18: drain.timeout: expected a time from 0s to 1h, found '2h'"),
     (

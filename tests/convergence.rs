@@ -531,10 +531,12 @@ impl World {
             Step::DropRecord => self.record = Record::default(),
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
+            | Step::WriteFilters(_)
             | Step::SetSysctl(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
-            | Step::RemoveVirtualService(_) => panic!("nobody balances here: {step}"),
+            | Step::RemoveVirtualService(_)
+            | Step::RemoveFormer(_) => panic!("nobody balances here: {step}"),
             Step::AddAddress(vip) => {
                 let protocol = self.protocols.then_some(ADDRESS_PROTOCOL);
                 let attributes = ObservedAddress { prefix_length: Prefix::host(*vip).length(), protocol };

@@ -16,11 +16,11 @@ use ipvs::Weight;
 use serde::Deserialize;
 use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
-    Aggregate, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Lifecycle, Policy,
-    RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
+    Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter,
+    Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Observed, ObservedAddress,
+    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Loss, Observed, ObservedAddress,
     ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
@@ -76,6 +76,11 @@ struct Input {
 struct DesiredInput {
     /// Where given, we balance.
     services: Option<BTreeMap<String, String>>,
+    /// By nft.
+    nftables: bool,
+    /// Of some of them.
+    filters: BTreeMap<String, String>,
+    fwmark_from: Option<u32>,
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
     found: Vec<IpAddr>,
@@ -85,7 +90,7 @@ struct DesiredInput {
     graceful_shutdown: Time,
     fabric_delay: Time,
     timeout: Time,
-    /// Each policy has one community.
+    /// Each policy has one community, and may be for some peers only.
     policies: BTreeMap<String, PolicyInput>,
     /// What each of these VIPs asks for.
     asks: BTreeMap<IpAddr, String>,
@@ -99,12 +104,17 @@ struct DesiredInput {
 struct PolicyInput {
     community: u32,
     prefixes: Vec<String>,
+    /// Where given, the only ones that are told.
+    peers: Option<BTreeSet<String>>,
 }
 
 impl Default for DesiredInput {
     fn default() -> Self {
         Self {
             services: None,
+            nftables: false,
+            filters: BTreeMap::new(),
+            fwmark_from: None,
             serve: Vec::new(),
             withhold: Vec::new(),
             found: Vec::new(),
@@ -135,7 +145,7 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips,
-            balancing: self.services.map(balancing),
+            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from, self.nftables)),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
@@ -145,8 +155,8 @@ impl DesiredInput {
 }
 
 fn routing(policies: BTreeMap<String, PolicyInput>, aggregates: &BTreeMap<String, String>) -> Routing {
-    let policies = policies.into_iter().map(|(name, PolicyInput { community, prefixes })| {
-        let route = Route { communities: BTreeSet::from([community]), ..Route::originated() };
+    let policies = policies.into_iter().map(|(name, PolicyInput { community, prefixes, peers })| {
+        let route = Route { communities: BTreeSet::from([community]), peers: peers.map(Arc::new), ..Route::originated() };
         (name, Policy { prefixes: prefixes.iter().map(|text| prefix(text)).collect(), route })
     });
     let aggregates = aggregates.iter().map(|(text, words)| {
@@ -164,7 +174,7 @@ fn prefix(text: &str) -> Prefix {
     }
 }
 
-/// `10.0.0.1`, `10.0.0.1 with 65001` (a community), `10.0.0.1 shutting down`, or `10.0.0.1 aggregated`.
+/// `10.0.0.1`, `10.0.0.1 with 65001` (a community), `10.0.0.1 to rr1` (only), `10.0.0.1 shutting down`, or `10.0.0.1 aggregated`.
 fn advertised(texts: &[String]) -> RouteSet {
     let mut set = RouteSet::default();
     for text in texts {
@@ -175,6 +185,7 @@ fn advertised(texts: &[String]) -> RouteSet {
                 continue;
             }
             Some(("with", community)) => Route { communities: BTreeSet::from([community.parse().unwrap()]), ..Route::originated() },
+            Some(("to", peer)) => Route { peers: Some(Arc::new(BTreeSet::from([peer.to_owned()]))), ..Route::originated() },
             Some(("shutting", "down")) => Route::originated().shutting_down(),
             _ => Route::originated(),
         };
@@ -224,8 +235,16 @@ struct ObservedInput {
     foreign_marks: BTreeSet<u32>,
     /// Whether they are as they should be; where we do not balance, there are none by default.
     rules: Option<bool>,
+    /// Whether they are those of the other dataplane.
+    former_rules: bool,
+    /// What that one has.
+    former: BTreeMap<String, String>,
     sysctls: BTreeMap<String, String>,
     quiesced: BTreeMap<String, Time>,
+    /// `3 1s`: how often, and how long ago.
+    losses: BTreeMap<String, String>,
+    /// What of a virtual service nft admits, as `sources` of the intent.
+    filters: BTreeMap<String, String>,
 }
 
 impl Default for ObservedInput {
@@ -253,8 +272,12 @@ impl Default for ObservedInput {
             foreign: Vec::new(),
             foreign_marks: BTreeSet::new(),
             rules: None,
+            former_rules: false,
+            former: BTreeMap::new(),
             sysctls: BTreeMap::new(),
             quiesced: BTreeMap::new(),
+            losses: BTreeMap::new(),
+            filters: BTreeMap::new(),
         }
     }
 }
@@ -296,17 +319,26 @@ impl ObservedInput {
                     confirmed: self.confirmed,
                     pending_services: self.pending_services.iter().map(|text| service_key(text)).collect(),
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
+                    filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
-                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) { RULES.fingerprint() } else { Vec::new() },
+                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) {
+                        let nftables = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.translates());
+                        rules(nftables != self.former_rules).fingerprint()
+                    } else {
+                        Vec::new()
+                    },
                 },
+                kube_proxy_in_ipvs_mode: false,
                 balancer: Balancer {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
+                    former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
             quiesced: self.quiesced.iter().map(|(text, since)| quiesced(text, since.0, now)).collect(),
+            losses: self.losses.iter().map(|(text, loss)| (service_key(text), typed_loss(loss, now))).collect(),
             announcements,
             started: Some(started),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
@@ -320,11 +352,40 @@ impl ObservedInput {
     }
 }
 
-const RULES: Rules = Rules { unserved_ports: UnservedPorts::Drop, first_mark: 64 };
+fn rules(nftables: bool) -> Rules {
+    let balancer = if nftables { BalancerKind::Nftables } else { BalancerKind::Ipvs };
+    Rules { balancer, unserved_ports: UnservedPorts::Drop, first_mark: 64, ..Rules::default() }
+}
 
-fn balancing(services: BTreeMap<String, String>) -> DesiredBalancing {
-    let services = services.iter().map(|(text, service)| (service_key(text), desired_service(service))).collect();
-    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules: RULES, set_sysctls: true }
+fn balancing(
+    services: BTreeMap<String, String>,
+    filters: &BTreeMap<String, String>,
+    first_mark: Option<u32>,
+    nftables: bool,
+) -> DesiredBalancing {
+    let filter_of = |text: &String| filters.get(text).map(|words| filter(words)).unwrap_or_default();
+    let service = |text: &String, service: &String| DesiredVirtualService { filter: filter_of(text), ..desired_service(service) };
+    let services = services.iter().map(|(text, words)| (service_key(text), service(text, words))).collect();
+    let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules(nftables) };
+    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules, set_sysctls: true }
+}
+
+fn typed_loss(text: &str, now: Instant) -> Loss {
+    let (count, last) = text.split_once(' ').unwrap();
+    Loss { count: count.parse().unwrap(), last: now - humantime::parse_duration(last).unwrap() }
+}
+
+/// `preserving`, or prefixes, with spaces between; `nobody` for none.
+fn filter(text: &str) -> Filter {
+    let mut filter = Filter::NONE;
+    for word in text.split_whitespace() {
+        match word {
+            "preserving" => filter.preserves_client = true,
+            "nobody" => drop(filter.sources.get_or_insert_default()),
+            _ => drop(filter.sources.get_or_insert_default().insert(prefix(word))),
+        }
+    }
+    filter
 }
 
 /// `TCP 10.0.0.1:80` or `UDP [2001:db8::1]:1000-1999`.
@@ -351,6 +412,7 @@ fn desired_service(text: &str) -> DesiredVirtualService {
         scheduling: Scheduling::of(scheduler.parse().unwrap()),
         forwarding: ForwardingMethod::Masquerade,
         real_servers: servers.split_whitespace().map(server).collect(),
+        filter: Filter::NONE,
     }
 }
 

@@ -1,245 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The daemon as a router, on a kernel with IPVS: objects in, virtual services and answered requests out.
 //!
-//! Runs in the guest that `tests/uml` boots. A stage is a client, a router with the daemon, and a host with all real servers; what a client gets for an
-//! answer is the address and port of the real server, and the address that this one saw.
+//! Runs in the guest that `tests/uml` boots, on the stage of `tests/common/stage.rs`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/stage.rs"]
+mod stage;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::net::UdpSocket;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Namespace, Process, wait_until};
-use nix::sys::signal::Signal;
-use tempfile::TempDir;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-const VIP: &str = "10.232.35.199";
-const ROUTER: &str = "192.168.0.1";
-
-/// Client, router and real servers.
-struct Stage {
-    client: Namespace,
-    router: Namespace,
-    servers: Namespace,
-    files: TempDir,
-    daemon: Option<Process>,
-}
-
-impl Stage {
-    fn new(tag: &str, servers: &[&str]) -> Self {
-        let [client, router, hosts] = ["client", "router", "servers"].map(|name| Namespace::new(&format!("{tag}-{name}")));
-        client.veth("eth0", &router, "front");
-        hosts.veth("eth0", &router, "back");
-        client.ip("addr add 10.99.0.2/24 dev eth0");
-        client.ip("addr add 2001:db8:99::2/64 dev eth0");
-        router.ip("addr add 10.99.0.1/24 dev front");
-        router.ip("addr add 2001:db8:99::1/64 dev front");
-        client.ip("route add default via 10.99.0.1");
-        client.ip("-6 route add default via 2001:db8:99::1");
-        router.ip(&format!("addr add {ROUTER}/16 dev back"));
-        router.ip("addr add 2001:db8:1::1/64 dev back");
-        router.sysctl("net/ipv6/conf/all/forwarding", "1");
-        for server in servers {
-            let length = if server.contains(':') { 64 } else { 16 };
-            hosts.ip(&format!("addr add {server}/{length} dev eth0"));
-        }
-        let files = tempfile::tempdir().unwrap();
-        fs::create_dir(files.path().join("manifests")).unwrap();
-        Self { client, router, servers: hosts, files, daemon: None }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.files.path().join(name)
-    }
-
-    /// Writes or replaces a manifest file.
-    fn publish(&self, name: &str, manifest: &str) {
-        let unfinished = self.path("unfinished");
-        fs::write(&unfinished, manifest).unwrap();
-        fs::rename(unfinished, self.path("manifests").join(format!("{name}.yaml"))).unwrap();
-    }
-
-    fn start(&mut self, dataplane: &str) {
-        let configuration = format!(
-            "node: {{name: node-1}}\nbgp: {{asn: 65001}}\ndataplane: {{type: ipvs{dataplane}}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\n\
-             stateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: \"info,vipherald=debug\", format: text}}\n",
-            self.path("state").display()
-        );
-        fs::write(self.path("config.yaml"), configuration).unwrap();
-        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["run", "--config"]).arg(self.path("config.yaml")).arg("--manifests").arg(self.path("manifests"));
-        self.daemon = Some(self.router.spawn(&mut command));
-    }
-
-    /// `ipvsadm -Ln` without its three header lines.
-    fn table(&self) -> String {
-        let table = self.router.output(&["ipvsadm", "-Ln"]);
-        table.lines().skip(3).map(|line| format!("{}\n", line.trim_end())).collect()
-    }
-
-    fn wait_for_table(&self, expected: &str) {
-        let expected: String = expected.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-        wait_until(&format!("the table is\n{expected}"), PATIENCE, || self.table() == expected || { false });
-    }
-
-    fn wait_for_vip(&self, vip: &str, is_there: bool) {
-        let shown = || self.router.ip("-o addr show dev lo").contains(&format!(" {vip}/"));
-        wait_until(&format!("{vip} on lo: {is_there}"), PATIENCE, || shown() == is_there);
-    }
-
-    /// What it says of its VIPs.
-    fn said(&self) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["show", "vips", "-o", "wide", "--socket"]).arg(self.path("state").join("admin.sock"));
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    }
-
-    /// SIGTERM, and a clean end.
-    fn drain(&mut self) {
-        self.drain_beside("");
-    }
-
-    /// As [`Self::drain`], where others have this in IPVS.
-    fn drain_beside(&mut self, theirs: &str) {
-        let daemon = self.daemon.take().unwrap();
-        daemon.signal(Signal::SIGTERM);
-        assert!(daemon.wait(PATIENCE).success());
-        assert_eq!(self.table(), theirs);
-        assert_eq!(self.router.output(&["nft", "list", "tables"]), "");
-    }
-
-    /// Answers each TCP connection to this port with who answers and who asked.
-    fn answer_tcp(&self, port: u16) {
-        let listen = || TcpListener::bind(SocketAddr::new("::".parse().unwrap(), port)).unwrap();
-        let listener = self.servers.run(listen);
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let words = format!("{} {}\n", plain(stream.local_addr().unwrap()), plain(stream.peer_addr().unwrap()).ip());
-                thread::spawn(move || {
-                    stream.write_all(words.as_bytes()).ok();
-                    // Until the client has had enough.
-                    let mut octets = [0; 64];
-                    while let Ok(1..) = stream.read(&mut octets) {
-                        stream.write_all(b"more\n").ok();
-                    }
-                });
-            }
-        });
-    }
-
-    /// Answers each datagram to this address and port with who answers.
-    fn answer_udp(&self, address: &str, port: u16) {
-        let address = SocketAddr::new(address.parse().unwrap(), port);
-        let socket = self.servers.run(|| UdpSocket::bind(address).unwrap());
-        thread::spawn(move || {
-            let mut octets = [0; 64];
-            while let Ok((_, client)) = socket.recv_from(&mut octets) {
-                socket.send_to(address.to_string().as_bytes(), client).ok();
-            }
-        });
-    }
-
-    fn connect(&self, vip: &str, port: u16) -> std::io::Result<Connection> {
-        let vip = SocketAddr::new(vip.parse::<IpAddr>().unwrap(), port);
-        self.client.run(|| {
-            let stream = TcpStream::connect_timeout(&vip, Duration::from_secs(5))?;
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            let mut connection = Connection { stream, server: String::new(), client: String::new() };
-            let line = connection.line()?;
-            let (server, client) = line.split_once(' ').unwrap();
-            (connection.server, connection.client) = (server.to_owned(), client.to_owned());
-            Ok(connection)
-        })
-    }
-
-    /// How many of so many connections each real server gets.
-    fn spread(&self, vip: &str, port: u16, connections: usize) -> BTreeMap<String, usize> {
-        let mut spread = BTreeMap::new();
-        for _ in 0..connections {
-            *spread.entry(self.connect(vip, port).unwrap().server).or_default() += 1;
-        }
-        spread
-    }
-}
-
-/// A connection that is open, and what the real server said.
-struct Connection {
-    stream: TcpStream,
-    server: String,
-    client: String,
-}
-
-impl Connection {
-    fn line(&mut self) -> std::io::Result<String> {
-        let (mut line, mut octet) = (Vec::new(), [0]);
-        loop {
-            self.stream.read_exact(&mut octet)?;
-            if octet == *b"\n" {
-                return Ok(String::from_utf8_lossy(&line).into_owned());
-            }
-            line.extend(octet);
-        }
-    }
-
-    /// Whether it still carries a question and its answer.
-    fn works(&mut self) -> bool {
-        self.stream.write_all(b"?").is_ok() && self.line().is_ok()
-    }
-}
-
-fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-fn service(name: &str, ports: &str) -> String {
-    format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{clusterIP: None, ports: [{ports}]}}\n")
-}
-
-fn slice(service: &str, ports: &str, endpoints: &[&str]) -> String {
-    let family = if endpoints.iter().any(|endpoint| endpoint.split(' ').next().is_some_and(|address| address.contains(':'))) {
-        "IPv6"
-    } else {
-        "IPv4"
-    };
-    let endpoints: Vec<String> = endpoints
-        .iter()
-        .map(|endpoint| match endpoint.split_once(' ') {
-            Some((address, conditions)) => format!("{{addresses: [\"{address}\"], conditions: {{{conditions}}}}}"),
-            None => format!("{{addresses: [\"{endpoint}\"]}}"),
-        })
-        .collect();
-    format!(
-        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: {service}-{}, labels: {{kubernetes.io/service-name: \
-         {service}}}}}\naddressType: {family}\nports: [{ports}]\nendpoints: [{}]\n",
-        family.to_lowercase(),
-        endpoints.join(", ")
-    )
-}
-
-/// One mapping: ports of the VIP, ports of the Service, and the rest.
-fn eric(name: &str, vip: &str, service: &str, mappings: &[(&str, &str, &str)]) -> String {
-    let range = |text: &str| {
-        let (start, end) = text.split_once('-').unwrap_or((text, text));
-        format!("{{start: {start}, end: {end}}}")
-    };
-    let mapping = |(vip, service, more): &(&str, &str, &str)| {
-        format!("      - {{portRange: {{vipPortRange: {}, svcPortRange: {}}}, {more}}}\n", range(vip), range(service))
-    };
-    format!(
-        "---\napiVersion: routing.ericingress.ericsson.com/v1alpha1\nkind: EricIngress\nmetadata: {{name: {name}}}\nspec:\n  virtualServiceIP: \
-         \"{vip}\"\n  backends:\n    name: {service}\n    config:\n{}",
-        mappings.iter().map(mapping).collect::<String>()
-    )
-}
+use common::wait_until;
+use stage::{Connection, PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
 
 #[test]
 fn the_table_reads_as_the_customer_wrote_it_and_requests_are_answered() {
@@ -260,6 +34,18 @@ TCP  10.232.35.199:4569 sh
   -> 192.168.26.214:4569          Masq    1      0          0",
     );
     stage.wait_for_vip(VIP, true);
+    let shared: Vec<String> = stage.show("ipvs").lines().skip(3).map(|line| line.chars().take(70).collect()).collect();
+    let customers = [
+        "TCP  10.232.35.199:1389 lc                                            ",
+        "  -> 192.168.67.114:1389          Masq    1      0          0         ",
+        "  -> 192.168.182.140:1389         Masq    1      0          0         ",
+        "TCP  10.232.35.199:4569 sh                                            ",
+        "  -> 192.168.26.214:4569          Masq    1      0          0         ",
+    ];
+    assert_eq!(shared, customers);
+    let owners: Vec<String> = stage.owners().iter().map(|line| line.rsplit(": ").next().unwrap_or_default().to_owned()).collect();
+    let [mscm, nbi] = ["EricIngress default/mscm", "EricIngress default/nbi"];
+    assert_eq!(owners, [mscm, mscm, mscm, nbi, nbi]);
     let spread = stage.spread(VIP, 1389, 20);
     assert_eq!(spread.keys().collect::<Vec<_>>(), ["192.168.182.140:1389", "192.168.67.114:1389"]);
     let connection = stage.connect(VIP, 4569).unwrap();
@@ -269,6 +55,69 @@ TCP  10.232.35.199:4569 sh
     drop(connection);
     stage.drain();
     stage.wait_for_vip(VIP, false);
+}
+
+#[test]
+fn show_ipvs_is_ipvsadm_with_owners() {
+    let mut stage = Stage::new("show", &["192.168.1.1", "192.168.1.2", "2001:db8:1::11"]);
+    stage.answer_tcp(9000);
+    let ports = "{name: a, port: 9000}";
+    let slices = slice("pods", ports, &["192.168.1.1", "192.168.1.2"]) + &slice("pods", ports, &["2001:db8:1::11"]);
+    stage.publish("pods", &(service("pods", ports) + &slices));
+    let mappings = [("7000", "9000", "algo: mh"), ("20000-20999", "20000-20999", "algo: rr")];
+    stage.publish("four", &eric("four", VIP, "pods", &mappings));
+    stage.publish("six", &eric("six", "2001:db8:7::1", "pods", &[("7000", "9000", "algo: sh, protocol: udp"), mappings[1]]));
+    // What we would never say, and what has a mark that we have not recorded.
+    for words in [
+        "-A -t 10.9.9.9:1 -s wlc -p 60 -M 255.255.255.0",
+        "-a -t 10.9.9.9:1 -r 10.8.8.8:1 -i -w 7",
+        "-A -u 10.9.9.9:2 -s rr -o",
+        "-a -u 10.9.9.9:2 -r 10.8.8.8:2 -g",
+        "-A -f 7 -s sh -b sh-port,sh-fallback",
+        "-A -f 7 -6 -s lc -p 60 -M 64",
+        "-a -f 7 -6 -r [2001:db8:1::11]:0 -m",
+        "-A --sctp-service [2001:db8::9]:3 -s fo",
+    ] {
+        assert!(stage.router.command("ipvsadm").args(words.split(' ')).status().unwrap().success(), "{words}");
+    }
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.wait_for_vip("2001:db8:7::1", true);
+    stage.connect(VIP, 7000).unwrap();
+    let owners = stage.owners();
+    let of = |start: &str| {
+        let found = owners.iter().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start} in {owners:#?}"));
+        found.split_once(": ").unwrap().1.to_owned()
+    };
+    assert_eq!(of(&format!("TCP  {VIP}:7000 mh (mh-fallback,mh-port)")), "EricIngress default/four");
+    assert_eq!(of("UDP  [2001:db8:7::1]:7000 sh"), "EricIngress default/six");
+    assert_eq!(of("FWM  64 rr"), format!("EricIngress default/four (TCP {VIP}:20000-20999)"));
+    for foreign in ["TCP  10.9.9.9:1 wlc persistent 60 mask 255.255.255.0", "UDP  10.9.9.9:2 rr ops", "FWM  7 sh", "FWM  7 IPv6 lc"] {
+        assert_eq!(of(foreign), "foreign", "{foreign}");
+    }
+    let document: serde_json::Value = serde_json::from_str(&stage.show("ipvs -o json")).unwrap();
+    let services = document["services"].as_array().unwrap();
+    let mh = services.iter().find(|service| service["scheduler"] == "mh").unwrap();
+    assert_eq!(
+        (&mh["service"], &mh["foreign"], &mh["flags"]),
+        (&format!("TCP {VIP}:7000").into(), &false.into(), &serde_json::json!(["mh-fallback", "mh-port"]))
+    );
+    assert_eq!(mh["realServers"].as_array().unwrap().len(), 2);
+    assert_eq!(services.iter().filter(|service| service["foreign"] == true).count(), 5);
+    assert_eq!(document["node"], "node-1");
+}
+
+/// Where nft balances, IPVS is somebody else's, also a service of our VIP and port.
+#[test]
+fn show_ipvs_where_nft_balances() {
+    let mut stage = Stage::new("shownft", &["192.168.1.1"]);
+    stage.publish("pods", &(service("pods", "{port: 80}") + &slice("pods", "{port: 80}", &["192.168.1.1"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr")]));
+    stage.start_with("type: nftables");
+    stage.wait_for_vip(VIP, true);
+    assert_eq!(stage.owners(), [""; 0]);
+    assert!(stage.router.command("ipvsadm").args(["-A", "-t", &format!("{VIP}:80"), "-s", "rr"]).status().unwrap().success());
+    assert_eq!(stage.owners(), [format!("TCP  {VIP}:80 rr: foreign")]);
 }
 
 #[test]
@@ -372,7 +221,7 @@ fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
     stage.publish("pods", &pods(&["192.168.1.2"]));
     let since = Instant::now();
     wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
-    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
     stage.drain();
 }
 
@@ -463,6 +312,42 @@ fn a_port_that_somebody_takes_between_our_look_and_our_change_is_left_alone() {
     }
     assert!(stage.connect(VIP, 80).is_ok());
     stage.drain_beside("TCP  10.232.35.199:81 wlc\nFWM  64 wlc\n");
+}
+
+/// IPVS, nft, IPVS, and what the kernel has: a VIP stays placed, connections go on, new ones are answered all the time.
+#[test]
+fn the_dataplane_changes_under_open_connections() {
+    let mut stage = Stage::new("switch", &["192.168.1.1", "192.168.1.2"]);
+    stage.answer_tcp(80);
+    stage.answer_tcp(20_500);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1", "192.168.1.2"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: mh"), ("20000-20999", "20000-20999", "algo: rr")]));
+    stage.start(", drainTimeout: 5s");
+    stage.wait_for_vip(VIP, true);
+    let has_table = |stage: &Stage| stage.router.output(&["nft", "list", "tables"]).contains("table ip vipherald");
+    let mut connections: Vec<Connection> = Vec::new();
+    for kind in ["nftables", "ipvs", "auto", "nftables"] {
+        connections.extend((0..10).map(|number| stage.connect(VIP, if number % 2 == 0 { 80 } else { 20_500 }).unwrap()));
+        stage.change_dataplane(kind, ", drainTimeout: 5s");
+        let by_nft = kind == "nftables";
+        let answered =
+            |stage: &Stage, port| stage.connect(VIP, port).unwrap_or_else(|error| panic!("{kind}: {port} is not answered: {error}"));
+        wait_until(kind, PATIENCE, || {
+            drop(answered(&stage, 80));
+            has_table(&stage) == by_nft && (by_nft || !stage.table().is_empty())
+        });
+        assert!(stage.router.ip("-o addr show dev lo").contains(&format!(" {VIP}/")), "{kind}");
+        drop(answered(&stage, 20_500));
+        assert!(connections.iter_mut().all(Connection::works), "{kind}");
+        if by_nft {
+            // What came by IPVS has had its time.
+            wait_until("IPVS has given up", PATIENCE, || stage.table().is_empty());
+            drop(answered(&stage, 80));
+            connections.clear();
+        }
+    }
+    stage.drain();
 }
 
 /// The real servers have the VIP themselves, and answer the client directly.

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::fmt::{self, Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::entry::{ServerEntry, TableEntry};
+use crate::entry::{ServerEntry, ServiceEntry, TableEntry};
 use crate::scheduler::Scheduler;
 use crate::server::{ForwardingMethod, ServerAddress};
 use crate::service::{AddressFamily, Netmask, Persistence, Protocol, ServiceAddress, ServiceFlags, VirtualService};
@@ -17,22 +17,37 @@ use crate::settings::Info;
 /// The table with its heading.
 pub fn list(info: &Info, table: &[TableEntry]) -> String {
     let (major, minor, patch) = info.version;
-    let mut text = format!(
-        "IP Virtual Server version {major}.{minor}.{patch} (size={})\n\
-         Prot LocalAddress:Port Scheduler Flags\n\
-         \x20 -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n",
-        info.connection_table_size
-    );
-    for TableEntry { service, servers } in
-        sorted(table.iter().collect(), &|one, other| order(&one.service.service.address, &other.service.service.address))
-    {
+    let mut text = heading(format_args!("{major}.{minor}.{patch}"), info.connection_table_size);
+    for (service, servers) in in_order(table) {
         // Writing to a String cannot fail.
         let _ok = writeln!(text, "{}", ServiceLine(&service.service));
-        for server in sorted(servers.iter().collect(), &|one, other| order_of_servers(&one.server.address, &other.server.address)) {
+        for server in servers {
             let _ok = writeln!(text, "{}", ServerLine(server));
         }
     }
     text
+}
+
+/// The three lines above the table: version and size are those of [`Info`].
+pub fn heading(version: impl Display, connection_table_size: u32) -> String {
+    format!(
+        "IP Virtual Server version {version} (size={connection_table_size})\n\
+         Prot LocalAddress:Port Scheduler Flags\n\
+         \x20 -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n"
+    )
+}
+
+/// Services and the servers of each, as `ipvsadm` sorts them.
+pub fn in_order(table: &[TableEntry]) -> Vec<(&ServiceEntry, Vec<&ServerEntry>)> {
+    let services =
+        sorted(table.iter().collect(), &|one: &&TableEntry, other| order(&one.service.service.address, &other.service.service.address));
+    let mut ordered = Vec::with_capacity(services.len());
+    for TableEntry { service, servers } in services {
+        let servers =
+            sorted(servers.iter().collect(), &|one: &&ServerEntry, other| order_of_servers(&one.server.address, &other.server.address));
+        ordered.push((service, servers));
+    }
+    ordered
 }
 
 /// The order of services.
@@ -122,16 +137,20 @@ impl Display for ServiceLine<'_> {
     }
 }
 
-/// Their names depend on the scheduler.
 fn write_scheduler_flags(f: &mut fmt::Formatter<'_>, scheduler: &Scheduler, flags: ServiceFlags) -> fmt::Result {
+    let set: Vec<_> = scheduler_flags(scheduler, flags).collect();
+    if set.is_empty() { Ok(()) } else { write!(f, " ({})", set.join(",")) }
+}
+
+/// What the scheduler is told, in the words of `ipvsadm`, which depend on the scheduler.
+pub fn scheduler_flags(scheduler: &Scheduler, flags: ServiceFlags) -> impl Iterator<Item = &'static str> + use<> {
     let names = match scheduler {
         Scheduler::Sh => ["sh-fallback", "sh-port", "flag-3"],
         Scheduler::Mh => ["mh-fallback", "mh-port", "flag-3"],
         _ => ["flag-1", "flag-2", "flag-3"],
     };
     let bits = [ServiceFlags::SH_FALLBACK, ServiceFlags::SH_PORT, ServiceFlags::SCHEDULER_3];
-    let set: Vec<_> = names.into_iter().zip(bits).filter(|(_, bit)| flags.contains(*bit)).map(|(name, _)| name).collect();
-    if set.is_empty() { Ok(()) } else { write!(f, " ({})", set.join(",")) }
+    names.into_iter().zip(bits).filter(move |(_, bit)| flags.contains(*bit)).map(|(name, _)| name)
 }
 
 /// A server as one line of `ipvsadm -Ln`, without its end.

@@ -118,14 +118,15 @@ impl Ipvs {
                 }
             }
         } else {
-            let by_mark: BTreeMap<(u32, bool), ServiceKey> = marks.iter().map(|(key, mark)| ((*mark, key.vip.is_ipv4()), *key)).collect();
+            let by_mark = by_mark(marks);
             let table = client.table().await?;
-            let services = table.iter().filter_map(|entry| Some((key(&entry.service.service.address, &by_mark)?, observed(entry))));
+            let services = table.iter().filter_map(|entry| Some((service_key(&entry.service.service.address, &by_mark)?, observed(entry))));
             self.known = Balancer {
                 availability: IpvsAvailability::Available,
                 services: services.collect(),
                 foreign_marks: table.iter().filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark)).collect(),
                 foreign: BTreeSet::new(),
+                former: BTreeMap::new(),
             };
             self.suspects.clear();
             self.trusted = true;
@@ -189,7 +190,10 @@ impl Ipvs {
 /// The virtual service that a step is about.
 const fn subject(step: &Step) -> Option<ServiceKey> {
     match step {
-        Step::AddVirtualService(key, _) | Step::ChangeVirtualService(key, _) | Step::RemoveVirtualService(key) => Some(*key),
+        Step::AddVirtualService(key, _)
+        | Step::ChangeVirtualService(key, _)
+        | Step::RemoveVirtualService(key)
+        | Step::RemoveFormer(key) => Some(*key),
         _ => None,
     }
 }
@@ -202,7 +206,7 @@ fn service_command(step: &Step, address: ServiceAddress) -> Vec<Command> {
     let command = match step {
         Step::AddVirtualService(_, change) => change.mode.map(|mode| Command::AddService(service(address, mode))),
         Step::ChangeVirtualService(_, change) => change.mode.map(|mode| Command::EditService(service(address, mode))),
-        Step::RemoveVirtualService(_) => Some(Command::DeleteService(address)),
+        Step::RemoveVirtualService(_) | Step::RemoveFormer(_) => Some(Command::DeleteService(address)),
         _ => None,
     };
     command.into_iter().collect()
@@ -258,7 +262,13 @@ fn address(key: ServiceKey, marks: &Marks) -> Option<ServiceAddress> {
     Some(ServiceAddress::Fwmark { mark, family: AddressFamily::of(key.vip) })
 }
 
-fn key(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) -> Option<ServiceKey> {
+/// Which range of ports each mark stands for; one of IPv4 and one of IPv6 may share it.
+pub(crate) fn by_mark(marks: &BTreeMap<ServiceKey, u32>) -> BTreeMap<(u32, bool), ServiceKey> {
+    marks.iter().map(|(key, mark)| ((*mark, key.vip.is_ipv4()), *key)).collect()
+}
+
+/// What a service takes in, as we call it; `None` for what we would never make.
+pub(crate) fn service_key(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) -> Option<ServiceKey> {
     match *address {
         ServiceAddress::Transport { protocol, address, port } => {
             let protocol = *Protocol::ALL.iter().find(|known| self::protocol(**known) == protocol)?;
@@ -271,7 +281,7 @@ fn key(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) ->
 /// The mark of a service that is not ours.
 fn foreign_mark(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) -> Option<u32> {
     match *address {
-        ServiceAddress::Fwmark { mark, .. } => Some(mark.get()).filter(|_| key(address, by_mark).is_none()),
+        ServiceAddress::Fwmark { mark, .. } => Some(mark.get()).filter(|_| service_key(address, by_mark).is_none()),
         ServiceAddress::Transport { .. } => None,
     }
 }

@@ -11,9 +11,10 @@ use std::net::IpAddr;
 use tokio::task::JoinHandle;
 
 use super::KernelError;
+use super::dnat::Dnat;
 use super::others::Others;
 use super::record::{Change, Table};
-use crate::observed::Record;
+use crate::observed::{Record, Translated};
 use crate::plan::{Entries, Step};
 
 /// See the module.
@@ -22,6 +23,7 @@ pub(super) struct Keeper {
     books: Option<Box<Books>>,
     job: Option<JoinHandle<(Box<Books>, Vec<Outcome>)>>,
     known: Record,
+    translated: Translated,
     claims: Claims,
     /// The netlink ports from which our finished changes came, until their notifications were taken.
     own: BTreeSet<u32>,
@@ -34,6 +36,7 @@ pub type Outcome = (Step, Result<(), KernelError>);
 /// All that needs `nft`.
 struct Books {
     table: Table,
+    dnat: Dnat,
     others: Others,
     claims: Claims,
 }
@@ -52,15 +55,21 @@ enum Job {
 }
 
 impl Keeper {
-    pub(super) fn new(table: Table) -> Self {
-        let known = table.known().clone();
-        let books = Box::new(Books { table, others: Others::default(), claims: Claims::default() });
-        Self { books: Some(books), job: None, known, claims: Claims::default(), own: BTreeSet::new(), outcomes: Vec::new() }
+    pub(super) fn new(table: Table, dnat: Dnat) -> Self {
+        let books = Box::new(Books { table, dnat, others: Others::default(), claims: Claims::default() });
+        let (known, translated) = (books.record(), books.dnat.known().clone());
+        let (claims, own) = (Claims::default(), BTreeSet::new());
+        Self { books: Some(books), job: None, known, translated, claims, own, outcomes: Vec::new() }
     }
 
     /// The record as last known.
     pub(super) const fn known(&self) -> &Record {
         &self.known
+    }
+
+    /// The virtual services of nft as last known.
+    pub(super) const fn translated(&self) -> &Translated {
+        &self.translated
     }
 
     /// Whether a job is under way.
@@ -89,6 +98,15 @@ impl Keeper {
     pub(super) const fn suspect(&mut self) {
         if let Some(books) = &mut self.books {
             books.table.suspect();
+            books.dnat.suspect();
+        }
+    }
+
+    /// Nothing hints at a change of our tables, but it is time to look.
+    pub(super) fn audit(&mut self) {
+        if let Some(books) = &mut self.books {
+            books.table.suspect();
+            books.dnat.audit();
         }
     }
 
@@ -110,7 +128,7 @@ impl Keeper {
     /// these addresses.
     pub(super) fn catch_up(&mut self, addresses: &BTreeSet<IpAddr>) {
         let asks = *addresses != self.claims.asked;
-        if self.books.as_ref().is_some_and(|books| asks || books.table.is_suspect()) {
+        if self.books.as_ref().is_some_and(|books| asks || books.table.is_suspect() || books.dnat.is_suspect()) {
             self.begin(Job::CatchUp(addresses.clone()));
         }
     }
@@ -131,9 +149,11 @@ impl Keeper {
         let Some(job) = &mut self.job else { return };
         // A task that panicked took the books along: this one ends likewise.
         let (mut books, outcomes) = job.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
-        self.known = books.table.known().clone();
+        self.known = books.record();
+        self.translated.clone_from(books.dnat.known());
         self.claims = books.claims.clone();
         self.own.extend(books.table.take_processes());
+        self.own.extend(books.dnat.take_processes());
         self.outcomes.extend(outcomes);
         (self.books, self.job) = (Some(books), None);
     }
@@ -153,14 +173,30 @@ impl Keeper {
 }
 
 impl Books {
+    /// The record, with the rules of all our tables.
+    fn record(&self) -> Record {
+        let mut record = self.table.known().clone();
+        record.rules.extend(self.dnat.known().rules.iter().cloned());
+        record
+    }
+
     async fn work(mut self: Box<Self>, job: Job) -> (Box<Self>, Vec<Outcome>) {
         let mut outcomes = Vec::new();
         match job {
             Job::CatchUp(addresses) => self.catch_up(addresses).await,
             Job::Change(steps) => {
-                for step in steps {
-                    let outcome = self.change(&step).await;
-                    outcomes.push((step, outcome));
+                for steps in steps.chunk_by(|one, next| is_of_service(one) && is_of_service(next)) {
+                    match steps {
+                        [step, ..] if is_of_service(step) => {
+                            let results = self.dnat.execute(steps).await.into_iter().map(|result| result.map_err(KernelError::from));
+                            outcomes.extend(steps.iter().cloned().zip(results));
+                        }
+                        _ => {
+                            for step in steps {
+                                outcomes.push((step.clone(), self.change(step).await));
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -171,6 +207,10 @@ impl Books {
         if let Err(error) = self.table.refresh().await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot read the ownership record; what was last known of it stands");
+        }
+        if let Err(error) = self.dnat.refresh().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "cannot read the virtual services of nft; what was last known of them stands");
         }
         match self.others.claimed(addresses.clone(), self.table.name()).await {
             Ok(claimed) => self.claims = Claims { asked: addresses, claimed },
@@ -186,8 +226,16 @@ impl Books {
             Step::RecordPending(entries) => self.table.change(Change::Pending(entries)).await?,
             Step::RecordConfirmed(entries) => self.table.change(Change::Confirmed(entries)).await?,
             Step::RecordRemoved(entries) => self.table.change(Change::Removed(entries)).await?,
-            Step::WriteRules(rules) => self.table.change(Change::Rules(rules.as_ref())).await?,
-            Step::DropRecord => self.table.remove().await?,
+            Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
+            // What is dispatched must have been let in, and what is bound to the VIP for IPVS must not pass it by.
+            Step::WriteRules(rules) => {
+                self.table.change(Change::Rules(rules.as_ref())).await?;
+                self.dnat.write_rules(rules.as_ref()).await?;
+            }
+            Step::DropRecord => {
+                self.dnat.remove().await?;
+                self.table.remove().await?;
+            }
             Step::Advertise(_)
             | Step::AddAddress(_)
             | Step::RemoveAddress(_)
@@ -195,6 +243,7 @@ impl Books {
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
+            | Step::RemoveFormer(_)
             | Step::ConfigureSpeaker(_)
             | Step::StopSpeaker
             | Step::ReleaseSpeaker => {
@@ -203,4 +252,8 @@ impl Books {
         }
         Ok(())
     }
+}
+
+const fn is_of_service(step: &Step) -> bool {
+    matches!(step, Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_))
 }

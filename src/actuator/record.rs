@@ -8,13 +8,13 @@
 mod listing;
 mod script;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::listing::Listed;
 pub(super) use self::listing::element;
 use self::script::{INTERFACE, PENDING, PLACED};
 use super::nft::{NftError, nft};
-use crate::desired::Rules;
+use crate::desired::{Filter, Rules, ServiceKey};
 use crate::observed::Record;
 use crate::plan::Entries;
 
@@ -67,6 +67,8 @@ pub(super) enum Change<'a> {
     Confirmed(&'a Entries),
     /// These are gone, or not ours.
     Removed(&'a Entries),
+    /// These are to be the filters of their virtual services.
+    Filters(&'a BTreeMap<ServiceKey, Filter>),
     /// The chains are to do this, or to be gone.
     Rules(Option<&'a Rules>),
 }
@@ -214,7 +216,8 @@ fn apply(record: &mut Record, change: Change<'_>) {
             record.confirm(entries);
         }
         Change::Removed(entries) => record.forget(entries),
-        Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint).unwrap_or_default(),
+        Change::Filters(filters) => record.filter(filters),
+        Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint_of_record).unwrap_or_default(),
     }
 }
 

@@ -5,14 +5,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use crate::desired::BalancerKind;
 use crate::sysctl::Sysctl;
 
 const ROOT: &str = "/proc/sys";
 
-/// What each setting is; those that the kernel does not have are left out.
-pub(super) fn read() -> BTreeMap<Sysctl, String> {
+/// What each setting is that matters where that balances; those that the kernel does not have are left out.
+pub(super) fn read(balancer: BalancerKind) -> BTreeMap<Sysctl, String> {
     let value = |setting: Sysctl| std::fs::read_to_string(Path::new(ROOT).join(setting.path())).ok();
-    Sysctl::ALL.into_iter().filter_map(|setting| Some((setting, value(setting)?.trim().to_owned()))).collect()
+    Sysctl::ALL
+        .into_iter()
+        .filter(|setting| setting.is_for(balancer))
+        .filter_map(|setting| Some((setting, value(setting)?.trim().to_owned())))
+        .collect()
 }
 
 /// Gives it the value that it must have.

@@ -11,11 +11,12 @@ use hyper::client::conn::http1;
 use hyper::http::request::Builder;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{PeerOrder, RoutesQuestion};
-use crate::status::{NodeStatus, PeerRoutesStatus};
+use crate::status::{Answer, IpvsStatus, NodeStatus, PeerRoutesStatus};
 
 /// Why there is no status to be had.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +74,19 @@ pub enum ClientError {
 /// # Errors
 /// Nobody answers, or not in time, or not in a form that is understood.
 pub async fn fetch(socket: &Path, patience: Duration) -> Result<NodeStatus, ClientError> {
-    let body = ask(socket, patience, Request::get("/state"), Bytes::new()).await?;
-    serde_json::from_slice(&body).map_err(|source| ClientError::Json { path: socket.to_owned(), source })
+    read(socket, &ask(socket, patience, Request::get("/state"), Bytes::new()).await?)
+}
+
+/// Asks the daemon at this socket for the table of IPVS. Needs a tokio runtime.
+///
+/// # Errors
+/// As of [`fetch`]; or the daemon has none to show.
+pub async fn fetch_ipvs(socket: &Path, patience: Duration) -> Result<Answer<IpvsStatus>, ClientError> {
+    read(socket, &ask(socket, patience, Request::get("/ipvs"), Bytes::new()).await?)
+}
+
+fn read<T: DeserializeOwned>(socket: &Path, body: &Bytes) -> Result<T, ClientError> {
+    serde_json::from_slice(body).map_err(|source| ClientError::Json { path: socket.to_owned(), source })
 }
 
 /// Gives an order about a BGP neighbour to the daemon at this socket. The answer says in words what has become of it, after the name of the peer. Needs a tokio runtime.
@@ -92,12 +104,10 @@ pub async fn order(socket: &Path, patience: Duration, order: &PeerOrder) -> Resu
 ///
 /// # Errors
 /// As of [`fetch`]; or there is no such neighbour.
-pub async fn routes_of(socket: &Path, patience: Duration, question: &RoutesQuestion) -> Result<PeerRoutesStatus, ClientError> {
-    let not_understood = |source| ClientError::Json { path: socket.to_owned(), source };
-    let json = serde_json::to_vec(question).map_err(not_understood)?;
+pub async fn routes_of(socket: &Path, patience: Duration, question: &RoutesQuestion) -> Result<Answer<PeerRoutesStatus>, ClientError> {
+    let json = serde_json::to_vec(question).map_err(|source| ClientError::Json { path: socket.to_owned(), source })?;
     let request = Request::post("/routes").header(header::CONTENT_TYPE, "application/json");
-    let body = ask(socket, patience, request, json.into()).await?;
-    serde_json::from_slice(&body).map_err(not_understood)
+    read(socket, &ask(socket, patience, request, json.into()).await?)
 }
 
 async fn ask(socket: &Path, patience: Duration, request: Builder, body: Bytes) -> Result<Bytes, ClientError> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -24,6 +25,11 @@ fn reader(node: &Node) -> StatusReader {
     StatusReader::new(move || Arc::clone(&status))
 }
 
+fn desk(node: &Node, speaker: &Speaker) -> Desk {
+    let table = || -> BoxFuture<'static, _> { Box::pin(async { Err("there is no table".to_owned()) }) };
+    Desk { status: reader(node), ipvs: IpvsReader::new(table), operator: speaker.operator() }
+}
+
 #[tokio::test]
 async fn the_client_gets_what_the_server_has() {
     let directory = tempfile::tempdir().unwrap();
@@ -36,11 +42,12 @@ async fn the_client_gets_what_the_server_has() {
 
     let node = Node::eventful();
     let speaker = Speaker::spawn(1).unwrap();
-    let server = tokio::spawn(socket.serve(reader(&node), speaker.operator()));
+    let server = tokio::spawn(socket.serve(desk(&node, &speaker)));
     assert_eq!(fetch(&path, PATIENCE).await.unwrap(), node.status(None));
     assert_eq!(fetch(&path, PATIENCE).await.unwrap(), node.status(None), "and again");
     let nobody = PeerOrder { peer: "nobody".to_owned(), operation: Operation::Reset };
     assert_eq!(order(&path, PATIENCE, &nobody).await.unwrap_err().to_string(), "there is no peer 'nobody'; there is none");
+    assert_eq!(fetch_ipvs(&path, PATIENCE).await.unwrap_err().to_string(), "there is no table");
     server.abort();
     assert!(server.await.unwrap_err().is_cancelled());
     assert!(!path.exists(), "the socket goes with the server");
@@ -174,7 +181,7 @@ async fn a_socket_that_is_taken_away_is_made_anew_and_no_other_one_is_removed() 
     let path = socket.path().to_owned();
     let node = Node::eventful();
     let speaker = Speaker::spawn(1).unwrap();
-    let server = tokio::spawn(socket.serve(reader(&node), speaker.operator()));
+    let server = tokio::spawn(socket.serve(desk(&node, &speaker)));
     fetch(&path, PATIENCE).await.unwrap();
     fs::remove_dir_all(&state_dir).unwrap();
     let deadline = Instant::now() + PATIENCE;

@@ -3,6 +3,7 @@
 //!
 //! Whatever is asked for, what keeps the node from doing what its files say is told beside it on standard error.
 
+mod ipvs;
 mod peer;
 mod routes;
 
@@ -14,11 +15,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::table::table;
-use super::{Failure, Noun, Output, Show, block_on, complain, print};
+use super::{Failure, Noun, Output, Show, Shown, block_on, complain, print};
 use crate::admin::{self, SOCKET};
+use crate::config::instance_name;
 use crate::desired::{Rejection, Subject};
 use crate::driver::bgp::OperatorError;
-use crate::status::{LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, SourceState, Time, VipStatus};
+use crate::status::{Envelope, LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, Time, VipStatus};
 
 /// How long a daemon may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +32,7 @@ pub(super) struct Daemon {
     #[arg(long, global = true, value_name = "PATH", conflicts_with = "instance")]
     socket: Option<PathBuf>,
     /// The instance whose socket is in its default place
-    #[arg(long, global = true, value_name = "NAME", default_value = "vipherald")]
+    #[arg(long, global = true, value_name = "NAME", default_value = "vipherald", value_parser = instance_name)]
     instance: String,
 }
 
@@ -41,13 +43,15 @@ impl Daemon {
     }
 }
 
-pub(super) fn show(Show { noun, output, daemon }: Show) -> Result<(), Failure> {
-    if let Noun::Routes { of: Some(of) } = noun {
-        return routes::show(of, output, &daemon);
-    }
+pub(super) fn show(Show { what, output, daemon }: Show) -> Result<(), Failure> {
+    let noun = match what {
+        Shown::Ipvs => return ipvs::show(output, &daemon),
+        Shown::Status(Noun::Routes { of: Some(of) }) => return routes::show(of, output, &daemon),
+        Shown::Status(noun) => noun,
+    };
     let fetched = block_on("show", admin::fetch(&daemon.socket(), PATIENCE))?;
     let mut status = fetched.map_err(|source| Failure::Daemon { verb: "show", source })?;
-    complain(&warnings(&status, &noun));
+    complain(&envelope(&status, &noun).warnings);
     if let Noun::Peers { name: Some(name) } | Noun::Peer { name } = &noun {
         only(&mut status, name)?;
     }
@@ -65,33 +69,8 @@ fn only(status: &mut NodeStatus, name: &str) -> Result<(), Failure> {
 }
 
 /// What a person should know before believing the rest.
-fn warnings(status: &NodeStatus, noun: &Noun) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if let Some(error) = &status.config.error {
-        warnings.extend(error.lines().map(|line| format!("config: refused, the one before stays in force: {line}")));
-    }
-    if !status.config.waiting_for_restart.is_empty() {
-        warnings.push(format!("config: a restart is needed for {}", status.config.waiting_for_restart.join(", ")));
-    }
-    if status.source.state != SourceState::Complete {
-        warnings.push(format!("source: {:?}: {}", status.source.state, status.source.message));
-    }
-    for failure in &status.failures {
-        warnings.push(format!("{}: failed {} times: {}", failure.step, failure.count, failure.error));
-    }
-    for address in &status.unclaimed {
-        warnings.push(format!("{}: {address} looks like ours and nothing proves it: kept", status.identity.interface));
-    }
-    if let Some(error) = &status.speaker.listen_error {
-        warnings.push(format!("bgp.listen: {error}"));
-    }
-    for peer in &status.peers {
-        warnings.extend(peer.warning.iter().map(|warning| format!("peer {}: {warning}", peer.name)));
-    }
-    if *noun != Noun::Rejections && !status.rejections.is_empty() {
-        warnings.push(format!("{} rejections: see 'vipherald show rejections'", status.rejections.len()));
-    }
-    warnings
+fn envelope(status: &NodeStatus, noun: &Noun) -> Envelope {
+    if *noun == Noun::Rejections { Envelope::without_rejections(status) } else { Envelope::of(status) }
 }
 
 fn render(status: &NodeStatus, noun: &Noun, output: Option<Output>) -> Result<String, Failure> {
@@ -104,32 +83,28 @@ fn render(status: &NodeStatus, noun: &Noun, output: Option<Output>) -> Result<St
         }
         (Noun::Routes { .. }, None | Some(Output::Wide)) => Ok(routes(status)),
         (Noun::Rejections, None | Some(Output::Wide)) => Ok(rejections(&status.rejections)),
-        (_, Some(form)) => write(&Document::new(status, noun), form),
+        (_, Some(form)) => write(envelope(status, noun), Content::new(status, noun), form),
     }
 }
 
 /// As JSON or YAML.
-fn write(document: &impl Serialize, form: Output) -> Result<String, Failure> {
+pub(super) fn write(envelope: Envelope, content: impl Serialize, form: Output) -> Result<String, Failure> {
+    let document = Document { envelope, content };
     match form {
-        Output::Yaml => serde_saphyr::to_string(document).map_err(|error| Failure::verb("show", error)),
+        Output::Yaml => serde_saphyr::to_string(&document).map_err(|error| Failure::verb("show", error)),
         Output::Json | Output::Wide => {
-            serde_json::to_string_pretty(document).map(|text| text + "\n").map_err(|error| Failure::verb("show", error))
+            serde_json::to_string_pretty(&document).map(|text| text + "\n").map_err(|error| Failure::verb("show", error))
         }
     }
 }
 
 /// What JSON and YAML hold: whose it is, and the part of the status that the noun is about.
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'a> {
-    api_version: &'a str,
-    instance: &'a str,
-    node: &'a str,
-    observed_at: Time,
-    /// What a person is told on standard error.
-    warnings: Vec<String>,
+struct Document<T> {
     #[serde(flatten)]
-    content: Content<'a>,
+    envelope: Envelope,
+    #[serde(flatten)]
+    content: T,
 }
 
 #[derive(Serialize)]
@@ -149,18 +124,15 @@ struct PeerRoute<'a> {
     route: &'a RouteStatus,
 }
 
-impl<'a> Document<'a> {
+impl<'a> Content<'a> {
     fn new(status: &'a NodeStatus, noun: &Noun) -> Self {
         let NodeStatus { vips, unclaimed, rejections, peers, .. } = status;
-        let content = match noun {
-            Noun::Vips => Content::Vips { vips, unclaimed, rejections },
-            Noun::Peers { .. } | Noun::Peer { .. } => Content::Peers { peers },
-            Noun::Routes { .. } => Content::Routes { routes: peer_routes(status) },
-            Noun::Rejections => Content::Rejections { rejections },
-        };
-        let (instance, node) = (&status.identity.instance, &status.identity.node);
-        let warnings = warnings(status, noun);
-        Self { api_version: &status.api_version, instance, node, observed_at: status.observed_at, warnings, content }
+        match noun {
+            Noun::Vips => Self::Vips { vips, unclaimed, rejections },
+            Noun::Peers { .. } | Noun::Peer { .. } => Self::Peers { peers },
+            Noun::Routes { .. } => Self::Routes { routes: peer_routes(status) },
+            Noun::Rejections => Self::Rejections { rejections },
+        }
     }
 }
 
@@ -306,7 +278,7 @@ mod tests {
                 all.push_str(&format!("{noun:?} {output:?}\n{}\n", render(&status, &noun, output).unwrap()));
             }
         }
-        all.push_str(&warnings(&status, &Noun::Vips).join("\n"));
+        all.push_str(&envelope(&status, &Noun::Vips).warnings.join("\n"));
         insta::assert_snapshot!(all);
     }
 

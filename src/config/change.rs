@@ -78,7 +78,9 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put(
         "dataplane.type",
         match config.dataplane.kind {
+            DataplaneType::Auto => "auto".to_owned(),
             DataplaneType::Ipvs => "ipvs".to_owned(),
+            DataplaneType::Nftables => "nftables".to_owned(),
             DataplaneType::KubeProxy => "kube-proxy".to_owned(),
             DataplaneType::None => "none".to_owned(),
         },
@@ -87,6 +89,10 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("dataplane.forwarding", config.dataplane.forwarding.to_string());
     put("dataplane.drainTimeout", format!("{:?}", config.dataplane.drain_timeout));
     put("dataplane.unservedPorts", format!("{:?}", config.dataplane.unserved_ports));
+    put("dataplane.masquerade.exceptPrefixes", format!("{:?}", config.dataplane.not_masqueraded));
+    put("dataplane.preserveClientAddress", config.dataplane.preserves_client.to_string());
+    put("dataplane.localPolicy", format!("{:?}", config.dataplane.local));
+    put("dataplane.mssClamp", format!("{:?}", config.dataplane.mss_clamp));
     put("dataplane.fwmarkFrom", config.dataplane.first_mark.to_string());
     put("dataplane.setSysctls", config.dataplane.set_sysctls.to_string());
     put("bgp.asn", config.bgp.asn.to_string());
@@ -327,6 +333,10 @@ bgp:
         ("dataplane.forwarding", "dataplane: {forwarding: dr}"),
         ("dataplane.drainTimeout", "dataplane: {drainTimeout: 5s}"),
         ("dataplane.unservedPorts", "dataplane: {unservedPorts: reject}"),
+        ("dataplane.masquerade.exceptPrefixes", "dataplane: {masquerade: {exceptPrefixes: [10.1.0.0/16]}}"),
+        ("dataplane.preserveClientAddress", "dataplane: {preserveClientAddress: true}"),
+        ("dataplane.localPolicy", "dataplane: {localPolicy: preserveSource}"),
+        ("dataplane.mssClamp", "dataplane: {mssClamp: 1400}"),
         ("dataplane.fwmarkFrom", "dataplane: {fwmarkFrom: 1024}"),
         ("dataplane.setSysctls", "dataplane: {setSysctls: false}"),
         ("drain.onTermination", "drain: {onTermination: keep}"),

@@ -102,15 +102,28 @@ fn publish(sender: &watch::Sender<Arc<InForce>>, read: Result<Config, String>) {
     }
     match &new.fault {
         Some(fault) => error!(error = %fault, "the configuration file is refused; the one before stays in force"),
-        None => {
-            let keys: Vec<String> = changes(&old.config, &new.config).into_iter().map(|change| change.key).collect();
-            info!(changed = %keys.join(" "), "the configuration file was read again");
-        }
-    }
-    if !new.waiting.is_empty() && new.waiting != old.waiting {
-        warn!(keys = %new.waiting.join(" "), "the old values of these keys stay in force until a restart");
+        None => log_changes(&old, &new),
     }
     sender.send_replace(Arc::new(new));
+}
+
+/// What a good file changes: what is in force now, and what is not before a restart.
+fn log_changes(old: &InForce, new: &InForce) {
+    let keys: Vec<String> = changes(&old.config, &new.config).into_iter().map(|change| change.key).collect();
+    if !keys.is_empty() {
+        info!(changed = %keys.join(" "), "the configuration file was read again");
+    }
+    if old.fault.is_some() {
+        info!("the configuration file is good again");
+    }
+    if new.waiting == old.waiting {
+        return;
+    }
+    if new.waiting.is_empty() {
+        info!(keys = %old.waiting.join(" "), "these keys have the values again that are in force; no restart is needed");
+    } else {
+        warn!(keys = %new.waiting.join(" "), "a restart is needed for these keys; until then their old values stay in force");
+    }
 }
 
 fn next(old: &InForce, read: Result<Config, String>, now: SystemTime) -> InForce {
@@ -283,6 +296,53 @@ mod tests {
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGHUP).unwrap();
         let condition = |state: &Arc<InForce>| state.config.bgp.asn.number() == 65_002;
         tokio::time::timeout(RESYNC / 2, receiver.wait_for(condition)).await.expect("in time").expect("still followed");
+    }
+
+    /// What is logged where the file says this after [`FIRST`], a line for each event.
+    fn logged(texts: &[&str]) -> Vec<String> {
+        let environment = environment();
+        let read = |text: &str| super::super::parse::parse(text, &environment).map_err(|_mistakes| "it is bad".to_owned());
+        let start = InForce { config: Arc::new(read(FIRST).unwrap()), since: SystemTime::UNIX_EPOCH, fault: None, waiting: Vec::new() };
+        let (sender, _receiver) = watch::channel(Arc::new(start));
+        let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let lines = Arc::clone(&written);
+        let writer = move || Lines(Arc::clone(&lines));
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(writer).with_ansi(false).without_time().with_target(false).with_level(true).finish();
+        tracing::subscriber::with_default(subscriber, || texts.iter().for_each(|text| publish(&sender, read(text))));
+        let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| line.trim().to_owned()).collect()
+    }
+
+    struct Lines(Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(octets);
+            Ok(octets.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_log_names_what_changed_and_what_needs_a_restart() {
+        let restart = "bgp: {asn: 65001}\ninstance: other\nhttp: {address: '127.0.0.1:1'}\n";
+        let needed =
+            "WARN a restart is needed for these keys; until then their old values stay in force keys=http.address instance stateDir";
+        assert_eq!(logged(&[restart]), [needed]);
+        let hot = "bgp: {asn: 65001}\nlog: {level: debug}\n";
+        let changed = "INFO the configuration file was read again changed=log.level";
+        assert_eq!(logged(&[hot]), [changed]);
+        assert_eq!(logged(&[&format!("{restart}log: {{level: debug}}\n")]), [changed, needed]);
+        let taken_back =
+            "INFO these keys have the values again that are in force; no restart is needed keys=http.address instance stateDir";
+        assert_eq!(logged(&[restart, FIRST]), [needed, taken_back]);
+        let refused = "ERROR the configuration file is refused; the one before stays in force error=it is bad";
+        assert_eq!(logged(&["", FIRST]), [refused, "INFO the configuration file is good again"]);
+        assert_eq!(logged(&[FIRST]), [""; 0]);
     }
 
     #[test]

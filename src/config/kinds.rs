@@ -9,10 +9,11 @@ use bgp::wire::{BgpRole, LongLivedFamily, community};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
 
+use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
-use super::{DataplaneType, LogFormat, OnTermination, WithoutEndpoints};
+use super::{DataplaneType, LocalPolicy, LogFormat, OnTermination, WithoutEndpoints};
 use crate::api::{ForwardingMethod, Scheduler, UnknownWord};
-use crate::desired::{AoAlgorithm, UnservedPorts};
+use crate::desired::{AoAlgorithm, MssClamp, UnservedPorts};
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -25,7 +26,13 @@ pub(super) const INSTANCE: Kind<String> = Kind {
     numeric: false,
     parse: |text| {
         let names_a_table = text.starts_with(|first: char| first.is_ascii_lowercase());
-        if is_label(text) && names_a_table { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+        if !is_label(text) || !names_a_table {
+            return Err(Refusal::Unexpected);
+        }
+        if is_nft_word(text) {
+            return Err(Refusal::Because("the instance's nft table has its name, and this is a word of nft's own language".to_owned()));
+        }
+        Ok(text.to_owned())
     },
 };
 
@@ -81,13 +88,14 @@ pub(super) const WITHOUT_ENDPOINTS: Kind<WithoutEndpoints> = Kind {
 };
 
 pub(super) const DATAPLANE: Kind<DataplaneType> = Kind {
-    expected: "ipvs, kube-proxy or none",
+    expected: "auto, ipvs, nftables, kube-proxy or none",
     numeric: false,
     parse: |text| match text {
+        "auto" => Ok(DataplaneType::Auto),
         "ipvs" => Ok(DataplaneType::Ipvs),
+        "nftables" => Ok(DataplaneType::Nftables),
         "kube-proxy" => Ok(DataplaneType::KubeProxy),
         "none" => Ok(DataplaneType::None),
-        "auto" | "nftables" => Err(Refusal::Instead(format!("'{text}' is not in this version; expected ipvs, kube-proxy or none"))),
         _ => Err(Refusal::Unexpected),
     },
 };
@@ -108,6 +116,26 @@ pub(super) const UNSERVED_PORTS: Kind<UnservedPorts> = Kind {
         "drop" => Ok(UnservedPorts::Drop),
         "reject" => Ok(UnservedPorts::Reject),
         _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const LOCAL_POLICY: Kind<LocalPolicy> = Kind {
+    expected: "endpointNodes or preserveSource",
+    numeric: false,
+    parse: |text| match text {
+        "endpointNodes" => Ok(LocalPolicy::EndpointNodes),
+        "preserveSource" => Ok(LocalPolicy::PreserveSource),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const MSS_CLAMP: Kind<MssClamp> = Kind {
+    expected: "off, pmtu, or a segment size from 536 to 65495 octets",
+    numeric: true,
+    parse: |text| match text {
+        "off" => Ok(MssClamp::Off),
+        "pmtu" => Ok(MssClamp::PathMtu),
+        _ => decimal(text).filter(|octets| (536..=65_495).contains(octets)).map(MssClamp::Octets).ok_or(Refusal::Unexpected),
     },
 };
 
@@ -153,7 +181,8 @@ pub(super) const CLUSTER_ID: Kind<BgpIdentifier> = Kind {
     numeric: false,
     parse: |text| {
         let address: Ipv4Addr = text.parse().map_err(unexpected)?;
-        BgpIdentifier::try_from(address).map_err(|error| Refusal::Because(error.to_string()))
+        let zero = |_zero| Refusal::Because("a cluster id must not be 0.0.0.0".to_owned());
+        BgpIdentifier::try_from(address).map_err(zero)
     },
 };
 

@@ -12,13 +12,13 @@ use bgp::{Asn, Family, HoldTime};
 
 use super::read::{Element, Kind, Reader, Section};
 use super::{
-    Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, Log, LogFormat, OnTermination, Vips, WithoutEndpoints, kinds,
-    policy, tree,
+    Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, LocalPolicy, Log, LogFormat, OnTermination, Vips,
+    WithoutEndpoints, kinds, policy, tree,
 };
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{
-    AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, PeerAddress,
-    Transport, Ttl, UnservedPorts,
+    AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, MssClamp,
+    PeerAddress, Transport, Ttl, UnservedPorts,
 };
 
 const INSTANCE: &str = "vipherald";
@@ -113,6 +113,12 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let forwarding = reader.or(&section, "forwarding", &kinds::FORWARDING, ForwardingMethod::Masquerade);
     let drain_timeout = reader.or(&section, "drainTimeout", &kinds::TIME, REAL_SERVER_DRAIN);
     let unserved_ports = reader.or(&section, "unservedPorts", &kinds::UNSERVED_PORTS, UnservedPorts::Drop);
+    let masquerade = reader.section(&section, "masquerade");
+    let except = reader.list(&masquerade, "exceptPrefixes").unwrap_or_default();
+    let not_masqueraded = except.iter().filter_map(|element| reader.scalar(element, &kinds::PREFIX)).collect();
+    let preserves_client = reader.flag(&section, "preserveClientAddress", false);
+    let local = reader.or(&section, "localPolicy", &kinds::LOCAL_POLICY, LocalPolicy::EndpointNodes);
+    let mss_clamp = reader.or(&section, "mssClamp", &kinds::MSS_CLAMP, MssClamp::Off);
     let first_mark = reader.or(&section, "fwmarkFrom", &kinds::FWMARK, FIRST_MARK);
     let set_sysctls = reader.flag(&section, "setSysctls", true);
     // Speaker-only use needs to be told what it may announce.
@@ -127,6 +133,10 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         forwarding: forwarding?,
         drain_timeout: drain_timeout?,
         unserved_ports: unserved_ports?,
+        not_masqueraded,
+        preserves_client: preserves_client?,
+        local: local?,
+        mss_clamp: mss_clamp?,
         first_mark: first_mark?,
         set_sysctls: set_sysctls?,
     })
@@ -169,9 +179,12 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     let section = reader.section(bgp, "listen");
     let address = reader.required(&section, "address", &kinds::LISTEN_ADDRESS);
     let port = reader.or(&section, "port", &kinds::PORT, DesiredPeer::PORT);
-    let elements = reader.list(&section, "prefixes").unwrap_or_default();
+    let elements = reader.list(&section, "prefixes");
+    if elements.as_ref().map_or_else(|| !section.has("prefixes"), Vec::is_empty) {
+        refuse_dynamic_keys(reader, &section);
+    }
     let mut prefixes = BTreeSet::new();
-    for element in &elements {
+    for element in elements.iter().flatten() {
         let Some(prefix) = reader.scalar(element, &kinds::PREFIX) else { continue };
         if address.is_some_and(|address| address.is_ipv4() != prefix.address().is_ipv4()) {
             let message = format!("expected a prefix of the same family as bgp.listen.address, found {prefix}");
@@ -187,6 +200,14 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
         template.transport.passive = true;
     }
     Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template: template? })
+}
+
+/// What dynamic peers are like is said for nobody where none may dial us.
+fn refuse_dynamic_keys(reader: &mut Reader<'_>, listen: &Section<'_>) {
+    for name in listen.names().filter(|name| !matches!(*name, "address" | "port" | "prefixes")) {
+        let message = "it is about dynamic peers, and without bgp.listen.prefixes there are none; a configured peer has keys of its own";
+        reader.report(listen.place_of(name), listen.key(name), message.to_owned());
+    }
 }
 
 /// A peer that only dials needs something to dial.

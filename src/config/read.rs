@@ -19,6 +19,17 @@ pub(super) struct Kind<T> {
     pub(super) parse: fn(&str) -> Result<T, Refusal>,
 }
 
+impl<T> Kind<T> {
+    /// The value of this text, variables replaced; or what is wrong with it.
+    pub(super) fn read(&self, text: &str) -> Result<T, String> {
+        let found = || format!("expected {}, found {}", self.expected, quote(text));
+        (self.parse)(text).map_err(|refusal| match refusal {
+            Refusal::Unexpected => found(),
+            Refusal::Because(reason) => format!("{}: {reason}", found()),
+        })
+    }
+}
+
 /// `true` or `false` out of a variable, which holds text.
 const FLAG: Kind<bool> = Kind { expected: "true or false", numeric: false, parse: |text| text.parse().ok().ok_or(Refusal::Unexpected) };
 
@@ -28,8 +39,6 @@ pub(super) enum Refusal {
     Unexpected,
     /// Said after both.
     Because(String),
-    /// Said instead of both.
-    Instead(String),
 }
 
 /// A map of the file whose keys are known ones.
@@ -53,6 +62,11 @@ impl<'n> Section<'n> {
     /// Where the value of `name` stands; the section where it is absent.
     pub(super) fn place_of(&self, name: &str) -> Place {
         self.find(name).map_or(self.place, |node| node.place)
+    }
+
+    /// The keys that are here, in the order of the file.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'n str> {
+        self.entries.iter().map(|(name, _)| *name)
     }
 
     fn find(&self, name: &str) -> Option<&'n Node> {
@@ -206,15 +220,7 @@ impl<'e> Reader<'e> {
                 return None;
             }
         };
-        let found = || format!("expected {}, found {}", kind.expected, quote(&text));
-        let message = match (kind.parse)(&text) {
-            Ok(value) => return Some(value),
-            Err(Refusal::Unexpected) => found(),
-            Err(Refusal::Because(reason)) => format!("{}: {reason}", found()),
-            Err(Refusal::Instead(message)) => message,
-        };
-        self.report(place, path, message);
-        None
+        kind.read(&text).map_err(|message| self.report(place, path, message)).ok()
     }
 }
 

@@ -17,7 +17,7 @@ use super::{Desired, DesiredBalancing, DesiredVip, DesiredVirtualService, Lifecy
 use crate::config::Config;
 
 const FILE: &str = "desired.json";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 #[derive(Serialize, Deserialize)]
 struct Cached<V, S> {
@@ -66,7 +66,7 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         !desired.owners.is_empty()
     });
     let services = services.into_iter().filter(|(key, _)| vips.contains_key(&key.vip)).collect();
-    let balancing = config.dataplane.balances().then(|| DesiredBalancing::new(services, &config.dataplane));
+    let balancing = config.dataplane.balances().then(|| DesiredBalancing::new(services, config));
     Some(Desired {
         complete: false,
         lifecycle: Lifecycle::Run,

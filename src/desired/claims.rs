@@ -7,13 +7,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use bgp::Prefix;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::endpoints::Target;
 use super::{Rejection, RejectionReason, Scheduling, Subject, ports};
-use crate::api::{ForwardingMethod, IngressSpec, Kind, ObjectRef, POLICY_KEY, PortRange, Protocol, parse_address};
+use crate::api::{
+    ForwardingMethod, IngressSpec, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, PortRange, Protocol, parse_address, parse_prefix,
+    quoted,
+};
 use crate::config::{Dataplane, DataplaneType};
 use crate::source::Snapshot;
 
@@ -37,6 +42,17 @@ pub(super) struct ClaimedPort<'a> {
     pub(super) target: Target<'a>,
     pub(super) scheduling: Scheduling,
     pub(super) forwarding: ForwardingMethod,
+    /// Real servers are to see the address of the client, and their way back leads through this router.
+    pub(super) preserves_client: bool,
+    /// Which clients may come; `None` for all.
+    pub(super) sources: Option<Arc<[Prefix]>>,
+}
+
+impl ClaimedPort<'_> {
+    /// Whether real servers see the address of the client, wherever they are.
+    pub(super) fn shows_client(&self) -> bool {
+        self.preserves_client || self.forwarding != ForwardingMethod::Masquerade
+    }
 }
 
 /// Over whose endpoints traffic is balanced, by us or by somebody else.
@@ -75,7 +91,10 @@ fn of_service<'a>(
         reject(format!("spec.type: an ExternalName Service has no endpoints; {USE_SLICES}"));
         return None;
     }
-    let ports = ports::of_service(service, spec, dataplane, &mut reject);
+    let preserves_client = preserves_client(&service.metadata, dataplane, &mut reject);
+    let mut ports = ports::of_service(service, spec, dataplane, preserves_client, &mut reject);
+    let sources = sources(spec, &mut reject);
+    ports.iter_mut().for_each(|port| port.sources.clone_from(&sources));
     if ports.is_empty() {
         reject("spec.ports: there is no port to serve".into());
         return None;
@@ -91,7 +110,9 @@ fn of_service<'a>(
     let balanced = match dataplane.kind {
         // kube-proxy leaves headless Services alone, whatever external IPs they have.
         DataplaneType::KubeProxy if spec.cluster_ip.as_deref() == Some("None") => Balanced::Nowhere,
-        DataplaneType::KubeProxy | DataplaneType::Ipvs => Balanced::Over(name.clone(), service),
+        DataplaneType::KubeProxy | DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::Nftables => {
+            Balanced::Over(name.clone(), service)
+        }
         DataplaneType::None => Balanced::Nowhere,
     };
     Some(Claimant {
@@ -102,6 +123,39 @@ fn of_service<'a>(
         balanced,
         policy: policy(&service.metadata),
     })
+}
+
+/// `spec.loadBalancerSourceRanges`: who may come, which is nobody where none of them can be read.
+fn sources(spec: &ServiceSpec, reject: &mut impl FnMut(String)) -> Option<Arc<[Prefix]>> {
+    let ranges = spec.load_balancer_source_ranges.as_ref().filter(|ranges| !ranges.is_empty())?;
+    let mut good = Vec::new();
+    let mut bad = Vec::new();
+    for (index, text) in ranges.iter().enumerate() {
+        match parse_prefix(text) {
+            Ok(prefix) => good.push(prefix),
+            Err(message) => bad.push(format!("spec.loadBalancerSourceRanges[{index}]: {message}")),
+        }
+    }
+    let rest = if good.is_empty() { "nobody is let in" } else { "only the other ranges are let in" };
+    bad.into_iter().for_each(|message| reject(format!("{message}; {rest}")));
+    Some(good.into())
+}
+
+/// Whether real servers are to see the address of the client: what the object says, or else the configuration.
+fn preserves_client(metadata: &ObjectMeta, dataplane: &Dataplane, reject: &mut impl FnMut(String)) -> bool {
+    let said = metadata.annotations.as_ref().and_then(|annotations| annotations.get(PRESERVE_CLIENT_KEY));
+    match said.map(String::as_str) {
+        None => dataplane.preserves_client,
+        Some("true") => true,
+        Some("false") => false,
+        Some(other) => {
+            reject(format!(
+                "metadata.annotations[{PRESERVE_CLIENT_KEY}]: {} is neither true nor false; what the configuration says is used",
+                quoted(other)
+            ));
+            dataplane.preserves_client
+        }
+    }
 }
 
 const USE_SLICES: &str = "use a Service without selector and an EndpointSlice with the addresses";
@@ -120,11 +174,14 @@ fn of_ingress<'a>(
     rejections: &mut Vec<Rejection>,
 ) -> Claimant<'a> {
     let service = service_of_ingress(snapshot, name, field, spec, rejections);
+    let mut reject = |message| rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
+    let preserves_client = preserves_client(metadata, dataplane, &mut reject);
+    let ports = ports::of_ingress(name, spec, service.as_ref().map(|(_, service)| *service), preserves_client, rejections);
     Claimant {
         object: name,
         created: metadata.creation_timestamp.as_ref(),
         vips: BTreeMap::from([(spec.vip, "spec.virtualServiceIP".to_owned())]),
-        ports: ports::of_ingress(name, spec, service.as_ref().map(|(_, service)| *service), rejections),
+        ports,
         balanced: match service {
             _ if !dataplane.balances() => Balanced::Nowhere,
             Some((service, found)) => Balanced::Over(service, found),

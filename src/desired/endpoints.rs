@@ -12,7 +12,8 @@
 //! | no    | yes     | no          | any                              | no   |
 //! | no    | no      | any         | any                              | no   |
 //!
-//! The candidates are all endpoints with `externalTrafficPolicy: Cluster`, and those on this node with `Local`. A condition that is not given
+//! The candidates are all endpoints with `externalTrafficPolicy: Cluster`, and those on this node with `Local`; with `dataplane.localPolicy:
+//! preserveSource` all of them there too, where they see the address of the client anyway. A condition that is not given
 //! means ready, serving, not terminating. `publishNotReadyAddresses` needs no rule: it makes the EndpointSlice controller call an endpoint ready.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +25,11 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlic
 use ipvs::Weight;
 
 use super::addresses::unfit;
+use super::claims::ClaimedPort;
 use super::ports;
 use super::{Rejection, RejectionReason, WithholdReason};
 use crate::api::{ObjectRef, PortRange, Protocol, parse_address, quoted};
+use crate::config::LocalPolicy;
 use crate::source::Snapshot;
 
 /// The label that says whose endpoints a slice has.
@@ -59,6 +62,14 @@ impl State {
 enum TrafficPolicy {
     Cluster,
     Local,
+}
+
+impl TrafficPolicy {
+    /// The policy for a port of which real servers see the client wherever they are, or not. What `Local` is for, the address of the client, is had
+    /// from all of them then, where the configuration says so.
+    fn for_port(self, local: LocalPolicy, shows_client: bool) -> Self {
+        if local == LocalPolicy::PreserveSource && shows_client { Self::Cluster } else { self }
+    }
 }
 
 /// The rule of the table above; `any_ready` is whether any candidate is ready.
@@ -111,18 +122,19 @@ type Candidate = (IpAddr, State);
 pub(super) struct Slices<'a> {
     by_service: BTreeMap<(&'a str, &'a str), Vec<(&'a ObjectRef, &'a EndpointSlice)>>,
     node_name: &'a str,
+    local_policy: LocalPolicy,
 }
 
 impl<'a> Slices<'a> {
     /// Sorts the slices of the snapshot by their Services.
-    pub(super) fn new(snapshot: &'a Snapshot, node_name: &'a str) -> Self {
+    pub(super) fn new(snapshot: &'a Snapshot, node_name: &'a str, local_policy: LocalPolicy) -> Self {
         let mut by_service: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (name, slice) in &snapshot.endpoint_slices {
             if let Some(service) = service_of(slice) {
                 by_service.entry((name.namespace.as_str(), service)).or_default().push((name, slice.as_ref()));
             }
         }
-        Self { by_service, node_name }
+        Self { by_service, node_name, local_policy }
     }
 
     /// Who stands behind this Service. Endpoints that no traffic may be sent to are rejected, `vips` being the addresses that are ours.
@@ -148,7 +160,7 @@ impl<'a> Slices<'a> {
                 Err(message) => rejections.push(Rejection::object(name, RejectionReason::Invalid, message)),
             }
         }
-        Behind { policy, ports: ports::known(service), slices: usable }
+        Behind { policy, local_policy: self.local_policy, ports: ports::known(service), slices: usable }
     }
 
     /// The endpoints of a slice that traffic may be sent to, and what is wrong with the others.
@@ -198,6 +210,7 @@ pub(super) fn service_of(slice: &EndpointSlice) -> Option<&str> {
 /// Who stands behind a Service.
 pub(super) struct Behind<'a> {
     policy: TrafficPolicy,
+    local_policy: LocalPolicy,
     /// Its ports.
     ports: Vec<ServicePort<'a>>,
     /// Its slices, and of each the endpoints that traffic may be sent to.
@@ -206,18 +219,25 @@ pub(super) struct Behind<'a> {
 
 impl Behind<'_> {
     /// Whether somebody stands behind this port for traffic to this VIP, which needs an endpoint of its family.
-    pub(super) fn availability(&self, vip: IpAddr, port: Target<'_>) -> Availability {
-        availability(&self.candidates(vip, port).map(|(_, state)| state).collect::<Vec<_>>(), self.policy)
+    pub(super) fn availability(&self, vip: IpAddr, port: &ClaimedPort<'_>) -> Availability {
+        let policy = self.policy.for_port(self.local_policy, port.shows_client());
+        availability(&self.candidates(vip, port.target).map(|(_, state)| state).collect::<Vec<_>>(), policy)
+    }
+
+    /// Whether endpoints of other nodes are left out only since they would not see the client.
+    pub(super) fn wants_to_show_client(&self, port: &ClaimedPort<'_>) -> bool {
+        self.policy == TrafficPolicy::Local && self.local_policy == LocalPolicy::PreserveSource && !port.shows_client()
     }
 
     /// The real servers of this port for traffic to this VIP. One that gets no new connections, and may have old ones, has weight 0.
-    pub(super) fn real_servers(&self, vip: IpAddr, port: Target<'_>) -> BTreeMap<SocketAddr, Weight> {
-        let in_reach = self.candidates(vip, port).filter(|(_, state)| self.policy == TrafficPolicy::Cluster || state.local);
+    pub(super) fn real_servers(&self, vip: IpAddr, port: &ClaimedPort<'_>) -> BTreeMap<SocketAddr, Weight> {
+        let policy = self.policy.for_port(self.local_policy, port.shows_client());
+        let in_reach = self.candidates(vip, port.target).filter(|(_, state)| policy == TrafficPolicy::Cluster || state.local);
         let in_reach: Vec<_> = in_reach.collect();
         let any_ready = in_reach.iter().any(|(_, state)| state.ready);
         let mut servers = BTreeMap::new();
         for (address, state) in in_reach {
-            let weight = if is_used(state, self.policy, any_ready) { Weight::default() } else { Weight::QUIESCE };
+            let weight = if is_used(state, policy, any_ready) { Weight::default() } else { Weight::QUIESCE };
             let entry = servers.entry(address).or_insert(weight);
             *entry = weight.max(*entry);
         }

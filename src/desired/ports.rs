@@ -34,6 +34,7 @@ pub(super) fn of_service<'a>(
     service: &'a Service,
     spec: &'a ServiceSpec,
     dataplane: &Dataplane,
+    preserves_client: bool,
     reject: &mut impl FnMut(String),
 ) -> Vec<ClaimedPort<'a>> {
     let scheduler = annotated(service, SCHEDULER, reject).unwrap_or(dataplane.scheduler);
@@ -42,7 +43,8 @@ pub(super) fn of_service<'a>(
     let mut claimed = Vec::new();
     for port in service_ports(spec, reject) {
         if let Ok(ports) = PortRange::new(port.number.into(), port.number.into()) {
-            claimed.push(ClaimedPort { protocol: port.protocol, ports, target: Target::Port(port), scheduling, forwarding });
+            let target = Target::Port(port);
+            claimed.push(ClaimedPort { protocol: port.protocol, ports, target, scheduling, forwarding, preserves_client, sources: None });
         }
     }
     claimed
@@ -53,15 +55,16 @@ pub(super) fn of_ingress<'a>(
     name: &ObjectRef,
     spec: &IngressSpec,
     service: Option<&'a Service>,
+    preserves_client: bool,
     rejections: &mut Vec<Rejection>,
 ) -> Vec<ClaimedPort<'a>> {
     let known = service.map(known).unwrap_or_default();
     let mut claimed = Vec::new();
     for mapping in &spec.ports {
         if mapping.vip_ports.count() <= LONGEST_EXPANDED {
-            claimed.extend(expanded(mapping, &known));
+            claimed.extend(expanded(mapping, &known, preserves_client));
         } else if mapping.vip_ports == mapping.service_ports {
-            claimed.push(whole(mapping));
+            claimed.push(whole(mapping, preserves_client));
         } else {
             let message = format!(
                 "{} ports, {} to {}: a range of more than {LONGEST_EXPANDED} ports cannot change the port; make both ranges equal, or \
@@ -77,7 +80,7 @@ pub(super) fn of_ingress<'a>(
 }
 
 /// One virtual service for each port.
-fn expanded<'a>(mapping: &PortMapping, known: &[ServicePort<'a>]) -> impl Iterator<Item = ClaimedPort<'a>> {
+fn expanded<'a>(mapping: &PortMapping, known: &[ServicePort<'a>], preserves_client: bool) -> impl Iterator<Item = ClaimedPort<'a>> {
     let pairs = (mapping.vip_ports.start()..=mapping.vip_ports.end()).zip(mapping.service_ports.start()..=mapping.service_ports.end());
     pairs.filter_map(move |(vip_port, service_port)| {
         let of_service = known.iter().find(|port| port.protocol == mapping.protocol && port.number == service_port);
@@ -87,18 +90,22 @@ fn expanded<'a>(mapping: &PortMapping, known: &[ServicePort<'a>]) -> impl Iterat
             target: of_service.map_or(Target::Number(service_port), |port| Target::Port(*port)),
             scheduling: Scheduling::of(mapping.scheduler),
             forwarding: mapping.forwarding,
+            preserves_client,
+            sources: None,
         })
     })
 }
 
 /// One virtual service for all of them.
-const fn whole<'a>(mapping: &PortMapping) -> ClaimedPort<'a> {
+const fn whole<'a>(mapping: &PortMapping, preserves_client: bool) -> ClaimedPort<'a> {
     ClaimedPort {
         protocol: mapping.protocol,
         ports: mapping.vip_ports,
         target: Target::Number(0),
         scheduling: Scheduling::of(mapping.scheduler),
         forwarding: mapping.forwarding,
+        preserves_client,
+        sources: None,
     }
 }
 

@@ -59,14 +59,18 @@ impl RouteSet {
     /// The prefixes that are announced by one set and not by the other, or with other attributes: one pass over both.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<Prefix> {
-        let (mut here, mut there) = (self.routes.iter().peekable(), other.routes.iter().peekable());
+        let (mut here, mut there) = (self.routes.iter(), other.routes.iter());
+        let (mut one, mut other) = (here.next(), there.next());
         let mut differences = Vec::new();
-        while let Some(prefix) = here.peek().map(|(prefix, _)| **prefix).into_iter().chain(there.peek().map(|(prefix, _)| **prefix)).min() {
-            let of_prefix = |(other, _): &(&Prefix, &Arc<Route>)| **other == prefix;
-            if here.next_if(of_prefix) != there.next_if(of_prefix) {
-                differences.push(prefix);
+        while let (Some((prefix, route)), Some((other_prefix, other_route))) = (one, other) {
+            let order = prefix.cmp(other_prefix);
+            if order.is_ne() || route != other_route {
+                differences.push(*prefix.min(other_prefix));
             }
+            one = if order.is_gt() { one } else { here.next() };
+            other = if order.is_lt() { other } else { there.next() };
         }
+        differences.extend(one.into_iter().chain(here).chain(other).chain(there).map(|(prefix, _)| *prefix));
         differences
     }
 
@@ -142,6 +146,27 @@ mod tests {
         assert_eq!(by("10.0.0.1").as_deref(), Some("10.0.0.1/32"));
         assert_eq!(by("10.0.0.2").as_deref(), Some("10.0.0.0/24"));
         assert_eq!(by("10.0.0.3"), None, "nobody serves it");
+    }
+
+    #[test]
+    fn two_sets_differ_in_what_one_of_them_lacks_or_says_otherwise() {
+        let otherwise = Arc::new(Route { med: Some(1), ..Route::originated() });
+        // Each of five prefixes is absent, there, or there with other attributes.
+        let set = |number: usize| {
+            let mut set = RouteSet::default();
+            for (place, text) in ["10.0.0.0/8", "10.0.0.0/24", "10.0.0.1/32", "2001:db8::/32", "2001:db8::1/128"].into_iter().enumerate() {
+                let route = [None, Some(Arc::new(Route::originated())), Some(Arc::clone(&otherwise))]
+                    [number / 3_usize.pow(place as u32) % 3]
+                    .clone();
+                set.routes.extend(route.map(|route| (prefix(text), route)));
+            }
+            set
+        };
+        for (one, other) in (0..243).flat_map(|one| (0..243).map(move |other| (set(one), set(other)))) {
+            let prefixes: BTreeSet<Prefix> = one.prefixes().chain(other.prefixes()).collect();
+            let differ = prefixes.into_iter().filter(|prefix| one.routes.get(prefix) != other.routes.get(prefix));
+            assert_eq!(one.differences(&other), differ.collect::<Vec<_>>(), "{one} / {other}");
+        }
     }
 
     #[test]

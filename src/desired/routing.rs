@@ -79,6 +79,32 @@ impl Routing {
     }
 }
 
+/// The route of an aggregate as it is announced while these stand behind it: a peer is told of it only where it may be told of at least one of them.
+pub(crate) fn standing_for<'r>(aggregate: Arc<Route>, vips: impl IntoIterator<Item = &'r Route>) -> Arc<Route> {
+    let mut may_know: BTreeSet<String> = BTreeSet::new();
+    for vip in vips {
+        match &vip.peers {
+            None => return aggregate,
+            Some(peers) if peers.is_subset(&may_know) => {}
+            Some(peers) => may_know.extend(peers.iter().cloned()),
+        }
+    }
+    let peers = match &aggregate.peers {
+        Some(own) => own.intersection(&may_know).cloned().collect(),
+        None => may_know,
+    };
+    Arc::new(Route { peers: Some(Arc::new(peers)), ..Route::clone(&aggregate) })
+}
+
+/// Whether every peer that may be told of the VIP is told of the aggregate.
+pub(crate) fn reaches_all_of(aggregate: &Route, vip: &Route) -> bool {
+    match (&aggregate.peers, &vip.peers) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(aggregate), Some(vip)) => vip.is_subset(aggregate),
+    }
+}
+
 /// Two policies for one route, of which `above` counts where both say something that only one can.
 fn joined(below: &Route, above: &Route) -> Route {
     Route {
@@ -141,6 +167,34 @@ mod tests {
         let mut router = Router::new(&routing);
         let first = router.route(prefix("10.0.0.1/32"), None).unwrap();
         assert!(Arc::ptr_eq(&first, &router.route(prefix("10.0.0.2/32"), None).unwrap()));
+    }
+
+    fn to(peers: Option<&[&str]>) -> Route {
+        let peers = peers.map(|peers| Arc::new(peers.iter().map(|peer| (*peer).to_owned()).collect()));
+        Route { peers, ..Route::originated() }
+    }
+
+    #[test]
+    fn an_aggregate_is_for_peers_that_may_know_of_a_vip_inside() {
+        let told = |aggregate: Option<&[&str]>, vips: &[Option<&[&str]>]| {
+            let vips: Vec<Route> = vips.iter().map(|peers| to(*peers)).collect();
+            let route = standing_for(Arc::new(to(aggregate)), &vips);
+            route.peers.as_ref().map(|peers| peers.iter().cloned().collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(told(None, &[None]), None);
+        assert_eq!(told(None, &[Some(&["a"]), None]), None, "one VIP is for everybody");
+        assert_eq!(told(None, &[Some(&["a"]), Some(&["b"])]).as_deref(), Some("a b"));
+        assert_eq!(told(Some(&["b", "c"]), &[Some(&["a", "b"])]).as_deref(), Some("b"));
+        assert_eq!(told(Some(&["c"]), &[None]).as_deref(), Some("c"));
+        assert_eq!(told(Some(&["c"]), &[Some(&["a"])]).as_deref(), Some(""), "nobody");
+    }
+
+    #[test]
+    fn an_aggregate_hides_a_vip_only_where_all_that_may_know_the_vip_know_the_aggregate() {
+        assert!(reaches_all_of(&to(None), &to(None)) && reaches_all_of(&to(None), &to(Some(&["a"]))));
+        assert!(reaches_all_of(&to(Some(&["a", "b"])), &to(Some(&["a"]))));
+        assert!(!reaches_all_of(&to(Some(&["a"])), &to(None)));
+        assert!(!reaches_all_of(&to(Some(&["a"])), &to(Some(&["a", "b"]))));
     }
 
     #[test]

@@ -1,18 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The nft chains that go with balancing, as text: packets to a VIP reach IPVS, and nothing else on the node; answers come back this way.
 //!
-//! Input: what the configuration says. Output: chains and rules, the same for every VIP: which addresses and ports are meant is in the sets of the
-//! record. Invariant: each rule carries a comment with a digest of its text, so that the rules that are there can be told from those that should be.
+//! Input: what the configuration says. Output: chains and rules, the same for every VIP: which addresses and ports are meant, and which clients may
+//! come, is in the sets of the record. Invariants: each rule carries a comment with a digest of its text, so that the rules that are there can be told
+//! from those that should be; instances that share a VIP let each other's ports through.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
+use bgp::Prefix;
+
+use super::BalancerKind;
+
 /// What the rules do.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
+    /// Who balances.
+    pub balancer: BalancerKind,
     /// What becomes of traffic to a port of a VIP that nobody serves.
     pub unserved_ports: UnservedPorts,
     /// The first of the firewall marks that are ours.
     pub first_mark: u32,
+    /// Real servers and clients whose connections are never masqueraded.
+    pub except: BTreeSet<Prefix>,
+    /// The largest TCP segments through VIPs.
+    pub mss_clamp: MssClamp,
+    /// Where this node itself listens on what may be a VIP.
+    pub listeners: BTreeSet<SocketAddr>,
+}
+
+/// `dataplane.mssClamp`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MssClamp {
+    /// As both ends say.
+    #[default]
+    Off,
+    /// What the route out of this node can carry.
+    PathMtu,
+    /// So many octets.
+    Octets(u16),
 }
 
 /// `dataplane.unservedPorts`.
@@ -44,7 +71,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    const fn new(purpose: &'static str, text: String) -> Self {
+    pub(super) const fn new(purpose: &'static str, text: String) -> Self {
         Self { purpose, text }
     }
 
@@ -57,9 +84,10 @@ impl Rule {
 
 impl Rules {
     /// The names of all chains that an instance may have.
-    pub const CHAINS: [&'static str; 6] = ["unserved", "claim", "claim-local", "to-mark", "from-mark", "answers"];
+    pub const CHAINS: [&'static str; 9] =
+        ["served", "unserved", "passed", "claim", "claim-local", "to-mark", "from-mark", "answers", "segments"];
 
-    /// How many firewall marks are ours, and so how many long ranges of ports there can be.
+    /// How many firewall marks are ours. Half of them are for ranges of ports whose real servers see the client's address.
     const MARKS: u32 = 1024;
 
     /// The firewall marks that are ours.
@@ -68,26 +96,53 @@ impl Rules {
         self.first_mark..=self.first_mark.saturating_add(Self::MARKS - 1)
     }
 
+    /// Those of them that a range of ports may have; the packets of the second half are not masqueraded.
+    #[must_use]
+    pub const fn marks_of_ranges(&self, preserves_client: bool) -> RangeInclusive<u32> {
+        let (first, preserving) = (self.first_mark, self.first_mark.saturating_add(Self::MARKS / 2));
+        if preserves_client { preserving..=self.unmasqueraded() - 1 } else { first..=preserving - 1 }
+    }
+
+    /// The mark of packets to single ports that are not masqueraded. IPVS has no service by it, and looks at address and port.
+    const fn unmasqueraded(&self) -> u32 {
+        self.first_mark.saturating_add(Self::MARKS - 1)
+    }
+
     /// The comments of all rules, each after the name of its chain: what a listing shows where the rules are these.
     #[must_use]
     pub fn fingerprint(&self) -> Vec<String> {
+        let dispatch = if self.translates() { Self::dispatch_fingerprint() } else { Vec::new() };
+        self.fingerprint_of_record().into_iter().chain(dispatch).collect()
+    }
+
+    /// Those of the chains that stand beside the record.
+    #[must_use]
+    pub fn fingerprint_of_record(&self) -> Vec<String> {
         self.chains().iter().flat_map(|chain| chain.rules.iter().map(|rule| format!("{}: {}", chain.name, rule.comment()))).collect()
     }
 
     /// The chains.
     #[must_use]
     pub fn chains(&self) -> Vec<Chain> {
-        vec![
-            // Before anything translates addresses, or a node port of a VIP would be open.
-            Chain { name: "unserved", hook: "type filter hook prerouting priority -150;", rules: self.unserved() },
+        let mut chains = vec![
+            // Before anything translates addresses, or a node port of a VIP would be open. Every instance first says what it serves, so that none drops
+            // what another one serves at a VIP that they share.
+            Chain { name: "served", hook: "type filter hook prerouting priority -149;", rules: self.served() },
+            Chain { name: "unserved", hook: "type filter hook prerouting priority -148;", rules: self.unserved() },
+            Chain { name: "passed", hook: "type filter hook prerouting priority -147;", rules: self.passed() },
             // Before kube-proxy (dstnat), which would take the connection away from IPVS.
             Chain { name: "claim", hook: "type nat hook prerouting priority -110;", rules: claim() },
             Chain { name: "claim-local", hook: "type nat hook output priority -110;", rules: claim() },
             // Just before IPVS, which compares the whole mark: whatever others have set in it is in the way.
-            Chain { name: "to-mark", hook: "type filter hook input priority 90;", rules: mark() },
-            Chain { name: "from-mark", hook: "type filter hook postrouting priority -150;", rules: self.unmark() },
-            Chain { name: "answers", hook: "type nat hook postrouting priority 90;", rules: masquerade() },
-        ]
+            Chain { name: "to-mark", hook: "type filter hook input priority 90;", rules: self.mark() },
+            Chain { name: "answers", hook: "type nat hook postrouting priority 90;", rules: self.masquerade() },
+            // After all nat chains, which the kernel runs at 100 whatever their own priorities, and which look at our marks.
+            Chain { name: "from-mark", hook: "type filter hook postrouting priority 105;", rules: self.unmark() },
+        ];
+        if self.mss_clamp != MssClamp::Off {
+            chains.push(Chain { name: "segments", hook: "type filter hook postrouting priority -150;", rules: self.clamp() });
+        }
+        chains
     }
 
     /// The mark has done its work, and must not mean something to others.
@@ -96,13 +151,36 @@ impl Rules {
         vec![Rule::new("marks end here", format!("meta mark {}-{} meta mark set 0", marks.start(), marks.end()))]
     }
 
-    fn unserved(&self) -> Vec<Rule> {
-        let verdicts: &[(&str, &str)] = match self.unserved_ports {
+    const fn verdicts(&self) -> &'static [(&'static str, &'static str)] {
+        match self.unserved_ports {
             UnservedPorts::Drop => &[("", "drop")],
             UnservedPorts::Reject => &[("meta l4proto tcp ", "reject with tcp reset"), ("", "reject")],
-        };
+        }
+    }
+
+    /// Whom a virtual service does not admit goes no further; what it takes is told to the chains of all instances.
+    fn served(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
-        for Family { ip, placed, pending, services, ranges, protocol, icmp, .. } in FAMILIES {
+        for Family { ip, services, ranges, protocol, restricted, restricted_ranges, sources, .. } in FAMILIES {
+            // A packet with extension headers is found among the ports, and not among the clients: it goes no further, nor does one to a range.
+            let admitted = format!("{ip} daddr . {protocol} . th dport . {ip} saddr");
+            for port in [format!("meta l4proto . th dport @{restricted}"), format!("{protocol} . th dport @{restricted_ranges}")] {
+                for (which, verdict) in self.verdicts() {
+                    let text = format!("{ip} daddr . {port} {admitted} != @{sources} {which}{verdict}");
+                    rules.push(Rule::new("clients that a Service does not admit", text));
+                }
+            }
+            for served in [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")] {
+                let text = format!("{ip} daddr . {served} meta mark set meta mark or {SERVED:#x}");
+                rules.push(Rule::new("served ports of VIPs", text));
+            }
+        }
+        rules
+    }
+
+    fn unserved(&self) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for Family { ip, placed, pending, icmp, .. } in FAMILIES {
             let version = if ip == "ip" { "ipv4" } else { "ipv6" };
             // Also those that are about to be placed: not a packet is to slip through.
             let others = format!("meta nfproto {version} {ip} daddr != @{placed} {ip} daddr != @{pending} accept");
@@ -111,24 +189,81 @@ impl Rules {
             let echo = if ip == "ip" { "icmp type echo-request" } else { "icmpv6 type echo-request" };
             rules.push(Rule::new("too many echo requests", format!("{echo} limit rate over 1000/second drop")));
             rules.push(Rule::new("ICMP to VIPs", format!("meta nfproto {version} meta l4proto {icmp} accept")));
-            for served in [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")] {
-                rules.push(Rule::new("served ports of VIPs", format!("{ip} daddr . {served} accept")));
+            rules.push(Rule::new("served ports of VIPs", format!("meta nfproto {version} meta mark & {SERVED:#x} == {SERVED:#x} accept")));
+            rules.push(Rule::new("answers to this node", format!("meta nfproto {version} ct direction reply accept")));
+            let listeners = self.listeners.iter().filter(|listener| listener.is_ipv4() == (ip == "ip"));
+            let listeners: Vec<String> = listeners.map(|listener| format!("{} . {}", listener.ip(), listener.port())).collect();
+            if !listeners.is_empty() {
+                let text = format!("{ip} daddr . tcp dport {{ {} }} accept", listeners.join(", "));
+                rules.push(Rule::new("where this node listens", text));
             }
-            for (which, verdict) in verdicts {
+            for (which, verdict) in self.verdicts() {
                 rules.push(Rule::new("ports of VIPs that nobody serves", format!("meta nfproto {version} {which}{verdict}")));
             }
         }
         rules
     }
+
+    /// What was told has been heard. What nft translates from here on has its marks now: it does not come to the input of this node, as what IPVS takes.
+    fn passed(&self) -> Vec<Rule> {
+        let heard = format!("meta mark & {SERVED:#x} == {SERVED:#x} meta mark set meta mark and {:#x}", !SERVED);
+        let mut rules = vec![Rule::new("no mark stays", heard)];
+        if self.translates() {
+            rules.extend(self.mark());
+        }
+        rules
+    }
+
+    /// IPVS knows a range of ports by a mark; the rule about masquerading knows by one what to leave alone.
+    fn mark(&self) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for Family { ip, protocol, marks, preserved, .. } in FAMILIES {
+            let ranges = format!("meta mark set {ip} daddr . {protocol} . th dport map @{marks}");
+            rules.push(Rule::new("ranges of ports by their marks", ranges));
+            let preserved = format!("{ip} daddr . meta l4proto . th dport @{preserved} meta mark set {}", self.unmasqueraded());
+            rules.push(Rule::new("ports whose real servers see the client", preserved));
+        }
+        rules
+    }
+
+    /// Real servers answer to this node, but where their way back leads here anyway. What is forwarded with its destination as it came (dr), or in a
+    /// tunnel (tun), is left alone.
+    fn masquerade(&self) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for Family { ip, vips, .. } in FAMILIES {
+            let to_vips = format!("ct original {ip} daddr @{vips}");
+            let kept = format!("{to_vips} meta mark {}-{} accept", self.marks_of_ranges(true).start(), self.unmasqueraded());
+            rules.push(Rule::new("real servers see the client", kept));
+            let except = self.except.iter().filter(|prefix| prefix.address().is_ipv4() == (ip == "ip")).map(ToString::to_string);
+            let except = except.collect::<Vec<_>>().join(", ");
+            if !except.is_empty() {
+                for end in ["saddr", "daddr"] {
+                    rules.push(Rule::new("exceptions from masquerading", format!("{to_vips} {ip} {end} {{ {except} }} accept")));
+                }
+            }
+            let text = format!("{to_vips} {ip} daddr != @{vips} masquerade");
+            rules.push(Rule::new("answers of real servers come back here", text));
+        }
+        rules
+    }
+
+    /// Both directions of a translated connection leave this node here; a packet in a tunnel does not show its segment size.
+    fn clamp(&self) -> Vec<Rule> {
+        let size = match self.mss_clamp {
+            MssClamp::Off => return Vec::new(),
+            MssClamp::PathMtu => "rt mtu".to_owned(),
+            MssClamp::Octets(octets) => octets.to_string(),
+        };
+        let rule = |Family { ip, vips, .. }: Family| {
+            let text = format!("ct original {ip} daddr @{vips} tcp flags & (syn | rst) == syn tcp option maxseg size set {size}");
+            Rule::new("segments that fit", text)
+        };
+        FAMILIES.map(rule).into()
+    }
 }
 
-/// IPVS knows a range of ports by a mark.
-fn mark() -> Vec<Rule> {
-    let rule = |Family { ip, protocol, marks, .. }: Family| {
-        Rule::new("ranges of ports by their marks", format!("meta mark set {ip} daddr . {protocol} . th dport map @{marks}"))
-    };
-    FAMILIES.map(rule).into()
-}
+/// The bit of the mark by which the chains of all instances tell each other, between two priorities, that one of them serves a packet.
+const SERVED: u32 = 0x0800_0000;
 
 /// Binds a new connection to the VIP that it is for, so that no later rule translates it to somewhere else.
 fn claim() -> Vec<Rule> {
@@ -137,15 +272,6 @@ fn claim() -> Vec<Rule> {
             .map(|served| Rule::new("IPVS balances this, nobody else", format!("{ip} daddr . {served} dnat {ip} to {ip} daddr")))
     };
     FAMILIES.into_iter().flat_map(rules).collect()
-}
-
-/// Real servers answer to this node. What is forwarded with its destination as it came (dr), or in a tunnel (tun), is left alone.
-fn masquerade() -> Vec<Rule> {
-    let rule = |Family { ip, vips, .. }: Family| {
-        let text = format!("ct original {ip} daddr @{vips} {ip} daddr != @{vips} masquerade");
-        Rule::new("answers of real servers come back here", text)
-    };
-    FAMILIES.map(rule).into()
 }
 
 /// What the rules of one address family are made of.
@@ -158,6 +284,10 @@ struct Family {
     services: &'static str,
     ranges: &'static str,
     marks: &'static str,
+    restricted: &'static str,
+    restricted_ranges: &'static str,
+    sources: &'static str,
+    preserved: &'static str,
     /// The transport protocol where a set has ranges, with which some kernels refuse `meta l4proto`.
     protocol: &'static str,
     icmp: &'static str,
@@ -172,6 +302,10 @@ const FAMILIES: [Family; 2] = [
         services: "services4",
         ranges: "ranges4",
         marks: "marks4",
+        restricted: "restricted4",
+        restricted_ranges: "restricted-ranges4",
+        sources: "sources4",
+        preserved: "preserved4",
         protocol: "ip protocol",
         icmp: "icmp",
     },
@@ -183,12 +317,16 @@ const FAMILIES: [Family; 2] = [
         services: "services6",
         ranges: "ranges6",
         marks: "marks6",
+        restricted: "restricted6",
+        restricted_ranges: "restricted-ranges6",
+        sources: "sources6",
+        preserved: "preserved6",
         protocol: "ip6 nexthdr",
         icmp: "ipv6-icmp",
     },
 ];
 
 /// FNV-1a, 32 bits: tells texts apart, and need not withstand anybody.
-fn digest(text: &str) -> u32 {
+pub(crate) fn digest(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |digest, octet| (digest ^ u32::from(octet)).wrapping_mul(0x0100_0193))
 }

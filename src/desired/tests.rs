@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+mod filters;
+
 use std::fmt::Write;
 use std::time::Instant;
 
@@ -7,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::config::{Allowed, Dataplane, DataplaneType, Log, LogFormat, OnTermination, Vips};
+use crate::config::{Allowed, Dataplane, DataplaneType, LocalPolicy, Log, LogFormat, OnTermination, Vips};
 use crate::source::dir::snapshot_of;
 
 fn config() -> Config {
@@ -22,6 +24,10 @@ fn config() -> Config {
             forwarding: ForwardingMethod::Masquerade,
             drain_timeout: Duration::from_secs(30),
             unserved_ports: UnservedPorts::Drop,
+            not_masqueraded: BTreeSet::new(),
+            preserves_client: false,
+            local: LocalPolicy::EndpointNodes,
+            mss_clamp: MssClamp::Off,
             first_mark: 64,
             set_sysctls: true,
         },

@@ -10,14 +10,16 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bgp::Prefix;
 use ipvs::Weight;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::claims::ClaimedPort;
+use super::dispatch::translated;
 use super::endpoints::Behind;
-use super::{Rejection, RejectionReason, Rules, Subject};
-use crate::api::{ForwardingMethod, ObjectRef, PortRange, Protocol, Scheduler};
-use crate::config::Dataplane;
+use super::{BalancerKind, Rejection, RejectionReason, Rules, Subject};
+use crate::api::{ForwardingMethod, ObjectRef, PortRange, Protocol, Scheduler, parse_prefix};
+use crate::config::Config;
 
 /// What a virtual service takes in: packets to these ports of a VIP. Prints as `TCP 10.0.0.7:80`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -63,11 +65,20 @@ impl DesiredBalancing {
     }
 
     /// These services, as the configuration says.
-    pub(super) const fn new(services: BTreeMap<ServiceKey, DesiredVirtualService>, dataplane: &Dataplane) -> Self {
+    pub(super) fn new(services: BTreeMap<ServiceKey, DesiredVirtualService>, config: &Config) -> Self {
+        let dataplane = &config.dataplane;
+        let listen = config.bgp.listen.iter().filter(|listen| !listen.address.is_unspecified());
         Self {
             services,
             drain_timeout: dataplane.drain_timeout,
-            rules: Rules { unserved_ports: dataplane.unserved_ports, first_mark: dataplane.first_mark },
+            rules: Rules {
+                balancer: dataplane.balancer(),
+                unserved_ports: dataplane.unserved_ports,
+                first_mark: dataplane.first_mark,
+                except: dataplane.not_masqueraded.clone(),
+                mss_clamp: dataplane.mss_clamp,
+                listeners: listen.map(|listen| SocketAddr::new(listen.address, listen.port)).collect(),
+            },
             set_sysctls: dataplane.set_sysctls,
         }
     }
@@ -85,9 +96,51 @@ pub struct DesiredVirtualService {
     pub forwarding: ForwardingMethod,
     /// The real servers in canonical order. One with port 0 gets packets on the port to which they came.
     pub real_servers: BTreeMap<SocketAddr, Weight>,
+    /// What nft does with its packets.
+    pub filter: Filter,
+}
+
+/// What nft does with the packets of one virtual service, other than with those of all.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Filter {
+    /// Only clients in these, of which none is inside another, are let in; `None` for all clients.
+    #[serde(serialize_with = "write_prefixes", deserialize_with = "read_prefixes")]
+    pub sources: Option<BTreeSet<Prefix>>,
+    /// Packets are not masqueraded, so that real servers see the client's address.
+    pub preserves_client: bool,
+}
+
+impl Filter {
+    /// Lets everybody in, and hides the clients.
+    pub const NONE: Self = Self { sources: None, preserves_client: false };
+}
+
+fn write_prefixes<S: Serializer>(prefixes: &Option<BTreeSet<Prefix>>, serializer: S) -> Result<S::Ok, S::Error> {
+    let texts: Option<Vec<String>> = prefixes.as_ref().map(|prefixes| prefixes.iter().map(ToString::to_string).collect());
+    texts.serialize(serializer)
+}
+
+fn read_prefixes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BTreeSet<Prefix>>, D::Error> {
+    let texts: Option<Vec<String>> = Option::deserialize(deserializer)?;
+    let read = |text: &String| parse_prefix(text).map_err(de::Error::custom);
+    texts.map(|texts| texts.iter().map(read).collect()).transpose()
 }
 
 impl DesiredVirtualService {
+    /// The filter as the record has it: whether the real servers of a range of ports see the client is told by its mark.
+    #[must_use]
+    pub fn recorded_filter(&self, key: ServiceKey) -> Filter {
+        Filter { preserves_client: self.filter.preserves_client && key.ports.count() == 1, ..self.filter.clone() }
+    }
+
+    /// Whether this is [`Self::recorded_filter`].
+    #[must_use]
+    pub fn is_filtered_by(&self, key: ServiceKey, recorded: Option<&Filter>) -> bool {
+        let recorded = recorded.unwrap_or(&Filter::NONE);
+        recorded.sources == self.filter.sources && recorded.preserves_client == (self.filter.preserves_client && key.ports.count() == 1)
+    }
+
     /// Whether somebody stands behind it who takes new connections.
     #[must_use]
     pub fn is_backed(&self) -> bool {
@@ -127,10 +180,11 @@ pub(super) fn virtual_service(
     vip: IpAddr,
     port: &ClaimedPort<'_>,
     behind: Option<&Behind<'_>>,
+    balancer: BalancerKind,
     rejections: &mut Vec<Rejection>,
 ) -> (ServiceKey, DesiredVirtualService) {
     let key = ServiceKey { vip, protocol: port.protocol, ports: port.ports };
-    let mut real_servers = behind.map(|behind| behind.real_servers(vip, port.target)).unwrap_or_default();
+    let mut real_servers = behind.map(|behind| behind.real_servers(vip, port)).unwrap_or_default();
     if port.protocol == Protocol::Udp {
         real_servers.retain(|_, weight| !weight.is_quiesced());
     }
@@ -138,7 +192,16 @@ pub(super) fn virtual_service(
         let subject = Subject::Object { object: owner.clone(), vip: Some(vip) };
         rejections.push(Rejection { subject, reason: RejectionReason::Invalid, message });
     };
-    if port.forwarding != ForwardingMethod::Masquerade
+    let mut scheduling = port.scheduling;
+    if balancer == BalancerKind::Nftables {
+        match translated(scheduling, port.forwarding) {
+            Ok(by_nft) => scheduling = by_nft,
+            Err(message) => {
+                refuse(format!("{key}: {message}"));
+                real_servers.clear();
+            }
+        }
+    } else if port.forwarding != ForwardingMethod::Masquerade
         && let Some(elsewhere) = other_ports(&real_servers, port.ports)
     {
         refuse(format!(
@@ -155,8 +218,27 @@ pub(super) fn virtual_service(
         ));
         real_servers.clear();
     }
-    let service = DesiredVirtualService { owner: owner.clone(), scheduling: port.scheduling, forwarding: port.forwarding, real_servers };
+    let service = DesiredVirtualService {
+        owner: owner.clone(),
+        scheduling,
+        forwarding: port.forwarding,
+        real_servers,
+        filter: Filter {
+            sources: port.sources.as_deref().and_then(|sources| admitted(vip, sources)),
+            preserves_client: port.preserves_client && port.forwarding == ForwardingMethod::Masquerade,
+        },
+    };
     (key, service)
+}
+
+/// Those of the prefixes that are of the family of the VIP, without what is inside another one; `None` where that is everybody.
+fn admitted(vip: IpAddr, sources: &[Prefix]) -> Option<BTreeSet<Prefix>> {
+    let of_family: Vec<Prefix> = sources.iter().filter(|prefix| prefix.address().is_ipv4() == vip.is_ipv4()).copied().collect();
+    if of_family.iter().any(|prefix| prefix.length() == 0) {
+        return None;
+    }
+    let around = |inner: &Prefix| of_family.iter().any(|outer| outer.length() < inner.length() && outer.contains(inner.address()));
+    Some(of_family.iter().filter(|prefix| !around(prefix)).copied().collect())
 }
 
 /// A port of real servers that is not that of the VIP.

@@ -6,13 +6,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipvs::Weight;
 
-use super::Observed;
+use super::{KernelState, Observed};
 use crate::api::ForwardingMethod;
 use crate::desired::{Scheduling, ServiceKey};
+
+/// How long a virtual service has to be there until it is forgotten that somebody had removed it.
+const AT_PEACE: Duration = Duration::from_secs(600);
+
+/// Virtual services of ours that somebody else removed.
+pub type Losses = BTreeMap<ServiceKey, Loss>;
+
+/// How a virtual service was lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Loss {
+    /// How often.
+    pub count: u32,
+    /// When it was last found missing.
+    pub last: Instant,
+}
 
 /// IPVS in the kernel.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -25,6 +40,21 @@ pub struct Balancer {
     pub foreign: BTreeSet<ServiceKey>,
     /// Firewall marks of services that we have not recorded.
     pub foreign_marks: BTreeSet<u32>,
+    /// Those of ours that the dataplane still has which balanced before.
+    pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
+}
+
+/// The virtual services in nft tables.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Translated {
+    /// One of our tables is there.
+    pub exists: bool,
+    /// Others have put something in one.
+    pub foreign: bool,
+    /// By what they take in, real servers in canonical order.
+    pub services: BTreeMap<ServiceKey, ObservedVirtualService>,
+    /// The rules that dispatch to them, as [`Rules::dispatch_fingerprint`](crate::desired::Rules::dispatch_fingerprint) tells them.
+    pub rules: Vec<String>,
 }
 
 /// Whether the kernel has IPVS.
@@ -49,6 +79,11 @@ pub struct ObservedVirtualService {
 }
 
 impl ObservedVirtualService {
+    /// Whether some real server of it gets new connections.
+    pub(crate) fn is_backed(&self) -> bool {
+        self.real_servers.iter().any(|server| !server.weight.is_quiesced())
+    }
+
     /// One that nothing has been set of.
     pub(crate) const fn empty() -> Self {
         Self { mode: None, real_servers: Vec::new() }
@@ -77,12 +112,39 @@ pub struct ObservedRealServer {
     pub connections: u64,
 }
 
-/// Since when each real server has been quiesced.
+/// Since when each real server has been quiesced, or has got nothing new because another dataplane takes the connections.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
 
-/// As [`super::stamp`], for what has weight 0.
+/// The losses so far, with those of confirmed services that were there and are not. One that we removed ourselves leaves the record soon.
+pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) -> Losses {
+    let mut losses = Losses::new();
+    let mut services = kernel.balancer.services.keys().peekable();
+    for key in &kernel.record.confirmed_services {
+        while services.next_if(|service| *service < key).is_some() {}
+        let there = services.next_if_eq(&key).is_some();
+        if there && previous.losses.is_empty() {
+            continue;
+        }
+        let was_there = previous.kernel.balancer.services.contains_key(key);
+        // Where another dataplane is to have it, nobody took it.
+        let lost = !there && was_there && !kernel.balancer.former.contains_key(key);
+        match previous.losses.get(key) {
+            before if lost => {
+                let count = before.map_or(0, |loss| loss.count).saturating_add(1);
+                losses.insert(*key, Loss { count, last: now });
+            }
+            Some(before) if !there || now.saturating_duration_since(before.last) < AT_PEACE => drop(losses.insert(*key, *before)),
+            _ => {}
+        }
+    }
+    losses
+}
+
+/// As [`super::stamp`], for what has weight 0, and for what is left of a dataplane.
 pub(super) fn quiesced(previous: &Observed, balancer: &Balancer, now: Instant) -> Quiesced {
     let servers = balancer.services.iter().flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, *server)));
     let quiesced = servers.filter(|(_, server)| server.weight.is_quiesced()).map(|(key, server)| (key, server.address));
-    quiesced.map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
+    let former = balancer.former.iter().filter(|(key, _)| balancer.services.contains_key(key));
+    let former = former.flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, server.address)));
+    quiesced.chain(former).map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
 }

@@ -95,6 +95,17 @@ pub(super) fn change(
     (mode.is_some() || !real_servers.is_empty()).then_some(VirtualServiceChange { mode, forwarding: desired.forwarding, real_servers })
 }
 
+/// Whether it is to the letter, and in the canonical order, what [`creation`] makes: the usual case, told without a list of changes.
+pub(super) fn is_as_desired(desired: &DesiredVirtualService, observed: &ObservedVirtualService) -> bool {
+    let DesiredVirtualService { real_servers, forwarding, .. } = desired;
+    let equal = |(server, (address, weight)): (&ObservedRealServer, (&SocketAddr, &Weight))| {
+        server.address == *address && server.weight == *weight && server.forwarding == Some(*forwarding)
+    };
+    real_servers.len() == observed.real_servers.len()
+        && observed.real_servers.iter().zip(real_servers).all(equal)
+        && observed.mode == Some(mode(desired, real_servers))
+}
+
 /// What a virtual service with these real servers is set to.
 fn mode(desired: &DesiredVirtualService, servers: &BTreeMap<SocketAddr, Weight>) -> ServiceMode {
     let fallback = match desired.scheduling.scheduler {

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::ownership::{Ownership, ownership};
-use crate::desired::Desired;
+use crate::desired::{BalancerKind, Desired};
 use crate::observed::{InterfaceState, IpvsAvailability, KernelState, Observed};
 use crate::sysctl::Sysctl;
 
@@ -49,32 +49,35 @@ impl BlockReason {
 /// What keeps VIPs off the node; one that nothing keeps off is not among them.
 #[must_use]
 pub fn blocked(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, BlockReason> {
-    let own = OwnAddresses::of(desired, observed);
-    desired.vips.keys().filter_map(|vip| Some((*vip, reason(*vip, desired, observed, own)?))).collect()
+    let node = OfNode::of(desired, observed);
+    desired.vips.keys().filter_map(|vip| Some((*vip, reason(*vip, desired, observed, node)?))).collect()
 }
 
 /// What keeps this VIP off the node, if anything.
-pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, own: OwnAddresses) -> Option<BlockReason> {
+pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, node: OfNode) -> Option<BlockReason> {
     match observed.kernel.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
         _ if observed.kernel.gateways.contains(&vip) => Some(BlockReason::Gateway),
-        _ if !own.has_family_of(vip) => Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address }),
+        _ if !node.has_family_of(vip) => Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address }),
         _ if observed.kernel.elsewhere.contains(&vip) && !observed.kernel.addresses.contains_key(&vip) => {
             Some(BlockReason::OnOtherInterface)
         }
         _ if observed.kernel.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
         InterfaceState::Down => Some(BlockReason::InterfaceDown),
         InterfaceState::Up if lacks_policy(vip, desired, observed) => Some(BlockReason::PolicyNotFound),
-        InterfaceState::Up => desired.balancing.as_ref().and_then(|_| no_balancing(&observed.kernel)),
+        InterfaceState::Up => node.no_balancing,
     }
 }
 
 /// Why this node cannot balance, if so.
-fn no_balancing(kernel: &KernelState) -> Option<BlockReason> {
-    let unset = |setting: &Sysctl| setting.is_required() && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
+fn no_balancing(kernel: &KernelState, balancer: BalancerKind) -> Option<BlockReason> {
+    let counts = |setting: &Sysctl| setting.is_required() && setting.is_for(balancer);
+    let unset = |setting: &Sysctl| counts(setting) && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
     match kernel.balancer.availability {
-        IpvsAvailability::Missing => Some(BlockReason::NoIpvs),
-        IpvsAvailability::NotNeeded | IpvsAvailability::Available => Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing),
+        IpvsAvailability::Missing if balancer == BalancerKind::Ipvs => Some(BlockReason::NoIpvs),
+        IpvsAvailability::Missing | IpvsAvailability::NotNeeded | IpvsAvailability::Available => {
+            Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing)
+        }
     }
 }
 
@@ -84,14 +87,16 @@ fn lacks_policy(vip: IpAddr, desired: &Desired, observed: &Observed) -> bool {
     missing && !observed.speaker.advertised.as_ref().is_some_and(|set| set.serves(vip))
 }
 
-/// Of which families the node has a global address that was not placed by us: there source address selection has something better to take than a VIP.
+/// What of the node is the same for all VIPs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OwnAddresses {
+pub(super) struct OfNode {
+    /// Of which families it has a global address that was not placed by us: there source address selection has something better to take than a VIP.
     ipv4: bool,
     ipv6: bool,
+    no_balancing: Option<BlockReason>,
 }
 
-impl OwnAddresses {
+impl OfNode {
     /// An address of another interface is the node's, whoever claims it as a VIP.
     pub(super) fn of(desired: &Desired, observed: &Observed) -> Self {
         let recorded =
@@ -100,7 +105,11 @@ impl OwnAddresses {
         let elsewhere = observed.kernel.elsewhere.iter().filter(|address| !recorded(address));
         let here = observed.kernel.addresses.keys().filter(|address| foreign(address) && !desired.vips.contains_key(address));
         let own: Vec<&IpAddr> = elsewhere.chain(here).filter(|address| is_global(**address)).collect();
-        Self { ipv4: own.iter().any(|address| address.is_ipv4()), ipv6: own.iter().any(|address| address.is_ipv6()) }
+        Self {
+            ipv4: own.iter().any(|address| address.is_ipv4()),
+            ipv6: own.iter().any(|address| address.is_ipv6()),
+            no_balancing: desired.balancing.as_ref().and_then(|balancing| no_balancing(&observed.kernel, balancing.rules.balancer)),
+        }
     }
 
     const fn has_family_of(self, vip: IpAddr) -> bool {
@@ -124,7 +133,7 @@ mod tests {
     use crate::plan::tests::{desired, of_kernel, serve};
 
     fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
-        reason(vip, desired, observed, OwnAddresses::of(desired, observed))
+        reason(vip, desired, observed, OfNode::of(desired, observed))
     }
 
     fn ip(text: &str) -> IpAddr {

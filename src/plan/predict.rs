@@ -37,9 +37,13 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.addresses.remove(address);
             }
             Step::RecordRemoved(entries) => kernel.record.forget(entries),
+            Step::WriteFilters(filters) => kernel.record.filter(filters),
             Step::WriteRules(rules) => {
                 kernel.record.exists = true;
                 kernel.record.rules = rules.as_ref().map(Rules::fingerprint).unwrap_or_default();
+                if !rules.as_ref().is_some_and(Rules::translates) {
+                    kernel.balancer.former.clear();
+                }
             }
             Step::SetSysctl(setting) => drop(kernel.sysctls.insert(*setting, setting.wanted().to_owned())),
             Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) => {
@@ -47,6 +51,9 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             }
             Step::RemoveVirtualService(service) => {
                 kernel.balancer.services.remove(service);
+            }
+            Step::RemoveFormer(service) => {
+                kernel.balancer.former.remove(service);
             }
             Step::ConfigureSpeaker(desired) => speaker.configured = Some(Arc::clone(desired)),
             Step::StopSpeaker | Step::ReleaseSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),

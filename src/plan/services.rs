@@ -4,17 +4,26 @@
 //!
 //! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where the record proves it
 //! ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone, and is no service
-//! of ours; one that equals the intent to the letter is adopted where the record is lost.
+//! of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is let in only with its
+//! filter in force, and keeps that until it is gone; who goes on removing a service is not fought.
 
 use std::collections::BTreeSet;
+use std::iter::Peekable;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bgp::Prefix;
 
-use super::balancing::{change, creation, target};
+use super::balancing::{change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey};
 use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Observed, ObservedVirtualService, Record};
+
+/// The wait before a virtual service is made again that somebody else has removed for the second time; each further time doubles it.
+const FIRST_REPAIR: Duration = Duration::from_secs(1);
+
+/// The longest of these waits.
+const LONGEST_REPAIR: Duration = Duration::from_secs(300);
 
 /// What the decisions about virtual services leave to those about addresses.
 #[derive(Debug, Default)]
@@ -25,6 +34,8 @@ pub(super) struct Balanced {
     arriving: BTreeSet<IpAddr>,
     /// Some virtual service of ours is in the kernel.
     pub(super) occupied: bool,
+    /// Something is served only by the dataplane that balanced before.
+    pub(super) succeeding: bool,
     /// The rules of nft are not as they should be.
     unruly: bool,
     pub(super) steps: Vec<Step>,
@@ -33,19 +44,59 @@ pub(super) struct Balanced {
 impl Planner<'_> {
     /// Decides about every virtual service that intent or record knows of.
     pub(super) fn decide_services(&mut self) {
-        let record = &self.observed.kernel.record;
-        self.balanced.unruly = self.desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
-        let desired = self.desired.balancing.iter().flat_map(|balancing| balancing.services.keys());
-        let services: BTreeSet<ServiceKey> = desired.chain(&record.pending_services).chain(&record.confirmed_services).copied().collect();
-        for service in services {
-            self.decide_service(service);
+        let (desired, KernelState { record, balancer, .. }) = (self.desired, &self.observed.kernel);
+        self.balanced.unruly = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
+        let wanted = || desired.balancing.iter().flat_map(|balancing| &balancing.services);
+        let known = record.pending_services.iter().chain(&record.confirmed_services);
+        let mut services: Vec<ServiceKey> = wanted().map(|(key, _)| key).chain(known).copied().collect();
+        services.sort();
+        services.dedup();
+        let mut desired = Following::new(wanted());
+        let mut observed = Following::new(&balancer.services);
+        let mut confirmed = Following::new(record.confirmed_services.iter().map(|key| (key, ())));
+        let mut pending = Following::new(record.pending_services.iter().map(|key| (key, ())));
+        for of_vip in services.chunk_by(|one, other| one.vip == other.vip) {
+            let vip_is_wanted = of_vip.first().is_some_and(|service| self.is_wanted(service.vip));
+            for key in of_vip.iter().copied() {
+                let (confirmed, pending) = (confirmed.at(key).is_some(), pending.at(key).is_some());
+                let service =
+                    Known { key, desired: desired.at(key), observed: observed.at(key), confirmed, recorded: confirmed || pending };
+                self.decide_service(service, vip_is_wanted);
+            }
         }
+        self.decide_former();
     }
 
     /// Whether a VIP may be announced, as far as balancing goes.
     pub(super) fn is_backed(&self, vip: IpAddr) -> bool {
         let waived = || self.desired.vips.get(&vip).is_some_and(|vip| vip.intent == VipIntent::Serve { without_endpoints: true });
         self.desired.balancing.is_none() || self.balanced.backed.contains(&vip) || waived()
+    }
+
+    /// What the dataplane has that balanced before goes once its successor takes the connections and those that it has are over, or nobody wants it. Until
+    /// its successor is there, a VIP is served by it.
+    /// Where IPVS is the successor, the rules take all of it away at once.
+    fn decide_former(&mut self) {
+        let Some(balancing) = &self.desired.balancing else { return };
+        let KernelState { record, balancer, .. } = &self.observed.kernel;
+        for (key, service) in &balancer.former {
+            let takes = |successor| takes_connections(successor, record.confirmed_services.contains(key), record);
+            let succeeded = balancer.services.get(key).is_some_and(takes);
+            let wanted = balancing.services.contains_key(key) && (self.is_wanted(key.vip) || self.holds_services(key.vip));
+            if service.is_backed() {
+                self.balanced.backed.insert(key.vip);
+            }
+            self.balanced.succeeding |= wanted && !succeeded && balancing.services.get(key).is_some_and(DesiredVirtualService::is_backed);
+            if !balancing.rules.translates() {
+                continue;
+            }
+            self.balanced.occupied = true;
+            if (!wanted || (succeeded && self.is_drained(*key, service, balancing.drain_timeout)))
+                && self.ready(StepKey::VirtualService(*key))
+            {
+                self.balanced.steps.push(Step::RemoveFormer(*key));
+            }
+        }
     }
 
     /// Whether rules or virtual services of the VIP are still to come, so that it had better wait for them.
@@ -59,59 +110,99 @@ impl Planner<'_> {
         rules || self.balanced.arriving.contains(&vip)
     }
 
-    fn decide_service(&mut self, key: ServiceKey) {
-        let kernel = &self.observed.kernel;
-        let confirmed = kernel.record.confirmed_services.contains(&key);
-        let recorded = kernel.record.has_service(key);
-        let desired = self.desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
-        let wanted = desired.filter(|_| self.is_wanted(key.vip));
-        match kernel.balancer.services.get(&key) {
+    /// Whether nobody has connections there any more, or their time is over.
+    fn is_drained(&mut self, key: ServiceKey, service: &ObservedVirtualService, bound: Duration) -> bool {
+        let mut drained = true;
+        for server in service.real_servers.iter().filter(|server| server.connections > 0) {
+            let since = self.observed.quiesced.get(&(key, server.address)).copied().unwrap_or(self.now);
+            drained &= self.due(since, bound);
+        }
+        drained
+    }
+
+    /// Whether a virtual service may be let in: nobody comes whom it does not admit.
+    fn is_guarded(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
+        desired.filter.sources.is_none() || (self.has_filter(key, desired) && !self.balanced.unruly)
+    }
+
+    fn has_filter(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
+        desired.is_filtered_by(key, self.observed.kernel.record.filters.get(&key))
+    }
+
+    /// The filter follows the intent, and stays as it was where there is none any more: nobody comes while a service leaves who could not come before.
+    fn decide_filter(&mut self, key: ServiceKey, desired: &DesiredVirtualService) {
+        if !self.has_filter(key, desired) {
+            self.filters.insert(key, desired.recorded_filter(key));
+        }
+    }
+
+    fn decide_service(&mut self, Known { key, desired, observed, confirmed, recorded }: Known<'_>, vip_is_wanted: bool) {
+        let wanted = desired.filter(|_| vip_is_wanted);
+        match observed {
             None => match wanted {
-                Some(desired) => self.enter_service(key, desired, recorded),
-                None if recorded => self.strike(key),
+                Some(desired) if self.is_misplaced(key, desired) => self.strike(key),
+                Some(desired) => {
+                    if recorded {
+                        self.decide_filter(key, desired);
+                    }
+                    self.enter_service(key, desired, recorded);
+                }
+                None if recorded && !self.observed.kernel.balancer.former.contains_key(&key) => self.strike(key),
                 None => {}
             },
             Some(observed) => {
-                let equal = wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
-                let claimed = !kernel.balancer.foreign.contains(&key) && (equal || (recorded && wanted.is_some()));
-                if !(confirmed || claimed) {
+                let equal = || wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
+                let claimed = || !self.observed.kernel.balancer.foreign.contains(&key) && ((recorded && wanted.is_some()) || equal());
+                if !(confirmed || claimed()) {
                     return self.disown_service(key, recorded);
                 }
                 self.balanced.occupied = true;
-                if wanted.is_none() && !self.holds_services(key.vip) {
+                if wanted.map_or_else(|| !self.holds_services(key.vip), |desired| self.is_misplaced(key, desired)) {
                     return self.leave_service(key);
                 }
-                if !confirmed {
+                if !confirmed && desired.is_none_or(|desired| self.is_guarded(key, desired)) {
                     self.confirmed.services.insert(key);
                 }
                 if let Some(desired) = desired {
-                    self.keep_service(key, desired, observed);
+                    self.decide_filter(key, desired);
+                    self.keep_service(key, desired, observed, confirmed);
                 }
             }
         }
     }
 
+    /// Whether a virtual service that somebody else removed may be made again. Whoever goes on removing it is not fought: each time it waits twice as long.
+    fn is_repairable(&mut self, key: ServiceKey) -> bool {
+        let Some(loss) = self.observed.losses.get(&key).filter(|loss| loss.count > 1) else { return true };
+        let doublings = loss.count.saturating_sub(2).min(16);
+        self.due(loss.last, FIRST_REPAIR.saturating_mul(1 << doublings).min(LONGEST_REPAIR))
+    }
+
     /// One step into the kernel.
     fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
         let step = if recorded { StepKey::VirtualService(key) } else { StepKey::Record };
-        let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark() };
+        let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark(desired.filter.preserves_client) };
         if !recorded && key.ports.count() > 1 && mark.is_none() {
             return;
         }
-        if !self.observed.failures.contains_key(&step) {
+        let repairable = !recorded || self.is_repairable(key);
+        if repairable && !self.observed.failures.contains_key(&step) {
             self.balanced.arriving.insert(key.vip);
         }
         if !recorded {
             self.pending.services.insert(key);
             self.pending.marks.extend(mark.map(|mark| (key, mark)));
-        } else if self.ready(step) {
+        } else if repairable && self.ready(step) {
             self.balanced.steps.push(Step::AddVirtualService(key, creation(desired)));
         }
     }
 
-    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
-        if takes_connections(key, self.observed) {
+    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
+        if takes_connections(observed, confirmed, &self.observed.kernel.record) {
             self.balanced.backed.insert(key.vip);
+        }
+        if is_as_desired(desired, observed) {
+            return;
         }
         let bound = self.desired.balancing.as_ref().map(|balancing| balancing.drain_timeout).unwrap_or_default();
         let target = target(key, desired, observed, &self.observed.quiesced, bound, self.now);
@@ -129,11 +220,21 @@ impl Planner<'_> {
         }
     }
 
-    /// It may be ours, so its entry stays until the intent is known in full.
+    /// Where a crash came between making it and confirming it, nothing proves it ours: it stays, and so does its entry, so that it is ours again once it is
+    /// wanted. The entry goes where somebody was there before it, and with the whole record.
     fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
-        if recorded && self.strays_leave() {
+        let theirs = self.observed.kernel.balancer.foreign.contains(&key);
+        if recorded && self.strays_leave() && (theirs || self.desired.lifecycle == Lifecycle::Drain) {
             self.strike(key);
         }
+    }
+
+    /// Whether a range of ports is recorded with a mark that is not, or no longer, for such a range: it has to be made anew.
+    fn is_misplaced(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
+        let mark = self.observed.kernel.record.marks.get(&key);
+        let rules = self.desired.balancing.as_ref().map(|balancing| &balancing.rules);
+        let fits = |mark| rules.is_none_or(|rules| rules.marks_of_ranges(desired.filter.preserves_client).contains(mark));
+        mark.is_some_and(|mark| !fits(mark))
     }
 
     /// Takes it out of the record.
@@ -143,12 +244,12 @@ impl Planner<'_> {
     }
 
     /// The lowest mark that neither a range of ports nor somebody else has.
-    fn free_mark(&self) -> Option<u32> {
+    fn free_mark(&self, preserves_client: bool) -> Option<u32> {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
         let taken: BTreeSet<u32> =
             record.marks.values().chain(self.pending.marks.values()).chain(&balancer.foreign_marks).copied().collect();
-        let marks = self.desired.balancing.as_ref()?.rules.marks();
-        marks.into_iter().find(|mark| !taken.contains(mark))
+        let mut marks = self.desired.balancing.as_ref()?.rules.marks_of_ranges(preserves_client);
+        marks.find(|mark| !taken.contains(mark))
     }
 
     /// Whether traffic to a VIP that is not wanted any more may still come: its virtual services stay until it is gone. Those of a VIP that is wanted,
@@ -162,7 +263,7 @@ impl Planner<'_> {
     fn is_wanted(&self, vip: IpAddr) -> bool {
         self.desired.lifecycle == Lifecycle::Run
             && super::serves(self.desired, vip)
-            && super::blocked::reason(vip, self.desired, self.observed, self.own).is_none()
+            && super::blocked::reason(vip, self.desired, self.observed, self.node).is_none()
     }
 
     fn is_ours(&self, vip: IpAddr) -> bool {
@@ -170,13 +271,35 @@ impl Planner<'_> {
     }
 }
 
+/// What is known of a virtual service.
+struct Known<'a> {
+    key: ServiceKey,
+    desired: Option<&'a DesiredVirtualService>,
+    observed: Option<&'a ObservedVirtualService>,
+    confirmed: bool,
+    /// Confirmed or pending.
+    recorded: bool,
+}
+
+/// A sorted map that is asked for keys in their order: at many thousand services a search for each is what planning would spend its time with.
+struct Following<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V>(Peekable<I>);
+
+impl<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V> Following<'a, I, V> {
+    fn new(map: impl IntoIterator<IntoIter = I>) -> Self {
+        Self(map.into_iter().peekable())
+    }
+
+    /// What it has of this key, which is not lower than the one before.
+    fn at(&mut self, key: ServiceKey) -> Option<V> {
+        while self.0.next_if(|(next, _)| **next < key).is_some() {}
+        self.0.next_if(|(next, _)| **next == key).map(|(_, value)| value)
+    }
+}
+
 /// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where
 /// the rules are there.
-fn takes_connections(key: ServiceKey, observed: &Observed) -> bool {
-    let Record { rules, confirmed_services, .. } = &observed.kernel.record;
-    let service = observed.kernel.balancer.services.get(&key);
-    let backed = service.is_some_and(|service| service.real_servers.iter().any(|server| !server.weight.is_quiesced()));
-    backed && (rules.is_empty() || confirmed_services.contains(&key))
+fn takes_connections(service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
+    service.real_servers.iter().any(|server| !server.weight.is_quiesced()) && (record.rules.is_empty() || confirmed)
 }
 
 /// Why a virtual service that is wanted does not serve.
@@ -184,6 +307,8 @@ fn takes_connections(key: ServiceKey, observed: &Observed) -> bool {
 pub enum Lack {
     /// It is not in the kernel.
     Absent,
+    /// Somebody else has removed it so often that it is not made again at once.
+    Removed(u32),
     /// Somebody else has one for the same port.
     TakenByOthers,
     /// Nobody stands behind it there, or it is not recorded as ours yet.
@@ -201,8 +326,8 @@ pub fn unserved(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(Ser
 fn lack(key: ServiceKey, observed: &Observed) -> Option<Lack> {
     let KernelState { record, balancer, .. } = &observed.kernel;
     match balancer.services.get(&key) {
-        None => Some(Lack::Absent),
+        None => Some(observed.losses.get(&key).filter(|loss| loss.count > 1).map_or(Lack::Absent, |loss| Lack::Removed(loss.count))),
         Some(_) if !record.has_service(key) || balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
-        Some(_) => (!takes_connections(key, observed)).then_some(Lack::Nobody),
+        Some(service) => (!takes_connections(service, record.confirmed_services.contains(&key), record)).then_some(Lack::Nobody),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::{Entries, Plan, RealServerChange, Step, VirtualServiceChange};
-use crate::desired::{Scheduling, ServiceKey};
+use crate::desired::{Filter, Scheduling, ServiceKey};
 use crate::observed::ServiceMode;
 
 impl Plan {
@@ -47,12 +47,16 @@ impl fmt::Display for Step {
             Self::RecordConfirmed(entries) => write!(f, "record as ours {entries}"),
             Self::RemoveAddress(address) => write!(f, "remove address {address}"),
             Self::RecordRemoved(entries) => write!(f, "take out of the record {entries}"),
+            Self::WriteFilters(filters) => {
+                write!(f, "filter {}", list(filters.iter().map(|(key, filter)| format!("{key} {filter}")).collect::<Vec<_>>()))
+            }
             Self::WriteRules(Some(_)) => f.write_str("write the rules of nft"),
             Self::WriteRules(None) => f.write_str("remove the rules of nft"),
             Self::SetSysctl(setting) => write!(f, "set {setting} to {}: {}", setting.wanted(), setting.reason()),
             Self::AddVirtualService(service, change) => write!(f, "add virtual service {service}: {change}"),
             Self::ChangeVirtualService(service, change) => write!(f, "change virtual service {service}: {change}"),
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),
+            Self::RemoveFormer(service) => write!(f, "remove virtual service {service} from the dataplane that balanced before"),
             Self::ConfigureSpeaker(bgp) => write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys())),
             Self::ReleaseSpeaker => f.write_str("close the sessions; peers keep the routes"),
             Self::StopSpeaker => f.write_str("stop the speaker"),
@@ -69,6 +73,20 @@ impl fmt::Display for Entries {
         };
         let entries = self.addresses.iter().map(ToString::to_string).chain(self.services.iter().map(service));
         list(entries.collect::<Vec<_>>()).fmt(f)
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let masquerade = if self.preserves_client { ", not masqueraded" } else { "" };
+        match &self.sources {
+            None => write!(f, "from everybody{masquerade}"),
+            Some(sources) if sources.is_empty() => write!(f, "from nobody{masquerade}"),
+            Some(sources) => {
+                let sources: Vec<String> = sources.iter().map(ToString::to_string).collect();
+                write!(f, "from {}{masquerade}", sources.join(" or "))
+            }
+        }
     }
 }
 

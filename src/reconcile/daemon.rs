@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::view::Explainer;
-use super::{Intent, Reconciler, Signals, View};
+use super::{Intent, Reconciler, Signals, View, table};
 use crate::actuator::Kernel;
-use crate::admin::{AdminSocket, Http, Pulse};
+use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, DataplaneType, Environment, InForce};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{KernelState, Observed};
@@ -58,15 +58,16 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let speaker = Speaker::spawn(RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
     let changes = view.clone();
+    let ipvs = table::reader(view.clone());
     let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe());
     let status = explainer.reader();
     let metrics = Metrics::new(status.clone())?;
     let pulse = Pulse::new(speaker.liveness());
     let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
-    let operator = speaker.operator();
+    let desk = Desk { status: status.clone(), ipvs, operator: speaker.operator() };
     let _tasks = [
-        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status.clone()))),
-        Task(tokio::spawn(async move { complain("admin socket", admin.serve(status, operator).await) })),
+        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status))),
+        Task(tokio::spawn(async move { complain("admin socket", admin.serve(desk).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
@@ -83,7 +84,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         pulse,
         leaving_since: None,
         inherited: false,
-        audit: false,
+        audit_at: started + super::RESYNC,
         rounds: 0,
     };
     reconciler.run().await?;

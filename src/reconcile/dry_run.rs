@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::actuator::Kernel;
-use crate::config::Config;
+use crate::actuator::{Kernel, probe_ipvs};
+use crate::config::{Config, DataplaneType};
 use crate::desired::{self, Compiled, Rejection};
 use crate::observed::{self, Observed, ObservedSpeaker};
 use crate::plan::{plan, predict};
@@ -22,15 +22,18 @@ const MOST_ROUNDS: u32 = 64;
 ///
 /// # Errors
 /// Manifests or kernel cannot be read.
-pub async fn dry_run(config: Config, manifests: Option<PathBuf>) -> Result<String, Box<dyn Error + Send + Sync>> {
+pub async fn dry_run(mut config: Config, manifests: Option<PathBuf>) -> Result<String, Box<dyn Error + Send + Sync>> {
     let snapshot = match manifests {
         Some(dir) => dir::read(dir, &config.state_dir)?,
         None => None,
     };
+    if config.dataplane.kind == DataplaneType::Auto {
+        config.dataplane.kind = if probe_ipvs().await.is_ok() { DataplaneType::Ipvs } else { DataplaneType::Nftables };
+    }
     let Compiled { desired, rejections } = desired::compile(&snapshot.unwrap_or_default(), &config);
     let mut kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let mut now = Instant::now();
-    kernel.balance(desired.balancing.is_some());
+    kernel.balance(desired.balancing.as_ref().map(|balancing| balancing.rules.balancer));
     let state = kernel.observe().await?;
     let mut observed = observed::stamp(&Observed::default(), state, ObservedSpeaker::default(), now);
     let mut text = String::new();

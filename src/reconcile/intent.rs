@@ -13,9 +13,10 @@ use std::time::Instant;
 use bgp::Prefix;
 use tokio::sync::watch;
 
-use crate::config::{Config, InForce, OnTermination};
+use crate::config::{Config, DataplaneType, InForce, OnTermination};
 use crate::desired::{self, Compiled, Desired, DrainTimes, Lifecycle, cache};
 use crate::source::{Snapshot, Snapshots};
+use crate::telemetry::chain;
 
 /// What was followed is not any more; its log lines say why.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,8 @@ pub(super) struct Intent {
     lifecycle: Lifecycle,
     in_force: Option<Arc<Compiled>>,
     cached: bool,
+    /// Why there is no IPVS, or nothing where there is; `None` where that was not needed yet.
+    ipvs: Option<Result<(), String>>,
     /// The intent in force is complete, and the state directory does not hold it yet.
     unsaved: bool,
 }
@@ -46,6 +49,7 @@ impl Intent {
             lifecycle: Lifecycle::Run,
             in_force: None,
             cached: false,
+            ipvs: None,
             unsaved: false,
         }
     }
@@ -57,6 +61,44 @@ impl Intent {
             self.compile(now);
         }
         self.in_force.clone()
+    }
+
+    /// Whether the configuration needs to know if the kernel has IPVS, and nobody has looked yet.
+    pub(super) fn asks_for_ipvs(&self) -> bool {
+        let kind = self.config.borrow().config.dataplane.kind;
+        self.ipvs.is_none() && matches!(kind, DataplaneType::Auto | DataplaneType::Ipvs)
+    }
+
+    /// Whether the kernel has IPVS. The answer holds as long as this process: virtual services do not move because a module was loaded.
+    pub(super) fn answer(&mut self, found: Result<(), ipvs::client::Error>) {
+        let kind = self.config.borrow().config.dataplane.kind;
+        self.ipvs = Some(found.map_err(|error| chain(&error)));
+        match (kind, self.chosen_dataplane(), &self.ipvs) {
+            (DataplaneType::Auto, Some(chosen), _) => tracing::info!("dataplane.type auto: {chosen}"),
+            (DataplaneType::Ipvs, _, Some(Err(error))) => tracing::error!(
+                error,
+                "dataplane.type is ipvs; load or install the modules ip_vs and ip_vs_mh, with nf_conntrack, or use nftables or auto; until then no VIP is served"
+            ),
+            _ => {}
+        }
+    }
+
+    /// What `dataplane.type: auto` stands for, and why.
+    pub(super) fn chosen_dataplane(&self) -> Option<String> {
+        let is_auto = self.config.borrow().config.dataplane.kind == DataplaneType::Auto;
+        match self.ipvs.as_ref().filter(|_| is_auto)? {
+            Ok(()) => Some("ipvs, which the kernel has".to_owned()),
+            Err(error) => Some(format!("nftables, since {error}")),
+        }
+    }
+
+    /// The configuration, with what `auto` stands for.
+    fn settled(&mut self) -> Config {
+        let mut config = (*self.config.borrow_and_update().config).clone();
+        if config.dataplane.kind == DataplaneType::Auto {
+            config.dataplane.kind = if matches!(self.ipvs, Some(Err(_))) { DataplaneType::Nftables } else { DataplaneType::Ipvs };
+        }
+        config
     }
 
     /// Whether it is the one of an earlier run.
@@ -126,7 +168,7 @@ impl Intent {
     }
 
     fn compile(&mut self, now: Instant) {
-        let config = Arc::clone(&self.config.borrow_and_update().config);
+        let config = self.settled();
         let snapshot = self.snapshots.borrow_and_update().clone();
         let mut compiled = match snapshot {
             Some(snapshot) => desired::compile(&snapshot, &config),

@@ -20,9 +20,9 @@ use crate::driver::bgp as driver;
 use crate::observed::Observed;
 use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
 use crate::status::{
-    Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, LastError, MalformedCounts, MessageCounts, MessageDirection,
-    NodeStatus, NotificationStatus, Obstacle, PeerDetails, PeerView, PrefixCounts, RestartStatus, SourceState, SourceStatus, SpeakerView,
-    StatusReader, TimerStatus, TransportStatus, by_name, exchange, node_status, self_description,
+    Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, KUBE_PROXY_IN_IPVS_MODE, LastError, MalformedCounts,
+    MessageCounts, MessageDirection, NodeStatus, NotificationStatus, Obstacle, PeerDetails, PeerView, PrefixCounts, RestartStatus,
+    SourceState, SourceStatus, SpeakerView, StatusReader, TimerStatus, TransportStatus, by_name, exchange, node_status, self_description,
 };
 use crate::sysctl::Sysctl;
 
@@ -92,6 +92,7 @@ impl Explainer {
             since: in_force.since.into(),
             error: in_force.fault.clone(),
             waiting_for_restart: in_force.waiting.clone(),
+            dataplane: self.view.borrow().dataplane.clone(),
         }
     }
 }
@@ -115,15 +116,21 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
                 "another host on the link has it too, or that is still being found out; the kernel delivers nothing to it"
             }
             BlockReason::PolicyNotFound => "it asks for a policy that is not in bgp.policies, and is not announced without it",
-            BlockReason::OnOtherInterface => "another interface of the node has the address",
+            BlockReason::OnOtherInterface => {
+                let hint = if observed.kernel.kube_proxy_in_ipvs_mode { KUBE_PROXY_IN_IPVS_MODE } else { "" };
+                let message = format!("another interface of the node has the address{hint}");
+                return (vip, Obstacle { reason: format!("{reason:?}"), message });
+            }
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"
             }
             BlockReason::NoOwnIpv6Address => {
                 "the node has no IPv6 address of its own but link-local ones, so the kernel would take the VIP as the source of the node's own connections; give the node one"
             }
-            BlockReason::NoIpvs => "the kernel has no IPVS, and cannot load its module ip_vs",
-            BlockReason::SysctlMissing => return (vip, unset_sysctls(observed)),
+            BlockReason::NoIpvs => {
+                "the kernel has no IPVS, and cannot load it: load or install its modules ip_vs and ip_vs_mh, with nf_conntrack; dataplane.type nftables, or auto, does without"
+            }
+            BlockReason::SysctlMissing => return (vip, unset_sysctls(desired, observed)),
         };
         (vip, Obstacle { reason: format!("{reason:?}"), message: message.to_owned() })
     };
@@ -131,9 +138,11 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
 }
 
 /// Which kernel settings keep VIPs from being served, and what each is for.
-fn unset_sysctls(observed: &Observed) -> Obstacle {
+fn unset_sysctls(desired: &Desired, observed: &Observed) -> Obstacle {
     let found = |setting: Sysctl| observed.kernel.sysctls.get(&setting).map_or("absent", String::as_str);
-    let unset = Sysctl::ALL.into_iter().filter(|setting| setting.is_required() && found(*setting) != setting.wanted());
+    let balancer = desired.balancing.as_ref().map(|balancing| balancing.rules.balancer).unwrap_or_default();
+    let counts = |setting: &Sysctl| setting.is_required() && setting.is_for(balancer);
+    let unset = Sysctl::ALL.into_iter().filter(|setting| counts(setting) && found(*setting) != setting.wanted());
     let words = |setting: Sysctl| format!("{setting} is {} and must be {}: {}", found(setting), setting.wanted(), setting.reason());
     Obstacle { reason: "SysctlMissing".to_owned(), message: unset.map(words).collect::<Vec<_>>().join("; ") }
 }

@@ -75,6 +75,7 @@ impl Node {
                 since: seconds(0).into(),
                 error: None,
                 waiting_for_restart: Vec::new(),
+                dataplane: None,
             },
             now: seconds(60),
         };

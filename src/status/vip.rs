@@ -12,6 +12,10 @@ use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, T
 use crate::desired::{DesiredVip, Lifecycle, VipIntent, WithholdReason};
 use crate::plan::{self, Lack, StepKey};
 
+/// What to do about kube-proxy where it manages IPVS too.
+pub(crate) const KUBE_PROXY_IN_IPVS_MODE: &str = ". kube-proxy runs in IPVS mode here (interface kube-ipvs0): give the Services the label \
+    service.kubernetes.io/service-proxy-name, and kube-proxy --ipvs-exclude-cidrs with the VIPs (ipvs.excludeCIDRs)";
+
 /// All VIPs that are wanted, on the interface as ours, or known to the fabric.
 pub(super) fn statuses(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> Vec<VipStatus> {
     let wanted = inputs.desired.iter().flat_map(|desired| desired.vips.keys());
@@ -241,12 +245,20 @@ impl<'a> Facts<'a> {
         let observed = self.inputs.observed;
         let lacks = self.inputs.desired.map(|desired| plan::unserved(self.address, desired, observed)).unwrap_or_default();
         let words = |(service, lack)| match (observed.failures.get(&StepKey::VirtualService(service)), lack) {
-            (_, Lack::TakenByOthers) => format!("{service} is a virtual service of somebody else, and is left alone"),
+            (_, Lack::TakenByOthers) => format!("{service} is a virtual service of somebody else, and is left alone{}", self.suspicion()),
+            (_, Lack::Removed(times)) => {
+                format!("somebody else removed {service} {times} times; it is made again after a while{}", self.suspicion())
+            }
             (Some(failure), _) => format!("{service}: {} (tried {} times)", failure.error, failure.count),
             (None, Lack::Absent) => format!("{service} is about to be made"),
             (None, Lack::Nobody) => format!("{service} has no real server that takes connections"),
         };
         lacks.into_iter().map(words).collect()
+    }
+
+    /// Who it may be that meddles with virtual services.
+    const fn suspicion(&self) -> &'static str {
+        if self.inputs.observed.kernel.kube_proxy_in_ipvs_mode { KUBE_PROXY_IN_IPVS_MODE } else { "" }
     }
 
     fn placing(&self) -> Why {

@@ -88,10 +88,12 @@ impl World {
             }
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
+            | Step::WriteFilters(_)
             | Step::SetSysctl(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
-            | Step::RemoveVirtualService(_) => panic!("nobody balances here: {made}"),
+            | Step::RemoveVirtualService(_)
+            | Step::RemoveFormer(_) => panic!("nobody balances here: {made}"),
             Step::DropRecord => {
                 assert_eq!(self.record, Record { exists: true, ..Record::default() }, "drops a record that holds something");
                 assert!(self.desired.lifecycle == Lifecycle::Drain && self.open_sessions() == 0 && self.configured.is_none());
@@ -336,10 +338,12 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         Step::ConfigureSpeaker(_) | Step::StopSpeaker | Step::ReleaseSpeaker => 5,
         Step::DropRecord => 6,
         Step::WriteRules(_)
+        | Step::WriteFilters(_)
         | Step::SetSysctl(_)
         | Step::AddVirtualService(..)
         | Step::ChangeVirtualService(..)
-        | Step::RemoveVirtualService(_) => 2,
+        | Step::RemoveVirtualService(_)
+        | Step::RemoveFormer(_) => 2,
     }
 }
 

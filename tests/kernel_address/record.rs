@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ownership record in nft: its phases, what others do to it, and what it refuses to be.
 
+use std::collections::BTreeMap;
+
+use vipherald::api::{PortRange, Protocol};
+use vipherald::desired::{BalancerKind, Filter, MssClamp, Rules, ServiceKey, UnservedPorts};
+use vipherald::plan::Entries;
+
 use super::*;
 
 #[test]
@@ -141,5 +147,65 @@ fn a_record_of_another_interface_is_refused_at_the_start() {
         place(&mut on_br0, &vips).await;
         assert!(Kernel::new("lo", "vipherald").await.is_err());
         assert_eq!(Kernel::new("br0", "vipherald").await.unwrap().observe().await.unwrap().record.confirmed, vips);
+    });
+}
+
+#[test]
+fn filters_are_written_read_and_removed_with_their_services() {
+    let namespace = Namespace::new("filters");
+    namespace.enter(async || {
+        let mut kernel = kernel().await;
+        let range = |first: u16, last: u16| PortRange::new(first.into(), last.into()).unwrap();
+        let key = |vip: &str, ports| ServiceKey { vip: ip(vip), protocol: Protocol::Tcp, ports };
+        let keys = [key("10.0.0.7", range(80, 80)), key("10.0.0.7", range(1024, 2047)), key("2001:db8:7::7", range(80, 80))];
+        let entries = Entries { services: keys.into(), marks: BTreeMap::from([(keys[1], 64)]), ..Entries::default() };
+        all_ok(&mut kernel, &[Step::RecordPending(entries.clone())]).await;
+        let filter = |prefixes: &[(&str, u8)], preserves_client| Filter {
+            sources: Some(prefixes.iter().map(|(address, length)| bgp::Prefix::new(ip(address), *length).unwrap()).collect()),
+            preserves_client,
+        };
+        let four = [("10.1.0.0", 16), ("10.2.0.1", 32)].as_slice();
+        // What comes after the first change is around or inside what was there before.
+        for filters in [
+            vec![(keys[0], filter(four, true)), (keys[1], filter(&[], false)), (keys[2], filter(&[("2001:db8:1::", 48)], false))],
+            vec![
+                (keys[0], filter(&[("10.0.0.0", 8)], false)),
+                (keys[1], filter(four, false)),
+                (keys[2], filter(&[("2001:db8::", 32)], true)),
+            ],
+            vec![(keys[0], filter(four, true)), (keys[1], Filter::NONE), (keys[2], Filter { preserves_client: true, ..Filter::NONE })],
+        ] {
+            let filters: BTreeMap<_, _> = filters.into_iter().collect();
+            let expected: BTreeMap<_, _> = filters.clone().into_iter().filter(|(_, filter)| *filter != Filter::NONE).collect();
+            for _ in 0..2 {
+                kernel.execute(&Step::WriteFilters(filters.clone())).await.unwrap();
+                assert_eq!(settled(&mut kernel).await.record.filters, expected);
+                assert_eq!(kernel.observe_fresh().await.unwrap().record.filters, expected);
+            }
+        }
+        for _ in 0..2 {
+            kernel.execute(&Step::RecordRemoved(entries.clone())).await.unwrap();
+            assert_eq!(kernel.observe_fresh().await.unwrap().record, Record { exists: true, ..Record::default() });
+        }
+    });
+}
+
+#[test]
+fn rules_with_every_option_are_taken_and_known_again() {
+    let namespace = Namespace::new("options");
+    namespace.enter(async || {
+        let mut kernel = kernel().await;
+        let except = [("10.0.0.0", 8), ("10.1.0.0", 16), ("2001:db8::", 32)];
+        let except = except.map(|(address, length)| bgp::Prefix::new(ip(address), length).unwrap());
+        for mss_clamp in [MssClamp::Off, MssClamp::PathMtu, MssClamp::Octets(1400)] {
+            for (unserved_ports, balancer) in [(UnservedPorts::Drop, BalancerKind::Ipvs), (UnservedPorts::Reject, BalancerKind::Nftables)] {
+                let listeners = BTreeSet::from(["10.0.0.7:179", "[2001:db8:7::7]:179"].map(|listener| listener.parse().unwrap()));
+                let rules = Rules { balancer, unserved_ports, first_mark: 64, except: except.into(), mss_clamp, listeners };
+                kernel.execute(&Step::WriteRules(Some(rules.clone()))).await.unwrap();
+                assert_eq!(kernel.observe_fresh().await.unwrap().record.rules, rules.fingerprint());
+            }
+        }
+        kernel.execute(&Step::WriteRules(None)).await.unwrap();
+        assert_eq!(kernel.observe_fresh().await.unwrap().record.rules, Vec::<String>::new());
     });
 }

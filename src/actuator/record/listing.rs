@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads what `nft -j list table` prints of the table of an instance: the record, the rules by their comments, and whether others put something there.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use bgp::Prefix;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::script::{INTERFACE, MARKS, PENDING, PENDING_RANGES, PENDING_SERVICES, PLACED, RANGES, SERVICES, VIPS};
+use super::script::{
+    INTERFACE, MARKS, PENDING, PENDING_RANGES, PENDING_SERVICES, PLACED, PRESERVED, RANGES, RESTRICTED, RESTRICTED_RANGES, SERVICES,
+    SOURCES, VIPS,
+};
 use crate::api::PortRange;
-use crate::desired::{Rules, ServiceKey};
+use crate::desired::{Filter, Rules, ServiceKey};
 use crate::observed::Record;
 
 /// What the listing of a table holds.
@@ -60,6 +65,9 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
                     name if SERVICES.has(name) || RANGES.has(name) => listed.record.confirmed_services.extend(services),
                     name if PENDING_SERVICES.has(name) || PENDING_RANGES.has(name) => listed.record.pending_services.extend(services),
                     name if VIPS.has(name) => {}
+                    name if RESTRICTED.has(name) || RESTRICTED_RANGES.has(name) || SOURCES.has(name) || PRESERVED.has(name) => {
+                        set.elem.iter().for_each(|element| read_filter(name, element, &mut listed.record.filters));
+                    }
                     INTERFACE => listed.interfaces.extend(elements.map(ToOwned::to_owned)),
                     _ => {
                         listed.foreign = true;
@@ -102,10 +110,32 @@ pub(in crate::actuator) fn element(element: &Value) -> Option<&str> {
     element.as_str().or_else(|| element.get("elem")?.get("val")?.as_str())
 }
 
+/// What an element of a set of this name says of a virtual service.
+fn read_filter(set: &str, element: &Value, filters: &mut BTreeMap<ServiceKey, Filter>) {
+    let Some(service) = service(element) else { return };
+    let filter = filters.entry(service).or_default();
+    if PRESERVED.has(set) {
+        filter.preserves_client = true;
+    } else {
+        filter.sources.get_or_insert_default().extend(source(element).filter(|_| SOURCES.has(set)));
+    }
+}
+
+/// The clients of an element such as `10.0.0.7 . tcp . 80 . 192.0.2.0/24`.
+fn source(element: &Value) -> Option<Prefix> {
+    let value = element.get("elem").and_then(|element| element.get("val")).unwrap_or(element);
+    let source = value.get("concat")?.get(3)?;
+    if let Some(prefix) = source.get("prefix") {
+        let length = u8::try_from(prefix.get("len")?.as_u64()?).ok()?;
+        return Prefix::new(prefix.get("addr")?.as_str()?.parse().ok()?, length).ok();
+    }
+    source.as_str()?.parse().ok().map(Prefix::host)
+}
+
 /// The virtual service of an element, such as `10.0.0.7 . tcp . 80` or `10.0.0.7 . tcp . 1000-2000`.
 fn service(element: &Value) -> Option<ServiceKey> {
     let value = element.get("elem").and_then(|element| element.get("val")).unwrap_or(element);
-    let [vip, protocol, ports] = value.get("concat")?.as_array()?.as_slice() else { return None };
+    let [vip, protocol, ports, ..] = value.get("concat")?.as_array()?.as_slice() else { return None };
     let number = |value: &Value| value.as_i64();
     let (first, last) = match ports.get("range").and_then(Value::as_array).map(Vec::as_slice) {
         Some([first, last]) => (number(first)?, number(last)?),

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 
 use super::Change;
-use crate::desired::{Rules, ServiceKey};
+use crate::desired::{Filter, Rules, ServiceKey};
 use crate::observed::Record;
 use crate::plan::Entries;
 
@@ -21,6 +21,14 @@ pub(super) const PENDING_RANGES: Pair = Pair { v4: "pending-ranges4", v6: "pendi
 pub(super) const VIPS: Pair = Pair { v4: "vips4", v6: "vips6" };
 /// Maps from ranges of ports to firewall marks.
 pub(super) const MARKS: Pair = Pair { v4: "marks4", v6: "marks6" };
+/// Virtual services that not everybody may come to.
+pub(super) const RESTRICTED: Pair = Pair { v4: "restricted4", v6: "restricted6" };
+/// As the one above, for ranges of ports.
+pub(super) const RESTRICTED_RANGES: Pair = Pair { v4: "restricted-ranges4", v6: "restricted-ranges6" };
+/// Who may come to those.
+pub(super) const SOURCES: Pair = Pair { v4: "sources4", v6: "sources6" };
+/// Virtual services of one port whose packets are not masqueraded. Those of ranges are known by their marks.
+pub(super) const PRESERVED: Pair = Pair { v4: "preserved4", v6: "preserved6" };
 /// The interface that the addresses are on.
 pub(super) const INTERFACE: &str = "interface";
 
@@ -66,11 +74,18 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
         (PENDING_SERVICES, "", "about to be made by vipherald"),
         (RANGES, " flags interval;", "virtual services of vipherald"),
         (PENDING_RANGES, " flags interval;", "about to be made by vipherald"),
+        (RESTRICTED, "", "not for everybody"),
+        (RESTRICTED_RANGES, " flags interval;", "not for everybody"),
+        (PRESERVED, "", "real servers see the client"),
     ] {
         for (set, address) in [(pair.v4, "ipv4_addr"), (pair.v6, "ipv6_addr")] {
             let kind = format!("type {address} . inet_proto . inet_service;{flags} comment \"{meaning}\";");
             line(&mut script, format_args!("add set inet {table} {set} {{ {kind} }}"));
         }
+    }
+    for (set, address) in [(SOURCES.v4, "ipv4_addr"), (SOURCES.v6, "ipv6_addr")] {
+        let kind = format!("type {address} . inet_proto . inet_service . {address}; flags interval; comment \"who may come\";");
+        line(&mut script, format_args!("add set inet {table} {set} {{ {kind} }}"));
     }
     for (map, address) in [(MARKS.v4, "ipv4_addr"), (MARKS.v6, "ipv6_addr")] {
         let kind = format!("type {address} . inet_proto . inet_service : mark; flags interval; comment \"ranges of ports\";");
@@ -90,6 +105,7 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
         Change::Pending(entries) => (entries, &[WAITING], &[]),
         Change::Confirmed(entries) => (entries, &[THERE, WAITING], &[WAITING]),
         Change::Removed(entries) => (entries, &[THERE, WAITING], &[THERE, WAITING]),
+        Change::Filters(filters) => return change_filters(table, filters, known),
         Change::Rules(rules) => return chains(table, rules),
     };
     for (verb, sets) in [("add", added), ("delete", deleted)] {
@@ -115,7 +131,42 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
             line(&mut script, format_args!("{verb} element inet {table} {set} {{ {} }}", elements.join(", ")));
         }
     }
+    if let Change::Removed(entries) = change {
+        let none = entries.services.iter().map(|service| (*service, Filter::NONE)).collect();
+        script.push_str(&change_filters(table, &none, known));
+    }
     script
+}
+
+/// What was in the sets before is deleted, and what is to be there is added; a range of clients may be inside one that was there.
+fn change_filters(table: &str, filters: &BTreeMap<ServiceKey, Filter>, known: &Record) -> String {
+    let mut script = String::new();
+    let before = filters.keys().filter_map(|service| Some((*service, known.filters.get(service)?)));
+    let after = filters.iter().map(|(service, filter)| (*service, filter));
+    for (verb, elements) in [("delete", filter_elements(before)), ("add", filter_elements(after))] {
+        for (set, elements) in elements {
+            line(&mut script, format_args!("{verb} element inet {table} {set} {{ {} }}", elements.join(", ")));
+        }
+    }
+    script
+}
+
+/// The elements that stand for these filters, by set.
+fn filter_elements<'a>(filters: impl Iterator<Item = (ServiceKey, &'a Filter)>) -> BTreeMap<&'static str, Vec<String>> {
+    let mut elements: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (service, filter) in filters {
+        if let Some(sources) = &filter.sources {
+            let restricted = if service.ports.count() == 1 { RESTRICTED } else { RESTRICTED_RANGES };
+            elements.entry(restricted.of(service.vip)).or_default().push(element(service));
+            for source in sources {
+                elements.entry(SOURCES.of(service.vip)).or_default().push(format!("{} . {source}", element(service)));
+            }
+        }
+        if filter.preserves_client && service.ports.count() == 1 {
+            elements.entry(PRESERVED.of(service.vip)).or_default().push(element(service));
+        }
+    }
+    elements
 }
 
 /// The VIPs that get their first virtual service, or lose their last one.

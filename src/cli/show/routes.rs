@@ -1,36 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipherald show routes advertised|received NAME`: one peer's routes with their attributes. The daemon is asked for them alone, since there may be many.
 
-use serde::Serialize;
-
 use super::super::table::table;
 use super::super::{Failure, Output, PeerPrefix, RoutesNoun, block_on, complain, print};
 use super::{Daemon, PATIENCE, write};
 use crate::admin::{self, RoutesQuestion};
 use crate::driver::bgp::RoutesOf;
-use crate::status::{API_VERSION, PeerRoutesStatus, RouteDetails};
+use crate::status::{Answer, PeerRoutesStatus, RouteDetails};
 
 pub(super) fn show(of: RoutesNoun, output: Option<Output>, daemon: &Daemon) -> Result<(), Failure> {
     let (of, PeerPrefix { name, prefix }) = match of {
         RoutesNoun::Advertised(which) => (RoutesOf::Advertised, which),
         RoutesNoun::Received(which) => (RoutesOf::Received, which),
     };
-    let question = RoutesQuestion { peer: name, of, only: prefix };
+    let question = RoutesQuestion { peer: name, of, only: prefix.map(|prefix| prefix.to_string()) };
     let asked = block_on("show", admin::routes_of(&daemon.socket(), PATIENCE, &question))?;
-    let found = asked.map_err(|source| Failure::Daemon { verb: "show", source })?;
-    complain(&found.note.iter().map(|note| format!("peer {}: {note}", found.peer)).collect::<Vec<_>>());
+    let Answer { envelope, content } = asked.map_err(|source| Failure::Daemon { verb: "show", source })?;
+    complain(&envelope.warnings);
     print(&match output {
-        None | Some(Output::Wide) => text(&found, output.is_some()),
-        Some(form) => write(&Document { api_version: API_VERSION, found: &found }, form)?,
+        None | Some(Output::Wide) => text(&content, output.is_some()),
+        Some(form) => write(envelope, content, form)?,
     })
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'a> {
-    api_version: &'a str,
-    #[serde(flatten)]
-    found: &'a PeerRoutesStatus,
 }
 
 fn text(found: &PeerRoutesStatus, wide: bool) -> String {

@@ -20,6 +20,7 @@ fn desired(scheduler: Scheduler, servers: &[(usize, u32)]) -> DesiredVirtualServ
         scheduling: Scheduling::of(scheduler),
         forwarding: ForwardingMethod::Masquerade,
         real_servers: servers.iter().map(|(index, weight)| (server(*index), Weight(*weight))).collect(),
+        filter: crate::desired::Filter::NONE,
     }
 }
 

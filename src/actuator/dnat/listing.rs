@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads what `nft -j` prints of the tables of virtual services.
+//!
+//! Inputs: the listing of a table without the elements of its maps, and of the two maps that dispatch. Output: a [`Listed`]. Invariant: a virtual
+//! service is there only where connections are dispatched to its chain; it is set to nothing that we know where its chain is not to the letter what we would write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use ipvs::Weight;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::chain::{self, Family};
+use crate::api::{ForwardingMethod, PortRange};
+use crate::desired::{Rules, ServiceKey};
+use crate::observed::{ObservedRealServer, ObservedVirtualService};
+
+/// What a table holds.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Listed {
+    /// The table is there.
+    pub(super) exists: bool,
+    /// Something in it is not ours.
+    pub(super) foreign: bool,
+    /// Comments of the rules that dispatch, each after family and chain.
+    pub(super) dispatch: Vec<String>,
+    /// What each chain of ours makes of a virtual service.
+    chains: BTreeMap<ServiceKey, ObservedVirtualService>,
+    /// Which services are dispatched to a chain, right or wrong.
+    dispatched: BTreeMap<ServiceKey, String>,
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    nftables: Vec<serde_json::Map<String, Value>>,
+}
+
+impl Listed {
+    /// The virtual services to which connections are dispatched.
+    pub(super) fn services(&self) -> BTreeMap<ServiceKey, ObservedVirtualService> {
+        let right = self.dispatched.iter().filter(|(key, chain)| **chain == chain::chain_name(**key));
+        right.filter_map(|(key, _)| Some((*key, self.chains.get(key)?.clone()))).collect()
+    }
+
+    /// Those that are dispatched to another chain than theirs.
+    pub(super) fn misdirected(&self) -> BTreeSet<ServiceKey> {
+        self.dispatched.iter().filter(|(key, chain)| **chain != chain::chain_name(**key)).map(|(key, _)| *key).collect()
+    }
+
+    /// Takes the listing of the table.
+    pub(super) fn take_table(&mut self, json: &[u8], family: Family) -> Result<(), serde_json::Error> {
+        let listing: Listing = serde_json::from_slice(json)?;
+        let mut rules: BTreeMap<ServiceKey, Vec<Value>> = BTreeMap::new();
+        for (kind, object) in listing.nftables.into_iter().flatten() {
+            let name = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+            match kind.as_str() {
+                "metainfo" => {}
+                "table" => self.exists = true,
+                "map" => self.foreign |= !Rules::DISPATCH_MAPS.contains(&name("name")) && chain::service_of(name("name")).is_none(),
+                "chain" if Rules::DISPATCH_CHAINS.contains(&name("name")) => {}
+                "chain" => match chain::service_of(name("name")) {
+                    Some(key) => drop(rules.entry(key).or_default()),
+                    None => self.foreign = true,
+                },
+                "rule" if Rules::DISPATCH_CHAINS.contains(&name("chain")) => {
+                    self.dispatch.push(format!("{} {}: {}", family.ip, name("chain"), name("comment")));
+                }
+                "rule" => {
+                    if let Some(key) = chain::service_of(name("chain")) {
+                        rules.entry(key).or_default().push(object);
+                    }
+                }
+                _ => self.foreign = true,
+            }
+        }
+        self.chains.extend(rules.into_iter().map(|(key, rules)| (key, service(key, &rules))));
+        Ok(())
+    }
+
+    /// Takes the listing of a map that dispatches.
+    pub(super) fn take_map(&mut self, json: &[u8]) -> Result<(), serde_json::Error> {
+        let listing: Listing = serde_json::from_slice(json)?;
+        let maps = listing.nftables.iter().filter_map(|object| object.get("map")?.get("elem")?.as_array());
+        self.dispatched.extend(maps.flatten().filter_map(|pair| {
+            let chain = pair.get(1)?.get("goto")?.get("target")?.as_str()?;
+            Some((key(pair.get(0)?)?, chain.to_owned()))
+        }));
+        Ok(())
+    }
+}
+
+/// What the rules of its chain make of a virtual service.
+fn service(key: ServiceKey, rules: &[Value]) -> ObservedVirtualService {
+    let comments: Vec<&str> = rules.iter().map(|rule| rule.get("comment").and_then(Value::as_str).unwrap_or_default()).collect();
+    let mut real_servers: Vec<ObservedRealServer> =
+        rules.iter().zip(&comments).skip(1).filter_map(|(rule, comment)| real_server(rule, comment)).collect();
+    real_servers.sort_by_key(|server| server.address);
+    let mut service = ObservedVirtualService { mode: None, real_servers };
+    service.mode = comments.first().and_then(|comment| chain::mode_of(comment)).filter(|mode| {
+        let wanted = chain::service_chain(key, *mode, &service).rules;
+        wanted.iter().map(|(_, comment)| comment.as_str()).eq(comments.iter().copied())
+    });
+    service
+}
+
+/// The real server that a rule lists.
+fn real_server(rule: &Value, comment: &str) -> Option<ObservedRealServer> {
+    let weight = Weight(comment.strip_prefix("weight ")?.parse().ok()?);
+    let mut matches = rule.get("expr")?.as_array()?.iter().filter_map(|expression| expression.get("match")?.get("right"));
+    let address = matches.next()?.as_str()?.parse().ok()?;
+    let port = matches.next().map_or(Some(0), |port| u16::try_from(port.as_u64()?).ok())?;
+    Some(super::real_server(SocketAddr::new(address, port), weight))
+}
+
+/// The virtual service of an element, such as `10.0.0.7 . tcp . 80` or `10.0.0.7 . tcp . 1000-2000`.
+fn key(element: &Value) -> Option<ServiceKey> {
+    let value = element.get("elem").and_then(|element| element.get("val")).unwrap_or(element);
+    let [vip, protocol, ports] = value.get("concat")?.as_array()?.as_slice() else { return None };
+    let (first, last) = match ports.get("range").and_then(Value::as_array).map(Vec::as_slice) {
+        Some([first, last]) => (first.as_i64()?, last.as_i64()?),
+        _ => (ports.as_i64()?, ports.as_i64()?),
+    };
+    Some(ServiceKey {
+        vip: vip.as_str()?.parse().ok()?,
+        protocol: protocol.as_str()?.parse().ok()?,
+        ports: PortRange::new(first, last).ok()?,
+    })
+}
+
+pub(super) const FORWARDING: ForwardingMethod = ForwardingMethod::Masquerade;

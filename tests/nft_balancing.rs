@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The daemon as a router on a kernel without IPVS: objects in, nft chains and answered requests out. Runs on the machine's own kernel.
+#![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, and prints its figures")]
+
+mod common;
+#[path = "common/filters.rs"]
+mod filters;
+#[path = "common/stage.rs"]
+mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use common::{Namespace, wait_until};
+use socket2::{Domain, Protocol, Socket, Type};
+use stage::{Connection, PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
+
+const VIP6: &str = "2001:db8:7::1";
+const PORT: &str = "{port: 80}";
+
+fn pods(endpoints: &[&str]) -> String {
+    service("pods", PORT) + &slice("pods", PORT, endpoints)
+}
+
+fn web(scheduler: &str) -> String {
+    eric("web", VIP, "pods", &[("80", "80", &format!("algo: {scheduler}"))])
+}
+
+/// The rules of a chain of ours, with their tables.
+fn chain(router: &Namespace, chain: &str) -> String {
+    let listed = router.command("nft").args(["list", "table", "ip", "vipherald"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let of = |word: &str| {
+        listed.split_once(&format!("\t{word} {chain} {{\n")).map(|(_, rest)| rest.split("\n\t}").next().unwrap_or_default().to_owned())
+    };
+    format!("{}\n{}", of("map").unwrap_or_default(), of("chain").unwrap_or_default())
+}
+
+/// The real server that each of these source ports gets.
+fn choices(stage: &Stage, ports: impl IntoIterator<Item = u16>) -> BTreeMap<u16, String> {
+    ports.into_iter().map(|port| (port, stage.connect_from(port, VIP, 80).unwrap().server)).collect()
+}
+
+#[test]
+fn each_scheduler_spreads_as_it_says_and_requests_are_answered() {
+    let servers = ["192.168.1.1", "192.168.1.2", "192.168.1.3"];
+    let mut stage = Stage::with("nftables", "spread", &servers);
+    stage.answer_tcp(80);
+    stage.publish("pods", &pods(&servers));
+    for scheduler in ["rr", "wrr", "sh", "mh"] {
+        stage.publish("web", &web(scheduler));
+        if stage.daemon.is_none() {
+            stage.start("");
+            stage.wait_for_vip(VIP, true);
+        }
+        wait_until(scheduler, PATIENCE, || chain(&stage.router, &format!("tcp/{VIP}/80")).contains(&format!("comment \"{scheduler}")));
+        let spread = stage.spread(VIP, 80, 60);
+        match scheduler {
+            "rr" | "wrr" => assert_eq!(spread.values().copied().collect::<Vec<_>>(), [20, 20, 20], "{scheduler}: {spread:?}"),
+            "sh" => assert_eq!(spread.len(), 1, "one client has one server: {spread:?}"),
+            _ => assert!(spread.len() == 3 && spread.values().all(|count| *count >= 8), "{spread:?}"),
+        }
+    }
+    let connection = stage.connect(VIP, 80).unwrap();
+    assert_eq!(connection.client, ROUTER);
+    // Nobody serves them, and neither a listener of the node nor a node port is meant.
+    for port in [22, 30_080, 32_767] {
+        assert!(stage.connect(VIP, port).is_err(), "{port}");
+    }
+    drop(connection);
+    stage.drain();
+    stage.wait_for_vip(VIP, false);
+}
+
+#[test]
+fn both_families_short_ranges_with_an_offset_and_long_ones() {
+    let mut stage = Stage::with("nftables", "ranges", &["192.168.1.1", "192.168.1.2", "2001:db8:1::11", "2001:db8:1::12"]);
+    for port in [9000, 9001, 20_000, 20_999] {
+        stage.answer_tcp(port);
+    }
+    let ports = "{name: a, port: 9000}";
+    let of = |endpoints: &[&str]| slice("pods", ports, endpoints);
+    stage.publish("pods", &(service("pods", ports) + &of(&["192.168.1.1", "192.168.1.2"]) + &of(&["2001:db8:1::11", "2001:db8:1::12"])));
+    let mappings = [("7000-7001", "9000-9001", "algo: rr"), ("20000-20999", "20000-20999", "algo: rr")];
+    stage.publish("four", &eric("four", VIP, "pods", &mappings));
+    stage.publish("six", &eric("six", VIP6, "pods", &mappings));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.wait_for_vip(VIP6, true);
+    for (vip, port, server) in [
+        (VIP, 7000, "192.168.1.1:9000"),
+        (VIP, 7001, "192.168.1.2:9001"),
+        (VIP, 20_000, "192.168.1.1:20000"),
+        (VIP, 20_999, "192.168.1.2:20999"),
+        (VIP6, 7001, "[2001:db8:1::11]:9001"),
+        (VIP6, 20_999, "[2001:db8:1::12]:20999"),
+    ] {
+        let spread = stage.spread(vip, port, 4);
+        assert_eq!(spread.get(server), Some(&2), "{vip} {port}: {spread:?}");
+    }
+    assert!(stage.connect(VIP, 21_000).is_err());
+    stage.drain();
+}
+
+#[test]
+fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
+    let servers = ["192.168.1.1", "192.168.1.2", "192.168.1.3"];
+    let mut stage = Stage::with("nftables", "change", &servers);
+    stage.answer_tcp(80);
+    stage.publish("pods", &pods(&["192.168.1.1", "192.168.1.3"]));
+    stage.publish("web", &web("mh"));
+    stage.start(", drainTimeout: 2s");
+    stage.wait_for_vip(VIP, true);
+    let mut connections: Vec<Connection> = (0..50).map(|_| stage.connect(VIP, 80).unwrap()).collect();
+    let service = format!("tcp/{VIP}/80");
+    let has = |stage: &Stage, text: &str| chain(&stage.router, &service).contains(text);
+    stage.publish("pods", &pods(&servers));
+    wait_until("three servers", PATIENCE, || has(&stage, "ip daddr 192.168.1.2 th dport 80 drop comment \"weight 1\""));
+    assert!(connections.iter_mut().all(Connection::works));
+    for scheduler in ["sh", "rr", "wrr", "mh"] {
+        stage.publish("web", &web(scheduler));
+        wait_until(scheduler, PATIENCE, || has(&stage, &format!("comment \"{scheduler}")));
+        assert!(connections.iter_mut().all(Connection::works));
+    }
+    stage.publish("pods", &pods(&["192.168.1.1 ready: false, serving: true, terminating: true", "192.168.1.2", "192.168.1.3"]));
+    wait_until("one is quiesced", PATIENCE, || has(&stage, "ip daddr 192.168.1.1 th dport 80 drop comment \"weight 0\""));
+    assert!(connections.iter_mut().all(Connection::works));
+    assert!(!stage.spread(VIP, 80, 40).contains_key("192.168.1.1:80"));
+    stage.publish("pods", &pods(&["192.168.1.2", "192.168.1.3"]));
+    wait_until("it is removed", PATIENCE, || !has(&stage, "192.168.1.1"));
+    let (mut gone, mut others): (Vec<_>, Vec<_>) =
+        connections.into_iter().partition(|connection| connection.server.starts_with("192.168.1.1:"));
+    assert!(!gone.is_empty() && !others.is_empty());
+    assert!(others.iter_mut().all(Connection::works));
+    // Reset, not left hanging, once the connection table has forgotten them.
+    let since = Instant::now();
+    wait_until("they are reset", PATIENCE, || !gone.iter_mut().any(Connection::works));
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    stage.publish("pods", &pods(&[]));
+    stage.wait_for_vip(VIP, false);
+    wait_until("nothing is left", PATIENCE, || chain(&stage.router, &service).trim().is_empty());
+    stage.drain();
+}
+
+#[test]
+fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
+    let mut stage = Stage::with("nftables", "udp", &["192.168.1.1", "192.168.1.2"]);
+    stage.answer_udp("192.168.1.1", 162);
+    stage.answer_udp("192.168.1.2", 162);
+    let ports = "{port: 162, protocol: UDP}";
+    let pods = |endpoints: &[&str]| service("traps", ports) + &slice("traps", ports, endpoints);
+    stage.publish("pods", &pods(&["192.168.1.1"]));
+    stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let ask = || {
+        let mut octets = [0; 64];
+        socket.send_to(b"?", (VIP, 162)).unwrap();
+        socket.recv(&mut octets).ok().map(|length| String::from_utf8_lossy(&octets[..length]).into_owned())
+    };
+    wait_until("the first one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.1:162"));
+    stage.publish("pods", &pods(&["192.168.1.2"]));
+    let since = Instant::now();
+    wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    stage.drain();
+}
+
+#[test]
+fn what_somebody_breaks_by_hand_is_repaired_and_a_crash_leaves_nothing() {
+    let mut stage = Stage::with("nftables", "hand", &["192.168.1.1", "192.168.1.2"]);
+    stage.answer_tcp(80);
+    stage.publish("pods", &pods(&["192.168.1.1", "192.168.1.2"]));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80-81", "80-81", "algo: mh")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let (one, whole) = (format!("tcp/{VIP}/80"), chain(&stage.router, &format!("tcp/{VIP}/80")));
+    let element = format!("{VIP} . tcp . 80");
+    for (what, script) in [
+        (
+            "the chain is deleted",
+            format!(
+                "delete element ip vipherald services {{ {element} }}\nflush chain ip vipherald {one}\ndelete chain ip vipherald {one}\n"
+            ),
+        ),
+        ("the chain is emptied", format!("flush chain ip vipherald {one}\n")),
+        ("somebody adds a rule", format!("insert rule ip vipherald {one} drop\n")),
+        ("it is not dispatched any more", format!("delete element ip vipherald services {{ {element} }}\n")),
+        (
+            "it is dispatched to another",
+            format!(
+                "delete element ip vipherald services {{ {element} }}\nadd element ip vipherald services {{ {element} : goto tcp/{VIP}/81 }}\n"
+            ),
+        ),
+        ("nothing is dispatched any more", "flush chain ip vipherald balance\n".to_owned()),
+        ("the table is deleted", "delete table ip vipherald\n".to_owned()),
+    ] {
+        stage.router.nft(&script);
+        wait_until(what, PATIENCE, || chain(&stage.router, &one) == whole && stage.connect(VIP, 80).is_ok());
+    }
+    stage.wait_for_vip(VIP, true);
+    // While nobody looks, one port is given up.
+    stage.daemon.take().unwrap().kill();
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: mh")]));
+    stage.start("");
+    wait_until("the other is gone", PATIENCE, || chain(&stage.router, &format!("tcp/{VIP}/81")).trim().is_empty());
+    assert_eq!(chain(&stage.router, &one), whole);
+    assert!(stage.connect(VIP, 80).is_ok());
+    stage.drain();
+}
+
+#[test]
+fn two_routers_choose_alike_whatever_their_history() {
+    let servers = ["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"];
+    let [mut fresh, mut old] = ["fresh", "old"].map(|tag| Stage::with("nftables", tag, &servers));
+    for stage in [&fresh, &old] {
+        stage.answer_tcp(80);
+        stage.publish("web", &web("mh"));
+        stage.publish("pods", &pods(&servers));
+    }
+    old.start("");
+    old.wait_for_vip(VIP, true);
+    let service = format!("tcp/{VIP}/80");
+    for some in [&servers[1..], &servers[..1], &servers[2..], &servers[..2], &servers[..]] {
+        old.publish("pods", &pods(some));
+        let there =
+            |server: &&str| chain(&old.router, &service).contains(&format!("ip daddr {server} th dport 80 drop comment \"weight 1\""));
+        wait_until("the change", PATIENCE, || some.iter().all(there));
+    }
+    fresh.start("");
+    fresh.wait_for_vip(VIP, true);
+    wait_until("equal chains", PATIENCE, || chain(&fresh.router, &service) == chain(&old.router, &service));
+    let (of_fresh, of_old) = (choices(&fresh, 20_000..20_060), choices(&old, 20_000..20_060));
+    assert_eq!(of_fresh, of_old);
+    assert_eq!(of_fresh.values().collect::<BTreeSet<_>>().len(), 4);
+    // One that leaves moves few of the others.
+    fresh.publish("pods", &pods(&servers[1..]));
+    wait_until("it takes nothing", PATIENCE, || !chain(&fresh.router, &service).contains("192.168.1.1 . 80"));
+    let after = choices(&fresh, 21_000..21_060);
+    let before = choices(&old, 21_000..21_060);
+    let moved = before.iter().filter(|(port, server)| *server != "192.168.1.1:80" && after.get(port) != Some(server)).count();
+    assert!(moved <= 8, "{moved} of 60");
+    fresh.drain();
+    old.drain();
+}
+
+#[test]
+fn what_nft_cannot_do_is_refused_with_the_reason() {
+    let mut stage = Stage::with("nftables", "refused", &["192.168.1.1"]);
+    stage.publish("pods", &pods(&["192.168.1.1"]));
+    stage.publish("lc", &eric("lc", VIP, "pods", &[("80", "80", "algo: lc")]));
+    stage.publish("dr", &eric("dr", "10.232.35.200", "pods", &[("80", "80", "algo: mh, mode: dr")]));
+    stage.publish("web", &eric("web", "10.232.35.201", "pods", &[("80", "80", "algo: rr")]));
+    stage.start("");
+    stage.wait_for_vip("10.232.35.201", true);
+    let said = stage.show("rejections -o wide");
+    for words in ["scheduler lc needs IPVS", "forwarding dr needs IPVS"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(!stage.router.ip("-o addr show dev lo").contains(&format!(" {VIP}/")));
+    stage.drain();
+}
+
+#[test]
+fn the_dataplane_can_be_changed_while_it_runs() {
+    let mut stage = Stage::with("nftables", "switch", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    stage.publish("pods", &pods(&["192.168.1.1"]));
+    stage.publish("web", &web("mh"));
+    // This kernel has no IPVS.
+    stage.dataplane = "auto";
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    assert!(stage.connect(VIP, 80).is_ok());
+    assert!(
+        stage.said_aside("vips -o wide").contains("dataplane.type auto: nftables, since the kernel has no IPVS"),
+        "{}",
+        stage.said_aside("vips -o wide")
+    );
+    // Nobody balances EricIngress any more.
+    stage.change_dataplane("kube-proxy", "");
+    stage.wait_for_vip(VIP, false);
+    wait_until("no table of services", PATIENCE, || !stage.router.output(&["nft", "list", "tables"]).contains("table ip vipherald"));
+    stage.change_dataplane("nftables", "");
+    stage.wait_for_vip(VIP, true);
+    wait_until("it is served again", PATIENCE, || stage.connect(VIP, 80).is_ok());
+    // Without IPVS, it does not take over.
+    stage.change_dataplane("ipvs", "");
+    stage.wait_for_vip(VIP, false);
+    wait_until("it says why", PATIENCE, || stage.said().contains("load or install its modules ip_vs and ip_vs_mh"));
+    stage.change_dataplane("nftables", "");
+    stage.wait_for_vip(VIP, true);
+    assert!(stage.connect(VIP, 80).is_ok());
+    stage.drain();
+}
+
+#[test]
+fn connections_that_the_router_makes_itself_are_balanced_too() {
+    let mut stage = Stage::with("nftables", "local", &["192.168.1.1", "192.168.1.2"]);
+    stage.answer_tcp(80);
+    stage.publish("pods", &pods(&["192.168.1.1", "192.168.1.2"]));
+    stage.publish("web", &web("rr"));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let connect = || TcpStream::connect_timeout(&SocketAddr::new(VIP.parse().unwrap(), 80), Duration::from_secs(2));
+    wait_until("the router reaches its own VIP", PATIENCE, || stage.router.run(connect).is_ok());
+    stage.drain();
+}
+
+#[test]
+fn real_servers_see_the_client_where_object_or_configuration_say_so() {
+    filters::real_servers_see_the_client_where_object_or_configuration_say_so("nftables");
+}
+
+#[test]
+fn exceptions_from_masquerading_are_clients_or_real_servers() {
+    filters::exceptions_from_masquerading_are_clients_or_real_servers("nftables");
+}
+
+#[test]
+fn only_clients_that_a_service_admits_are_let_in() {
+    filters::only_clients_that_a_service_admits_are_let_in("nftables");
+}
+
+#[test]
+fn every_router_serves_a_local_service_whose_real_servers_see_the_client() {
+    filters::every_router_serves_a_local_service_whose_real_servers_see_the_client("nftables");
+}
+
+#[test]
+fn segments_of_translated_connections_are_clamped() {
+    filters::segments_of_translated_connections_are_clamped("nftables");
+}
+
+/// One chunk that opens an association (RFC 9260 §3.3.2), from and to these ports, with its checksum (RFC 9260 §6.8).
+fn sctp_init(from: u16, to: u16) -> Vec<u8> {
+    let mut packet = [from.to_be_bytes(), to.to_be_bytes()].concat();
+    packet.extend([0; 8]);
+    packet.extend([1, 0, 0, 20, 0, 0, 0, 7, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
+    let checksum = !packet.iter().fold(u32::MAX, |sum, octet| {
+        (0..8).fold(sum ^ u32::from(*octet), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 })
+    });
+    packet[8..12].copy_from_slice(&checksum.to_le_bytes());
+    packet
+}
+
+/// This kernel has no SCTP of its own, which the way of a packet does not need: the real server gets it on its port.
+#[test]
+fn an_association_of_sctp_comes_to_the_real_server() {
+    let mut stage = Stage::with("nftables", "sctp", &["192.168.1.1"]);
+    let ports = "{port: 3868, protocol: SCTP}";
+    let spec = format!("spec: {{externalIPs: [{VIP}], ports: [{{port: 2905, protocol: SCTP}}]}}\n");
+    let head = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
+    stage.publish("web", &(head.to_owned() + &spec + &slice("web", ports, &["192.168.1.1"])));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(132))).unwrap();
+    let (client, server) = (stage.client.run(raw), stage.servers.run(raw));
+    server.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    wait_until("it arrives", PATIENCE, || {
+        client.send_to(&sctp_init(5000, 2905), &SocketAddr::new(VIP.parse().unwrap(), 0).into()).unwrap();
+        let mut octets = [0; 128];
+        let Ok(length) = (&server).read(&mut octets) else { return false };
+        // Behind an IPv4 header of 20 octets.
+        length >= 24 && octets[22..24] == 3868_u16.to_be_bytes()
+    });
+    stage.drain();
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A router that is not alone on its node: kube-proxy in its several forms, another instance, listeners of the node, and who removes our services.
+//!
+//! Runs in the guest that `tests/uml` boots, on the stage of `tests/common/stage.rs`.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+#[path = "common/stage.rs"]
+mod stage;
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use common::wait_until;
+use nix::sys::signal::Signal;
+use stage::{PATIENCE, Stage, VIP, eric, service, slice};
+
+/// Behind our virtual services, and where kube-proxy would go.
+const OURS: &str = "192.168.1.1";
+const THEIRS: &str = "192.168.1.9";
+/// The router for its clients.
+const NODE: &str = "10.99.0.1";
+
+fn stage(tag: &str) -> Stage {
+    let stage = Stage::new(tag, &[OURS, THEIRS]);
+    stage.answer_tcp(80);
+    stage.servers.ip("route add default via 192.168.0.1");
+    stage
+}
+
+/// A Service of one real server, and an object that gives it this port of the VIP.
+fn web(port: &str) -> String {
+    let ports = "{port: 80}";
+    service("pods", ports) + &slice("pods", ports, &[OURS]) + &eric("web", VIP, "pods", &[(port, "80", "algo: rr")])
+}
+
+fn server(stage: &Stage, address: &str, port: u16) -> Option<String> {
+    stage.connect(address, port).ok().map(|connection| connection.server)
+}
+
+/// Rules as kube-proxy in mode nftables has them: for an external IP and for a node port.
+fn kube_proxy_nft(stage: &Stage) {
+    stage.router.nft(&format!(
+        "table ip kube-proxy {{
+            map service-ips {{
+                type ipv4_addr . inet_proto . inet_service : verdict
+                elements = {{ {VIP} . tcp . 80 : goto service-web }}
+            }}
+            map service-nodeports {{ type inet_proto . inet_service : verdict; elements = {{ tcp . 30080 : goto service-web }} }}
+            chain service-web {{ meta l4proto tcp dnat to {THEIRS}:80; }}
+            chain services {{
+                ip daddr . meta l4proto . th dport vmap @service-ips
+                fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @service-nodeports
+            }}
+            chain nat-prerouting {{ type nat hook prerouting priority dstnat; jump services; }}
+            chain nat-output {{ type nat hook output priority -100; jump services; }}
+        }}"
+    ));
+}
+
+/// As [`kube_proxy_nft`], with this variant of `iptables`.
+fn kube_proxy_iptables(stage: &Stage, program: &str) {
+    let run = |words: &str| {
+        let words: Vec<&str> = [program, "-t", "nat"].into_iter().chain(words.split_whitespace()).collect();
+        stage.router.output(&words);
+    };
+    run("-N KUBE-SERVICES");
+    run(&format!("-A KUBE-SERVICES -d {VIP}/32 -p tcp --dport 80 -j DNAT --to-destination {THEIRS}:80"));
+    run(&format!("-A KUBE-SERVICES -m addrtype --dst-type LOCAL -p tcp --dport 30080 -j DNAT --to-destination {THEIRS}:80"));
+    run("-A PREROUTING -j KUBE-SERVICES");
+    run("-A OUTPUT -j KUBE-SERVICES");
+}
+
+#[test]
+fn ipvs_decides_beside_the_rules_of_kube_proxy() {
+    for form in ["nft", "iptables-nft", "iptables-legacy"] {
+        let mut stage = stage(form);
+        // A listener of the node itself.
+        Stage::answer_tcp_in(&stage.router, 22);
+        stage.router.sysctl("net/ipv4/ip_forward", "1");
+        match form {
+            "nft" => kube_proxy_nft(&stage),
+            program => kube_proxy_iptables(&stage, program),
+        }
+        // What they do is real: without us the VIP is theirs.
+        stage.router.ip(&format!("addr add {VIP}/32 dev lo"));
+        assert_eq!(server(&stage, VIP, 80), Some(format!("{THEIRS}:80")), "{form}");
+        assert_eq!(server(&stage, VIP, 30_080), Some(format!("{THEIRS}:80")), "{form}");
+        stage.router.ip(&format!("addr del {VIP}/32 dev lo"));
+        stage.publish("web", &web("80"));
+        stage.start("");
+        stage.wait_for_vip(VIP, true);
+        assert_eq!(server(&stage, VIP, 80), Some(format!("{OURS}:80")), "{form}");
+        let local = Stage::connect_in(&stage.router, None, VIP, 80).unwrap().server;
+        assert_eq!(local, format!("{OURS}:80"), "{form}: a connection of the node itself");
+        for port in [22, 30_080] {
+            assert_eq!(server(&stage, VIP, port), None, "{form}: {VIP}:{port} is open");
+        }
+        assert_eq!(server(&stage, NODE, 22), Some(format!("{NODE}:22")), "{form}");
+        assert_eq!(server(&stage, NODE, 30_080), Some(format!("{THEIRS}:80")), "{form}");
+        let daemon = stage.daemon.take().unwrap();
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait(PATIENCE).success());
+    }
+}
+
+#[test]
+fn listeners_of_the_node_on_a_vip_and_its_own_connections_are_let_through() {
+    let mut stage = stage("listen");
+    Stage::answer_tcp_in(&stage.client, 7);
+    Stage::answer_tcp_in(&stage.router, 22);
+    stage.bgp = ", listen: {address: 10.232.35.199, prefixes: [10.99.0.0/24]}";
+    stage.publish("web", &web("80"));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let reaches = || stage.client.run(|| TcpStream::connect((VIP, 179)).is_ok());
+    wait_until("the speaker is reached", PATIENCE, reaches);
+    let answer = Stage::connect_in(&stage.router, Some(VIP), "10.99.0.2", 7).unwrap();
+    assert_eq!(answer.client, VIP);
+    assert!(stage.connect(VIP, 22).is_err());
+    stage.client.output(&["ping", "-c", "1", "-W", "2", VIP]);
+    stage.drain();
+}
+
+#[test]
+fn two_instances_share_a_vip() {
+    let mut stage = stage("two");
+    stage.answer_tcp(90);
+    let ports = "{port: 90}";
+    stage.publish("web", &web("80"));
+    stage.publish_for("second", "pods", &(service("pods", ports) + &slice("pods", ports, &[OURS])));
+    let second = |mapping| eric("corba", VIP, "pods", &[(mapping, mapping, "algo: sh")]);
+    stage.publish_for("second", "corba", &second("90"));
+    stage.start(", unservedPorts: reject");
+    stage.wait_for_vip(VIP, true);
+    let other = stage.start_instance("second", "type: ipvs, unservedPorts: reject");
+    wait_until("both are served", PATIENCE, || server(&stage, VIP, 80).is_some() && server(&stage, VIP, 90).is_some());
+    assert_eq!(server(&stage, VIP, 91), None);
+    // The one that placed the address leaves: the other one goes on.
+    let daemon = stage.daemon.take().unwrap();
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait(PATIENCE).success());
+    wait_until("the other one has the address", PATIENCE, || server(&stage, VIP, 90).is_some());
+    assert_eq!(server(&stage, VIP, 80), None);
+    // The first one is back, and uses what the other one placed.
+    stage.start("");
+    wait_until("both are served again", PATIENCE, || server(&stage, VIP, 80).is_some() && server(&stage, VIP, 90).is_some());
+    assert_eq!(server(&stage, VIP, 91), None);
+    other.signal(Signal::SIGTERM);
+    assert!(other.wait(PATIENCE).success());
+    wait_until("the first one has the address", PATIENCE, || server(&stage, VIP, 80).is_some());
+    stage.drain();
+}
+
+/// Whoever removes our services again and again, as kube-proxy in IPVS mode does, is told about and not fought.
+#[test]
+fn who_goes_on_removing_a_service_is_not_fought() {
+    let mut stage = stage("fight");
+    stage.router.ip("link add kube-ipvs0 type dummy");
+    stage.publish("web", &web("80"));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let script = format!("while sleep 0.1; do ipvsadm -D -t {VIP}:80 2>/dev/null; done");
+    let remover = stage.router.spawn(stage.router.command("sh").args(["-c", &script]));
+    let since = Instant::now();
+    wait_until("it says what happens, and what to do", Duration::from_secs(60), || {
+        let said = stage.said();
+        said.contains("somebody else removed TCP 10.232.35.199:80 ") && said.contains("--ipvs-exclude-cidrs")
+    });
+    let done = |step: &str| stage.daemon.as_ref().unwrap().log().matches(&format!("done step={step}")).count();
+    // The first set, before the VIP was served, was empty too.
+    wait_until("it is withdrawn meanwhile", PATIENCE, || done("advertise nothing\n") >= 2);
+    let made = done("add virtual service");
+    let seconds = usize::try_from(since.elapsed().as_secs()).unwrap();
+    assert!((2..=2 + seconds / 5).contains(&made), "made {made} times in {seconds} s");
+    remover.kill();
+    wait_until("it is served again", Duration::from_secs(60), || server(&stage, VIP, 80).is_some());
+    stage.drain();
+}
+
+#[test]
+fn a_port_that_somebody_else_has_beside_kube_proxy_in_ipvs_mode_says_what_to_do() {
+    let mut stage = stage("taken");
+    stage.router.ip("link add kube-ipvs0 type dummy");
+    stage.router.output(&["ipvsadm", "-A", "-t", &format!("{VIP}:80")]);
+    stage.publish("web", &web("80"));
+    stage.start("");
+    wait_until("it says so", PATIENCE, || {
+        let said = stage.said();
+        said.contains("is a virtual service of somebody else") && said.contains("service.kubernetes.io/service-proxy-name")
+    });
+    stage.router.ip(&format!("addr add {VIP}/32 dev kube-ipvs0"));
+    wait_until("it says so of the address too", PATIENCE, || {
+        let said = stage.said();
+        said.contains("another interface of the node has the address") && said.contains("service.kubernetes.io/service-proxy-name")
+    });
+    stage.drain_beside(&format!("TCP  {VIP}:80 wlc\n"));
+}
