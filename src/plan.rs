@@ -500,10 +500,11 @@ impl<'a> Planner<'a> {
 
     /// The kernel settings that are not what they must be, where we may set them.
     fn sysctls(&mut self) -> Vec<Sysctl> {
-        let may =
-            self.desired.balancing.as_ref().is_some_and(|balancing| balancing.set_sysctls) && self.desired.lifecycle == Lifecycle::Run;
-        let wrong = self.observed.kernel.sysctls.iter().filter(|(setting, value)| may && value.as_str() != setting.wanted());
-        let wrong: Vec<Sysctl> = wrong.map(|(setting, _)| *setting).collect();
+        let Some(balancing) = self.desired.balancing.as_ref().filter(|_| self.desired.lifecycle == Lifecycle::Run) else { return Vec::new() };
+        let needed = |setting: &Sysctl| !Sysctl::FOR_MOVED_FLOWS.contains(setting) || balancing.keeps_moved_flows();
+        let wrong = |setting: &Sysctl, value: &str| balancing.set_sysctls && value != setting.wanted() && needed(setting);
+        let found = self.observed.kernel.sysctls.iter().filter(|(setting, value)| wrong(setting, value));
+        let wrong: Vec<Sysctl> = found.map(|(setting, _)| *setting).collect();
         wrong.into_iter().filter(|setting| self.ready(StepKey::Sysctl(*setting))).collect()
     }
 

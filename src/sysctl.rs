@@ -20,12 +20,17 @@ pub enum Sysctl {
     VsExpireQuiescentTemplate,
     /// `net.ipv4.vs.snat_reroute`
     VsSnatReroute,
+    /// `net.ipv4.vs.sloppy_tcp`
+    VsSloppyTcp,
 }
 
 impl Sysctl {
-    /// All of them.
+    /// Those that every node needs which balances.
     pub const ALL: [Self; 5] =
         [Self::Ipv4Forward, Self::VsConntrack, Self::VsExpireNodestConn, Self::VsExpireQuiescentTemplate, Self::VsSnatReroute];
+
+    /// Those that it needs besides where real servers answer clients themselves (dr, tun), and a hash of the client chooses them.
+    pub const FOR_MOVED_FLOWS: [Self; 1] = [Self::VsSloppyTcp];
 
     /// Below `/proc/sys`.
     #[must_use]
@@ -36,6 +41,7 @@ impl Sysctl {
             Self::VsExpireNodestConn => "net/ipv4/vs/expire_nodest_conn",
             Self::VsExpireQuiescentTemplate => "net/ipv4/vs/expire_quiescent_template",
             Self::VsSnatReroute => "net/ipv4/vs/snat_reroute",
+            Self::VsSloppyTcp => "net/ipv4/vs/sloppy_tcp",
         }
     }
 
@@ -54,6 +60,7 @@ impl Sysctl {
             Self::VsExpireNodestConn => "connections to a real server that is gone end at once instead of hanging",
             Self::VsExpireQuiescentTemplate => "a client that is bound to a quiesced real server gets another one",
             Self::VsSnatReroute => "answers leave by the way that leads to the client from the VIP",
+            Self::VsSloppyTcp => "a connection that the fabric moves to this node in its middle goes on to the real server that it had",
         }
     }
 
@@ -62,9 +69,11 @@ impl Sysctl {
     pub const fn is_for(self, balancer: BalancerKind) -> bool {
         match self {
             Self::Ipv4Forward => true,
-            Self::VsConntrack | Self::VsExpireNodestConn | Self::VsExpireQuiescentTemplate | Self::VsSnatReroute => {
-                matches!(balancer, BalancerKind::Ipvs)
-            }
+            Self::VsConntrack
+            | Self::VsExpireNodestConn
+            | Self::VsExpireQuiescentTemplate
+            | Self::VsSnatReroute
+            | Self::VsSloppyTcp => matches!(balancer, BalancerKind::Ipvs),
         }
     }
 

@@ -64,6 +64,16 @@ impl DesiredBalancing {
         self.services.range(first..).map(|(key, _)| *key).take_while(move |key| key.vip == vip)
     }
 
+    /// Whether some connections can go on where the fabric moves them to this node in their middle: all nodes choose the same real server, which answers
+    /// the client itself. With nat the real server would see another peer, and reset them.
+    #[must_use]
+    pub fn keeps_moved_flows(&self) -> bool {
+        let keeps = |(key, service): (&ServiceKey, &DesiredVirtualService)| {
+            key.protocol == Protocol::Tcp && service.forwarding != ForwardingMethod::Masquerade && service.scheduling.hashes_client()
+        };
+        self.services.iter().any(keeps)
+    }
+
     /// These services, as the configuration says.
     pub(super) fn new(services: BTreeMap<ServiceKey, DesiredVirtualService>, config: &Config) -> Self {
         let dataplane = &config.dataplane;

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Several routers side by side: they choose alike whatever their history, so that a connection which the fabric moves from one to another goes on.
+//!
+//! Runs in the guest that `tests/uml` boots. What becomes of connections is seen with real ones: through a ToR that spreads them over four routers.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_macros, reason = "figures are shown")]
+
+mod common;
+#[path = "common/stage.rs"]
+mod stage;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Namespace, Process, wait_until};
+use nix::sys::signal::Signal;
+use socket2::{Domain, Socket, Type};
+use stage::{eric, service, slice};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const VIP: &str = "10.232.35.199";
+
+/// A namespace with the daemon.
+struct Router {
+    namespace: Namespace,
+    files: TempDir,
+    daemon: Option<Process>,
+}
+
+impl Router {
+    /// With the links that the closure makes.
+    fn new(tag: &str, connect: impl FnOnce(&Namespace)) -> Self {
+        let namespace = Namespace::new(tag);
+        connect(&namespace);
+        let files = tempfile::tempdir().unwrap();
+        fs::create_dir(files.path().join("manifests")).unwrap();
+        Self { namespace, files, daemon: None }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    fn publish(&self, name: &str, manifest: &str) {
+        fs::write(self.path("unfinished"), manifest).unwrap();
+        fs::rename(self.path("unfinished"), self.path("manifests").join(format!("{name}.yaml"))).unwrap();
+    }
+
+    fn start(&mut self) {
+        let configuration = format!(
+            "node: {{name: node-1}}\nbgp: {{asn: 65001}}\ndataplane: {{type: ipvs}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\nstateDir: {}\n\
+             http: {{address: \"127.0.0.1:0\"}}\nlog: {{level: info, format: text}}\n",
+            self.path("state").display()
+        );
+        fs::write(self.path("config.yaml"), configuration).unwrap();
+        let mut command = self.namespace.command(env!("CARGO_BIN_EXE_vipherald"));
+        command.args(["run", "--config"]).arg(self.path("config.yaml")).arg("--manifests").arg(self.path("manifests"));
+        self.daemon = Some(self.namespace.spawn(&mut command));
+    }
+
+    fn drain(&mut self) {
+        let daemon = self.daemon.take().unwrap();
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait(PATIENCE).success());
+    }
+
+    /// The real servers of this virtual service in the order of the table, each with its weight.
+    fn servers(&self, vip: &str) -> Vec<String> {
+        let table = self.namespace.output(&["ipvsadm", "-Ln"]);
+        let of_vip = table.lines().skip_while(|line| !line.contains(vip)).skip(1).take_while(|line| line.contains("->"));
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        of_vip.map(words).map(|words| format!("{} {}", words[1], words[3])).collect()
+    }
+
+    fn wait_for_vip(&self) {
+        let shown = || self.namespace.ip("-o addr show dev lo").contains(&format!(" {VIP}/"));
+        wait_until("the VIP is there", PATIENCE, shown);
+    }
+
+    fn sysctl(&self, name: &str) -> String {
+        self.namespace.run(|| fs::read_to_string(format!("/proc/sys/{name}")).unwrap().trim().to_owned())
+    }
+}
+
+/// Pseudo-random numbers, the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+const PORTS: &str = "{name: a, port: 80}, {name: b, port: 81}";
+const SOURCES: u16 = 2000;
+
+/// The Service with these real servers, by number; those with `true` are on their way out.
+fn pods(servers: &BTreeMap<usize, bool>) -> String {
+    let endpoint = |(number, terminates): (&usize, &bool)| {
+        let state = if *terminates { " ready: false, serving: true, terminating: true" } else { "" };
+        format!("192.168.1.{number}{state}")
+    };
+    let endpoints: Vec<String> = servers.iter().map(endpoint).collect();
+    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    service("pods", PORTS) + &slice("pods", PORTS, &endpoints)
+}
+
+/// A SYN from each of 2,000 clients to this port of the VIP: which real server the router chose for each.
+fn choices(clients: &Namespace, router: &Router, port: u16) -> BTreeMap<String, String> {
+    clients.run(|| {
+        for number in 0..SOURCES {
+            let client = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 9, 0, 1)) + u32::from(number));
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket.bind(&SocketAddr::new(client.into(), 10_000 + number).into()).unwrap();
+            let told = socket.connect(&SocketAddr::new(VIP.parse().unwrap(), port).into());
+            assert!(told.is_err_and(|error| error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32)));
+        }
+    });
+    let vip = format!("{VIP}:{port}");
+    let entries = router.namespace.output(&["ipvsadm", "-Lnc"]);
+    let of_port = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words.get(4) == Some(&vip.as_str())).then(|| (words[3].to_owned(), words[5].to_owned()))
+    };
+    entries.lines().filter_map(of_port).collect()
+}
+
+#[test]
+fn a_fresh_router_and_one_with_100_changes_behind_it_agree_for_2000_clients() {
+    let clients = ["old", "new"].map(|name| Namespace::new(&format!("alike-clients-{name}")));
+    let [mut old, mut new] = [&clients[0], &clients[1]].map(|clients| {
+        Router::new("alike-router", |router| {
+            clients.veth("eth0", router, "front");
+            clients.ip("addr add 10.99.0.2/24 dev eth0");
+            router.ip("addr add 10.99.0.1/24 dev front");
+            clients.ip("route add default via 10.99.0.1");
+            clients.ip("route add local 10.9.0.0/16 dev lo");
+            router.ip("route add 10.9.0.0/16 via 10.99.0.2");
+            // Where packets go to is of no interest: nobody is there.
+            router.ip("link add back type dummy");
+            router.ip("addr add 192.168.0.1/16 dev back");
+            router.ip("link set back up arp off");
+        })
+    });
+    let ingress = eric("web", VIP, "pods", &[("80", "80", "algo: sh"), ("81", "81", "algo: mh")]);
+    let mut servers: BTreeMap<usize, bool> = (1..=8).map(|number| (number, false)).collect();
+    old.publish("pods", &pods(&servers));
+    old.publish("web", &ingress);
+    old.start();
+    old.wait_for_vip();
+    let mut dice = Dice(4);
+    for _ in 0..100 {
+        let number = 1 + dice.roll(16);
+        match servers.get(&number).copied() {
+            Some(false) if dice.roll(2) == 0 => drop(servers.insert(number, true)),
+            Some(_) if servers.len() > 2 => drop(servers.remove(&number)),
+            _ => drop(servers.insert(number, false)),
+        }
+        if servers.values().all(|terminates| *terminates) {
+            servers.insert(number, false);
+        }
+        old.publish("pods", &pods(&servers));
+        let wanted = servers.iter().map(|(number, terminates)| (number, u8::from(!terminates)));
+        let lines = |port: u16| wanted.clone().map(|(number, weight)| format!("192.168.1.{number}:{port} {weight}")).collect::<Vec<_>>();
+        let is_there = |port| {
+            let (mut wanted, mut found) = (lines(port), old.servers(&format!("{VIP}:{port}")));
+            wanted.sort();
+            found.sort();
+            wanted == found
+        };
+        wait_until("the change is made", PATIENCE, || is_there(80) && is_there(81));
+    }
+    new.publish("pods", &pods(&servers));
+    new.publish("web", &ingress);
+    new.start();
+    new.wait_for_vip();
+    for (scheduler, port) in [("sh", 80), ("mh", 81)] {
+        let [old, new] = [(&clients[0], &old), (&clients[1], &new)].map(|(clients, router)| choices(clients, router, port));
+        assert_eq!(old.len(), usize::from(SOURCES), "{scheduler}");
+        let chosen: std::collections::BTreeSet<&String> = old.values().collect();
+        assert!(chosen.len() > 1, "{scheduler}: {chosen:?}");
+        let other = old.iter().filter(|(client, server)| new.get(*client) != Some(*server)).count();
+        println!("{scheduler}: {other} of {SOURCES} clients get another real server, of {servers:?}");
+        assert_eq!(other, 0, "{scheduler}");
+    }
+    old.drain();
+    new.drain();
+}
+
+/// A client, a ToR that spreads over four routers, and four real servers, the last three on one link.
+struct Fabric {
+    client: Namespace,
+    tor: Namespace,
+    routers: Vec<Router>,
+    _servers: Vec<Namespace>,
+}
+
+const ROUTERS: usize = 4;
+const SERVERS: usize = 4;
+
+impl Fabric {
+    fn new(forwarding: &str) -> Self {
+        let [client, tor] = ["client", "tor"].map(|name| Namespace::new(&format!("move-{name}")));
+        client.veth("eth0", &tor, "front");
+        client.ip("addr add 10.99.0.2/24 dev eth0");
+        tor.ip("addr add 10.99.0.1/24 dev front");
+        client.ip("route add default via 10.99.0.1");
+        tor.ip("link add lan type bridge");
+        tor.ip("link set lan up");
+        tor.ip("addr add 192.168.0.1/16 dev lan");
+        tor.sysctl("net/ipv4/ip_forward", "1");
+        tor.sysctl("net/ipv4/fib_multipath_hash_policy", "1");
+        let attach = |host: &Namespace, port: &str, address: &str| {
+            tor.veth(port, host, "eth0");
+            tor.ip(&format!("link set {port} master lan"));
+            host.ip(&format!("addr add {address}/16 dev eth0"));
+            host.ip("route add default via 192.168.0.1");
+        };
+        let routers: Vec<Router> = (1..=ROUTERS)
+            .map(|number| {
+                Router::new(&format!("move-router{number}"), |host| attach(host, &format!("r{number}"), &format!("192.168.0.1{number}")))
+            })
+            .collect();
+        let servers: Vec<Namespace> = (1..=SERVERS)
+            .map(|number| {
+                let host = Namespace::new(&format!("move-server{number}"));
+                attach(&host, &format!("s{number}"), &format!("192.168.1.{number}"));
+                if forwarding != "nat" {
+                    become_target(&host, forwarding);
+                }
+                echo(&host);
+                host
+            })
+            .collect();
+        Self { client, tor, routers, _servers: servers }
+    }
+
+    /// All routers balance this way.
+    fn serve(&mut self, scheduler: &str, forwarding: &str) {
+        let servers = (1..=SERVERS).map(|number| (number, false)).collect();
+        for router in &mut self.routers {
+            router.publish("pods", &pods(&servers));
+            router.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: {scheduler}, mode: {forwarding}"))]));
+            if router.daemon.is_none() {
+                router.start();
+            }
+            router.wait_for_vip();
+            let header = format!("TCP  {VIP}:80 {scheduler}");
+            wait_until(&header, PATIENCE, || router.namespace.output(&["ipvsadm", "-Ln"]).contains(&header));
+            wait_until("the real servers are there", PATIENCE, || router.servers(&format!("{VIP}:80")).len() == SERVERS);
+        }
+        self.route(&[1, 2, 3, 4]);
+    }
+
+    /// The ToR has these routers for next hops.
+    fn route(&self, routers: &[usize]) {
+        let hops: String = routers.iter().map(|number| format!(" nexthop via 192.168.0.1{number}")).collect();
+        self.tor.ip(&format!("route replace {VIP}/32{hops}"));
+    }
+
+    /// Opens so many connections, takes one router out of the ToR's route, and asks in each connection: how many were answered, reset, and met silence.
+    fn fates(&self, flows: usize) -> Fates {
+        let moved = || self.route(&[1, 3, 4]);
+        self.client.enter(async || {
+            let mut connections = open(flows).await;
+            assert_eq!(ask(&mut connections).await, Fates { answered: flows, ..Fates::default() }, "before");
+            moved();
+            ask(&mut connections).await
+        })
+    }
+}
+
+/// What became of connections.
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Fates {
+    answered: usize,
+    reset: usize,
+    silent: usize,
+    slowest_reset: Duration,
+}
+
+/// Takes packets to the VIP that come as they were sent, or in a tunnel.
+fn become_target(host: &Namespace, forwarding: &str) {
+    host.sysctl("net/ipv4/conf/all/arp_ignore", "1");
+    host.sysctl("net/ipv4/conf/all/arp_announce", "2");
+    host.ip(&format!("addr add {VIP}/32 dev lo"));
+    if forwarding == "tun" {
+        host.ip("link set tunl0 up");
+        host.sysctl("net/ipv4/conf/tunl0/rp_filter", "0");
+    }
+}
+
+/// Answers all connections to port 80.
+fn echo(host: &Namespace) {
+    let listener = host.run(|| std::net::TcpListener::bind("0.0.0.0:80").unwrap());
+    listener.set_nonblocking(true).unwrap();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::from_std(listener).unwrap();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let mut octet = [0];
+                    while stream.read_exact(&mut octet).await.is_ok() && stream.write_all(&octet).await.is_ok() {}
+                });
+            }
+        });
+    });
+}
+
+async fn open(flows: usize) -> Vec<TcpStream> {
+    let mut streams = Vec::with_capacity(flows);
+    while streams.len() < flows {
+        let mut opening = JoinSet::new();
+        for _ in 0..50.min(flows - streams.len()) {
+            opening.spawn(async {
+                let socket = TcpSocket::new_v4().unwrap();
+                tokio::time::timeout(PATIENCE, socket.connect(SocketAddr::new(VIP.parse().unwrap(), 80))).await.unwrap().unwrap()
+            });
+        }
+        streams.extend(opening.join_all().await);
+    }
+    streams
+}
+
+/// A question in each connection. One that gets no answer within a second has met silence, unless the whole machine is slow.
+async fn ask(connections: &mut [TcpStream]) -> Fates {
+    let mut fates = Fates::default();
+    for some in connections.chunks_mut(50) {
+        let asked = Instant::now();
+        for stream in some.iter_mut() {
+            stream.write_all(b"?").await.ok();
+        }
+        for stream in some {
+            let mut octet = [0];
+            match tokio::time::timeout(Duration::from_secs(3), stream.read_exact(&mut octet)).await {
+                Ok(Ok(_)) => fates.answered += 1,
+                Ok(Err(error)) => {
+                    assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof), "{error}");
+                    fates.reset += 1;
+                    fates.slowest_reset = fates.slowest_reset.max(asked.elapsed());
+                }
+                Err(_) => fates.silent += 1,
+            }
+        }
+    }
+    fates
+}
+
+/// Both ends of thousands of connections are in this process.
+fn allow_many_files() {
+    let process = std::process::id().to_string();
+    assert!(Command::new("prlimit").args(["--nofile=16384", "--pid", &process]).status().unwrap().success());
+}
+
+#[test]
+fn connections_that_the_fabric_moves_go_on_with_dr_and_tun() {
+    allow_many_files();
+    const FLOWS: usize = 2000;
+    for forwarding in ["dr", "tun"] {
+        let mut fabric = Fabric::new(forwarding);
+        for scheduler in ["rr", "mh"] {
+            fabric.serve(scheduler, forwarding);
+            let sloppy = |wanted: &str| fabric.routers.iter().all(|router| router.sysctl("net/ipv4/vs/sloppy_tcp") == wanted);
+            let wanted = if scheduler == "mh" { "1" } else { "0" };
+            wait_until(&format!("sloppy_tcp is {wanted}"), PATIENCE, || sloppy(wanted));
+            let fates = fabric.fates(FLOWS);
+            println!("{forwarding} {scheduler}: {fates:?}");
+            assert_eq!(fates.silent, 0, "{forwarding} {scheduler}: {fates:?}");
+            assert_eq!(fates.reset * 50 > FLOWS, scheduler == "rr", "{forwarding} {scheduler}: {fates:?}");
+        }
+        fabric.routers.iter_mut().for_each(Router::drain);
+    }
+}
+
+#[test]
+fn a_moved_connection_is_reset_within_a_second_with_nat() {
+    allow_many_files();
+    let mut fabric = Fabric::new("nat");
+    for sloppy in ["0", "1"] {
+        fabric.serve("mh", "nat");
+        for router in &fabric.routers {
+            router.namespace.sysctl("net/ipv4/vs/sloppy_tcp", sloppy);
+        }
+        let fates = fabric.fates(200);
+        println!("nat, sloppy_tcp {sloppy}: {fates:?}");
+        assert!(fates.reset > 0 && fates.silent == 0 && fates.slowest_reset < Duration::from_secs(1), "{fates:?}");
+    }
+    fabric.routers.iter_mut().for_each(Router::drain);
+}
