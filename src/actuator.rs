@@ -36,6 +36,7 @@ pub(crate) use self::ipvs::{by_mark, service_key};
 use self::keeper::Keeper;
 pub use self::keeper::Outcome;
 pub use self::nft::NftError;
+pub(crate) use self::nft::nft;
 pub use self::record::RecordError;
 use self::record::Table;
 use crate::desired::BalancerKind;

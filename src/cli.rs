@@ -3,6 +3,7 @@
 //!
 //! Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers. Errors are one line each on standard error, `vipherald: WHAT: CAUSE`.
 
+mod doctor;
 mod peer;
 mod show;
 mod table;
@@ -14,10 +15,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bgp::Prefix;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::admin::{self, ClientError};
-use crate::config::{self, Config, ConfigErrors};
+use crate::config::{self, Config, ConfigErrors, DataplaneType};
 use crate::reconcile::{self, RunOptions};
 use crate::telemetry::{Logging, chain};
 
@@ -39,6 +41,8 @@ enum Verb {
     Plan(Intent),
     /// Show what the daemon on this node says
     Show(Show),
+    /// Say what stands in the way of serving VIPs on this node; needs no daemon and changes nothing
+    Doctor(doctor::Doctor),
     /// Give orders about a BGP neighbour
     #[command(subcommand)]
     Peer(peer::PeerVerb),
@@ -85,11 +89,13 @@ enum Noun {
     /// The BGP neighbours
     Peers {
         /// Only this one
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: Option<String>,
     },
     /// All about one BGP neighbour
     Peer {
         /// Its name, as `show peers` has it
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
     },
     /// What each peer was told
@@ -112,6 +118,7 @@ enum RoutesNoun {
 #[derive(Args, Clone, Debug, Eq, PartialEq)]
 struct PeerPrefix {
     /// The name of the peer
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     /// Only the routes to this address or prefix
     #[arg(value_parser = admin::destination)]
@@ -155,6 +162,12 @@ enum Failure {
         #[source]
         source: ClientError,
     },
+    /// The arguments do not go with the configuration.
+    #[error("{verb}: {message}")]
+    Usage { verb: &'static str, message: &'static str },
+    /// Said in the output.
+    #[error("doctor: {0}")]
+    Found(String),
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
 }
@@ -166,7 +179,12 @@ impl Failure {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Verb { .. } | Self::Output(_) | Self::Daemon { source: ClientError::Refused(_), .. } => 1,
+            Self::Config(_)
+            | Self::Verb { .. }
+            | Self::Found(_)
+            | Self::Output(_)
+            | Self::Daemon { source: ClientError::Refused(_), .. } => 1,
+            Self::Usage { .. } => 2,
             Self::Daemon { .. } => 3,
         }
     }
@@ -200,11 +218,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.verb {
         Verb::Run(intent) => daemon(intent),
         Verb::Plan(intent) => {
-            let config = load(&intent.config)?;
+            let config = load_intent("plan", &intent)?;
             let text = block_on("plan", reconcile::dry_run(config, intent.manifests))?.map_err(|error| Failure::verb("plan", error))?;
             print(&text)
         }
         Verb::Show(show) => show::show(show),
+        Verb::Doctor(doctor) => doctor::doctor(doctor),
         Verb::Peer(verb) => peer::peer(verb),
         Verb::Config(ConfigVerb::Check { file }) => {
             load(&file)?;
@@ -214,11 +233,20 @@ fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 fn daemon(intent: Intent) -> Result<(), Failure> {
-    let config = load(&intent.config)?;
+    let config = load_intent("run", &intent)?;
     let logging = Logging::init(&config.log).map_err(|error| Failure::verb("run", error))?;
     let options =
         RunOptions { config_file: intent.config, config, environment: config::process_environment(), manifests: intent.manifests, logging };
     block_on("run", reconcile::run(options))?.map_err(|error| Failure::verb("run", error))
+}
+
+/// Somebody else says what is to be announced in speaker-only use alone.
+fn load_intent(verb: &'static str, intent: &Intent) -> Result<Config, Failure> {
+    let config = load(&intent.config)?;
+    if intent.manifests.is_none() && config.dataplane.kind != DataplaneType::None {
+        return Err(Failure::Usage { verb, message: "--manifests DIR is needed, unless dataplane.type is none" });
+    }
+    Ok(config)
 }
 
 fn load(file: &std::path::Path) -> Result<Config, Failure> {

@@ -5,7 +5,7 @@
 //! objects; [`source`] reads them into a whole [`Snapshot`](source::Snapshot); [`desired`] compiles that into [`Desired`](desired::Desired) and
 //! rejections; [`observed`] is what kernel and speaker say; [`plan`](mod@plan) compares both and decides, as data; [`reconcile`] repeats
 //! observe, plan, execute; [`actuator`] changes the kernel; [`driver`] runs the protocol cores; [`status`] explains each VIP; [`admin`] and
-//! [`telemetry`] show it.
+//! [`telemetry`] show it. Beside that way, [`doctor`] looks at a node without a daemon.
 #![forbid(unsafe_code)]
 
 pub mod actuator;
@@ -14,6 +14,7 @@ pub mod api;
 pub mod cli;
 pub mod config;
 pub mod desired;
+pub mod doctor;
 pub mod driver;
 pub mod observed;
 pub mod plan;

@@ -338,7 +338,7 @@ impl<'a> Planner<'a> {
     /// announced first, so that the peers are never without a route.
     fn aggregate(&mut self) {
         let advertised = self.observed.speaker.advertised.as_deref();
-        let in_force = |prefix: &Prefix| advertised.is_some_and(|set| set.contains(prefix));
+        let in_force = |prefix: &Prefix| advertised?.routes.get(prefix);
         let vips: Vec<(IpAddr, Arc<Route>)> =
             self.announced.routes.iter().map(|(prefix, route)| (prefix.address(), Arc::clone(route))).collect();
         for (prefix, aggregate) in &self.desired.routing.aggregates {
@@ -349,8 +349,9 @@ impl<'a> Planner<'a> {
             }
             let route = routing::standing_for(route, inside.iter().map(|(_, vip)| &**vip));
             if aggregate.suppress {
-                let taken_over = |vip: IpAddr| in_force(prefix) || !in_force(&Prefix::host(vip));
-                let covered = inside.into_iter().filter(|(vip, own)| taken_over(*vip) && routing::reaches_all_of(&route, own));
+                let stands = |own: &Route| in_force(prefix).is_some_and(|aggregate| routing::reaches_all_of(aggregate, own));
+                let taken_over = |vip: IpAddr, own: &Route| stands(own) || in_force(&Prefix::host(vip)).is_none();
+                let covered = inside.into_iter().filter(|(vip, own)| taken_over(*vip, own) && routing::reaches_all_of(&route, own));
                 self.announced.covered.extend(covered.map(|(vip, _)| vip));
             }
             self.announced.routes.insert(*prefix, route);
@@ -361,7 +362,7 @@ impl<'a> Planner<'a> {
         for (prefix, route) in advertised.iter().flat_map(|set| &set.routes).filter(|(prefix, _)| !is_host(**prefix)) {
             let covered = advertised.iter().flat_map(|set| &set.covered).filter(|vip| prefix.contains(**vip));
             if covered.into_iter().any(|vip| self.announced.contains(&Prefix::host(*vip))) {
-                self.announced.routes.entry(*prefix).or_insert_with(|| Arc::clone(route));
+                self.announced.routes.insert(*prefix, Arc::clone(route));
             }
         }
     }

@@ -124,7 +124,9 @@ impl Reconciler {
                 continue;
             }
             self.rounds = 0;
-            if readable && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
+            // What nft still does may be what has to be taken back.
+            let settled = readable && !self.kernel.is_busy();
+            if settled && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
                 return Ok(());
             }
             if let Some(late) = self.overdue(now) {

@@ -45,7 +45,9 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 fn help_and_version() {
     let help = vipherald(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for word in ["run", "plan", "show", "peer", "config", "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers."] {
+    for word in
+        ["run", "plan", "show", "doctor", "peer", "config", "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers."]
+    {
         assert!(help.stdout.contains(word), "{word} in:\n{}", help.stdout);
     }
     let version = vipherald(&["--version"]);
@@ -54,7 +56,16 @@ fn help_and_version() {
 
 #[test]
 fn wrong_usage_is_2() {
-    let wrong: [&[&str]; 24] = [
+    let minimal = example("minimal.yaml");
+    let wrong: [&[&str]; 32] = [
+        &["run", "--config", &minimal],
+        &["plan", "--config", &minimal],
+        &["show", "peer", ""],
+        &["show", "peers", ""],
+        &["show", "routes", "received", ""],
+        &["peer", "start", ""],
+        &["doctor", "me"],
+        &["doctor", "-o", "xml"],
         &["show", "routes", "advertised", "tor", "foo"],
         &["show", "routes", "received", "tor", "10.0.0.7/33"],
         &["show", "routes", "advertised", "tor", "10.0.0.7/24"],
@@ -199,6 +210,35 @@ fn show_ipvs_prints_the_table_and_whose_it_is() {
     assert_eq!((&value["services"][0]["owner"]["name"], &value["node"]), (&"nginx".into(), &"node-1".into()));
     let yaml = vipherald(&["show", "ipvs", "-o", "yaml", "--socket", &socket]);
     assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&yaml.stdout).unwrap(), value);
+}
+
+#[test]
+fn doctor_needs_no_daemon_and_exits_1_where_there_is_a_problem() {
+    let (_directory, path) =
+        file("bgp: {asn: 65001, peers: [{name: tor, address: 192.0.2.1, asn: 65001, passwordFile: /nonexistent/key}]}\n");
+    let table = vipherald(&["doctor", "--config", &path]);
+    assert_eq!(table.code, Some(1));
+    assert!(table.stdout.starts_with("CHECK "), "{}", table.stdout);
+    assert!(
+        table.stdout.lines().any(|line| line.starts_with("key file /nonexistent/key ") && line.contains(" problem ")),
+        "{}",
+        table.stdout
+    );
+    assert!(table.stderr.starts_with("vipherald: doctor: there ") && table.stderr.lines().count() == 1, "{}", table.stderr);
+
+    let json = vipherald(&["doctor", "--config", &path, "-o", "json"]);
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&value["apiVersion"], &value["node"], json.code), (&"vipherald.io/v1alpha1".into(), &"node-1".into(), Some(1)));
+    let yaml = vipherald(&["doctor", "--config", &path, "-o", "yaml"]);
+    let value: serde_json::Value = serde_saphyr::from_str(&yaml.stdout).unwrap();
+    let findings = value["findings"].as_array().unwrap();
+    let key = findings.iter().find(|finding| finding["check"] == "key file /nonexistent/key").unwrap();
+    assert_eq!((&key["state"], &key["remedy"]), (&"problem".into(), &"put the key there, readable for the daemon".into()));
+
+    let without = vipherald(&["doctor"]);
+    assert_eq!(without.code, Some(i32::from(without.stdout.contains(" problem "))));
+    let bad = vipherald(&["doctor", "--config", "/nonexistent/c.yaml"]);
+    assert_eq!((bad.code, bad.stdout.as_str()), (Some(1), ""));
 }
 
 #[test]

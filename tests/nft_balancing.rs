@@ -257,7 +257,7 @@ fn what_nft_cannot_do_is_refused_with_the_reason() {
     stage.publish("web", &eric("web", "10.232.35.201", "pods", &[("80", "80", "algo: rr")]));
     stage.start("");
     stage.wait_for_vip("10.232.35.201", true);
-    let said = stage.show("rejections");
+    let said = stage.show("rejections -o wide");
     for words in ["scheduler lc needs IPVS", "forwarding dr needs IPVS"] {
         assert!(said.contains(words), "{said}");
     }
@@ -277,9 +277,9 @@ fn the_dataplane_can_be_changed_while_it_runs() {
     stage.wait_for_vip(VIP, true);
     assert!(stage.connect(VIP, 80).is_ok());
     assert!(
-        stage.said_aside("vips").contains("dataplane.type auto: nftables, since the kernel has no IPVS"),
+        stage.said_aside("vips -o wide").contains("dataplane.type auto: nftables, since the kernel has no IPVS"),
         "{}",
-        stage.said_aside("vips")
+        stage.said_aside("vips -o wide")
     );
     // Nobody balances EricIngress any more.
     stage.change_dataplane("kube-proxy", "");

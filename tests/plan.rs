@@ -174,7 +174,7 @@ fn prefix(text: &str) -> Prefix {
     }
 }
 
-/// `10.0.0.1`, `10.0.0.1 with 65001` (a community), `10.0.0.1 shutting down`, or `10.0.0.1 aggregated`.
+/// `10.0.0.1`, `10.0.0.1 with 65001` (a community), `10.0.0.1 to rr1` (only), `10.0.0.1 shutting down`, or `10.0.0.1 aggregated`.
 fn advertised(texts: &[String]) -> RouteSet {
     let mut set = RouteSet::default();
     for text in texts {
@@ -185,6 +185,7 @@ fn advertised(texts: &[String]) -> RouteSet {
                 continue;
             }
             Some(("with", community)) => Route { communities: BTreeSet::from([community.parse().unwrap()]), ..Route::originated() },
+            Some(("to", peer)) => Route { peers: Some(Arc::new(BTreeSet::from([peer.to_owned()]))), ..Route::originated() },
             Some(("shutting", "down")) => Route::originated().shutting_down(),
             _ => Route::originated(),
         };

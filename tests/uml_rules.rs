@@ -10,10 +10,6 @@ mod filters;
 #[path = "common/stage.rs"]
 mod stage;
 
-use common::wait_until;
-use filters::{pods, seen};
-use stage::{PATIENCE, ROUTER, VIP, eric};
-
 #[test]
 fn real_servers_see_the_client_where_object_or_configuration_say_so() {
     filters::real_servers_see_the_client_where_object_or_configuration_say_so("ipvs");
@@ -21,18 +17,7 @@ fn real_servers_see_the_client_where_object_or_configuration_say_so() {
 
 #[test]
 fn ranges_of_ports_move_to_the_marks_that_the_configuration_gives_us() {
-    let mut stage = filters::stage("ipvs", "marks");
-    stage.answer_tcp(30_080);
-    stage.publish("pods", &pods());
-    stage.publish("web", &eric("web", VIP, "pods", &[("30000-30999", "30000-30999", "algo: rr")]));
-    stage.start("");
-    stage.wait_for_vip(VIP, true);
-    assert_eq!(seen(&stage, VIP, 30_080), ROUTER);
-    assert!(stage.table().starts_with("FWM  64 rr\n"));
-    stage.configure("vipherald", "type: ipvs, fwmarkFrom: 2048");
-    wait_until("it has another mark", PATIENCE, || stage.table().starts_with("FWM  2048 rr\n"));
-    wait_until("it is served by that", PATIENCE, || seen(&stage, VIP, 30_080) == ROUTER);
-    stage.drain();
+    filters::ranges_of_ports_move_to_the_marks_that_the_configuration_gives_us();
 }
 
 #[test]

@@ -46,15 +46,15 @@ pub enum NftError {
 
 /// What a process did that succeeded.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(crate) struct Done {
     /// Its id, which is its netlink port too.
-    pub(super) process: Option<u32>,
+    pub(crate) process: Option<u32>,
     /// What it wrote to standard output.
-    pub(super) stdout: Vec<u8>,
+    pub(crate) stdout: Vec<u8>,
 }
 
 /// Runs `nft` with these arguments and this standard input. `action` says in errors what it was to do.
-pub(super) async fn nft(arguments: &[&str], input: &str, action: &str) -> Result<Done, NftError> {
+pub(crate) async fn nft(arguments: &[&str], input: &str, action: &str) -> Result<Done, NftError> {
     run(NFT, arguments, input, action, TIMEOUT).await
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipherald peer`: an operator's orders about one BGP neighbour. They hold until the daemon ends, or the next order.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::show::{Daemon, PATIENCE};
@@ -50,6 +51,7 @@ pub(super) enum SoftDirection {
 #[derive(Args, Debug)]
 pub(super) struct Peer {
     /// Its name, as `show peers` has it
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
     #[command(flatten)]
     daemon: Daemon,

@@ -88,7 +88,7 @@ fn render(status: &NodeStatus, noun: &Noun, output: Option<Output>) -> Result<St
 }
 
 /// As JSON or YAML.
-fn write(envelope: Envelope, content: impl Serialize, form: Output) -> Result<String, Failure> {
+pub(super) fn write(envelope: Envelope, content: impl Serialize, form: Output) -> Result<String, Failure> {
     let document = Document { envelope, content };
     match form {
         Output::Yaml => serde_saphyr::to_string(&document).map_err(|error| Failure::verb("show", error)),

@@ -301,7 +301,7 @@ mod tests {
     /// What is logged where the file says this after [`FIRST`], a line for each event.
     fn logged(texts: &[&str]) -> Vec<String> {
         let environment = environment();
-        let read = |text: &str| super::super::parse::parse(text, &environment).map_err(|_| "it is bad".to_owned());
+        let read = |text: &str| super::super::parse::parse(text, &environment).map_err(|_mistakes| "it is bad".to_owned());
         let start = InForce { config: Arc::new(read(FIRST).unwrap()), since: SystemTime::UNIX_EPOCH, fault: None, waiting: Vec::new() };
         let (sender, _receiver) = watch::channel(Arc::new(start));
         let written = Arc::new(std::sync::Mutex::new(Vec::new()));

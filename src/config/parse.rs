@@ -180,7 +180,7 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     let address = reader.required(&section, "address", &kinds::LISTEN_ADDRESS);
     let port = reader.or(&section, "port", &kinds::PORT, DesiredPeer::PORT);
     let elements = reader.list(&section, "prefixes");
-    if elements.as_ref().map_or(!section.has("prefixes"), Vec::is_empty) {
+    if elements.as_ref().map_or_else(|| !section.has("prefixes"), Vec::is_empty) {
         refuse_dynamic_keys(reader, &section);
     }
     let mut prefixes = BTreeSet::new();

@@ -95,3 +95,39 @@ impl Rules {
         Self::dispatch(ip).into_iter().flat_map(of_chain).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn nft_does_what_needs_no_count_of_connections() {
+        let nat = ForwardingMethod::Masquerade;
+        for scheduler in Scheduler::ALL {
+            let translated = translated(Scheduling::of(*scheduler), nat);
+            match scheduler {
+                Scheduler::RoundRobin | Scheduler::WeightedRoundRobin | Scheduler::SourceHashing | Scheduler::MaglevHashing => {
+                    assert_eq!(translated, Ok(Scheduling::of(*scheduler)));
+                }
+                _ => assert!(translated.unwrap_err().starts_with(&format!("scheduler {scheduler} needs IPVS"))),
+            }
+        }
+        for forwarding in [ForwardingMethod::DirectRouting, ForwardingMethod::Tunnel] {
+            assert!(translated(Scheduling::of(Scheduler::MaglevHashing), forwarding).unwrap_err().contains("use nat"));
+        }
+    }
+
+    #[test]
+    fn a_client_that_is_to_be_remembered_is_hashed() {
+        let remembered = Scheduling { persistence: Some(Duration::from_secs(10)), ..Scheduling::of(Scheduler::RoundRobin) };
+        assert_eq!(translated(remembered, ForwardingMethod::Masquerade), Ok(Scheduling::of(Scheduler::SourceHashing)));
+    }
+
+    #[test]
+    fn rules_of_one_family_alone_dispatch_that_one_only() {
+        let four: Vec<String> = Rules::dispatch_fingerprint().into_iter().filter(|comment| comment.starts_with("ip ")).collect();
+        assert!(Rules::dispatches("ip", &four) && !Rules::dispatches("ip6", &four) && !Rules::dispatches("ip", &four[1..]));
+    }
+}

@@ -125,9 +125,9 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
         if there && previous.losses.is_empty() {
             continue;
         }
+        let was_there = previous.kernel.balancer.services.contains_key(key);
         // Where another dataplane is to have it, nobody took it.
-        let taken = |key| previous.kernel.balancer.services.contains_key(key) && !kernel.balancer.former.contains_key(key);
-        let lost = !there && taken(key);
+        let lost = !there && was_there && !kernel.balancer.former.contains_key(key);
         match previous.losses.get(key) {
             before if lost => {
                 let count = before.map_or(0, |loss| loss.count).saturating_add(1);

@@ -80,6 +80,23 @@ pub(crate) fn real_servers_see_the_client_where_object_or_configuration_say_so(d
     stage.drain();
 }
 
+/// With IPVS.
+#[allow(dead_code, reason = "the dataplane nftables needs no mark for a range")]
+pub(crate) fn ranges_of_ports_move_to_the_marks_that_the_configuration_gives_us() {
+    let mut stage = stage("ipvs", "marks");
+    stage.answer_tcp(30_080);
+    stage.publish("pods", &pods());
+    stage.publish("web", &eric("web", VIP, "pods", &[("30000-30999", "30000-30999", "algo: rr")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    assert_eq!(seen(&stage, VIP, 30_080), ROUTER);
+    assert!(stage.table().starts_with("FWM  64 rr\n"));
+    stage.configure("vipherald", "type: ipvs, fwmarkFrom: 2048");
+    wait_until("it has another mark", PATIENCE, || stage.table().starts_with("FWM  2048 rr\n"));
+    wait_until("it is served by that", PATIENCE, || seen(&stage, VIP, 30_080) == ROUTER);
+    stage.drain();
+}
+
 pub(crate) fn exceptions_from_masquerading_are_clients_or_real_servers(dataplane: &'static str) {
     for (tag, prefix, of_other) in [("except-a", "10.99.0.2/32", ROUTER), ("except-b", "192.168.1.0/24", OTHER_CLIENT)] {
         let mut stage = stage(dataplane, tag);

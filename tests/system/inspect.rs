@@ -51,6 +51,14 @@ fn a_peer_is_shown_in_full_and_reset_softly() {
     assert_eq!(rig.session(), session);
 
     let advertised: Value = serde_json::from_str(&told(&rig, "show routes advertised tor -o json")).unwrap();
+    for document in [&advertised, &serde_json::from_str(&told(&rig, "show routes received tor -o json")).unwrap()] {
+        assert_eq!(
+            (&document["apiVersion"], &document["instance"]),
+            (&"vipherald.io/v1alpha1".into(), &rig.daemon.show("vips").0["instance"])
+        );
+        assert!(document["node"].is_string() && document["observedAt"].is_string() && document["warnings"].is_array(), "{document}");
+        assert_eq!(document["peer"], "tor");
+    }
     let hops: Vec<(&Value, &Value)> =
         advertised["routes"].as_array().unwrap().iter().map(|route| (&route["prefix"], &route["nextHop"])).collect();
     assert_eq!(hops, [(&"10.1.0.1/32".into(), &"10.99.0.1".into()), (&"2001:db8:7::1/128".into(), &"2001:db8:99::1".into())]);

@@ -173,3 +173,110 @@ pub(super) fn mode_of(comment: &str) -> Option<ServiceMode> {
     });
     modes.into_iter().find(|mode| describe(*mode) == words)
 }
+
+#[cfg(test)]
+mod tests {
+    use ipvs::Weight;
+
+    use super::*;
+
+    fn key(vip: &str, protocol: &str, ports: (i64, i64)) -> ServiceKey {
+        ServiceKey { vip: vip.parse().unwrap(), protocol: protocol.parse().unwrap(), ports: PortRange::new(ports.0, ports.1).unwrap() }
+    }
+
+    fn mode(scheduler: Scheduler) -> ServiceMode {
+        ServiceMode { scheduling: Scheduling::of(scheduler), fallback: false }
+    }
+
+    fn service(servers: &[(&str, u32)]) -> ObservedVirtualService {
+        let server = |(server, weight): &(&str, u32)| super::super::real_server(server.parse().unwrap(), Weight(*weight));
+        ObservedVirtualService { mode: None, real_servers: servers.iter().map(server).collect() }
+    }
+
+    fn text(key: ServiceKey, scheduler: Scheduler, servers: &[(&str, u32)]) -> (Option<String>, Vec<String>) {
+        let ServiceChain { table, rules } = service_chain(key, mode(scheduler), &service(servers));
+        (table.map(|table| table.elements), rules.into_iter().map(|(rule, _)| rule).collect())
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for (key, name) in [
+            (key("10.0.0.7", "tcp", (80, 80)), "tcp/10.0.0.7/80"),
+            (key("2001:db8::7", "udp", (1000, 2000)), "udp/2001_db8__7/1000-2000"),
+            (key("::1", "sctp", (1, 1)), "sctp/__1/1"),
+        ] {
+            assert_eq!(chain_name(key), name);
+            assert_eq!(service_of(name), Some(key));
+        }
+        for name in [
+            "",
+            "balance",
+            "tcp/10.0.0.7",
+            "tcp/10.0.0.7/0",
+            "icmp/10.0.0.7/80",
+            "tcp/10.0.0.7/80-80",
+            "tcp/10.0.0.7/80/1",
+            "TCP/10.0.0.7/80",
+        ] {
+            assert_eq!(service_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_mode_is_known_again_by_its_comment() {
+        for scheduler in Scheduler::ALL {
+            for (by_port, fallback) in [(false, false), (false, true), (true, false), (true, true)] {
+                let mode = ServiceMode { scheduling: Scheduling { scheduler: *scheduler, by_port, persistence: None }, fallback };
+                assert_eq!(mode_of(&format!("{} [00000000]", describe(mode))), Some(mode));
+            }
+        }
+        for comment in ["", "mh", "mh port", "nothing [00000000]", " [00000000]"] {
+            assert_eq!(mode_of(comment), None, "{comment}");
+        }
+    }
+
+    #[test]
+    fn a_chain_chooses_and_then_lists() {
+        let four = key("10.0.0.7", "tcp", (80, 80));
+        let (table, rules) = text(four, Scheduler::WeightedRoundRobin, &[("10.1.0.1:80", 2), ("10.1.0.2:8080", 4), ("10.1.0.3:80", 0)]);
+        assert_eq!(table.as_deref(), Some("0 : 10.1.0.1 . 80, 1 : 10.1.0.2 . 8080, 2 : 10.1.0.2 . 8080"));
+        let listed = ["ip daddr 10.1.0.1 th dport 80 drop", "ip daddr 10.1.0.2 th dport 8080 drop", "ip daddr 10.1.0.3 th dport 80 drop"];
+        assert_eq!(rules[0], "meta l4proto tcp dnat ip to numgen inc mod 3 map @tcp/10.0.0.7/80");
+        assert_eq!(rules[1..], listed);
+        let range = key("2001:db8::7", "udp", (1000, 2000));
+        let (table, rules) = text(range, Scheduler::SourceHashing, &[("[2001:db8:1::1]:0", 1), ("[2001:db8:1::2]:0", 1)]);
+        assert_eq!(table.as_deref(), Some("0 : 2001:db8:1::1, 1 : 2001:db8:1::2"));
+        assert_eq!(rules[0], "meta l4proto udp dnat ip6 to jhash ip6 saddr mod 2 seed 0x76697068 map @udp/2001_db8__7/1000-2000");
+        let (table, rules) = text(four, Scheduler::MaglevHashing, &[("10.1.0.1:80", 1), ("10.1.0.2:80", 1)]);
+        assert_eq!(table.unwrap().split(", ").count(), 251);
+        assert_eq!(rules[0], "meta l4proto tcp dnat ip to jhash ip saddr . th sport mod 251 seed 0x76697068 map @tcp/10.0.0.7/80");
+    }
+
+    #[test]
+    fn who_stands_there_alone_needs_no_table_and_nobody_gets_nothing() {
+        let four = key("10.0.0.7", "tcp", (80, 80));
+        let (table, rules) = text(four, Scheduler::MaglevHashing, &[("10.1.0.1:80", 1), ("10.1.0.2:80", 0)]);
+        assert_eq!((table, rules[0].as_str()), (None, "meta l4proto tcp dnat ip to 10.1.0.1:80"));
+        let (table, rules) = text(key("2001:db8::7", "tcp", (80, 80)), Scheduler::RoundRobin, &[("[2001:db8:1::1]:80", 1)]);
+        assert_eq!((table, rules[0].as_str()), (None, "meta l4proto tcp dnat ip6 to [2001:db8:1::1]:80"));
+        for servers in [&[][..], &[("10.1.0.1:80", 0)]] {
+            assert_eq!(text(four, Scheduler::SourceHashing, servers).1[0], "drop");
+        }
+    }
+
+    #[test]
+    fn great_weights_are_brought_down_and_nobody_is_left_out() {
+        let weights = |servers: &[(&str, u32)]| servers.iter().map(|(server, weight)| (server.parse().unwrap(), *weight)).collect();
+        let turns: BTreeMap<SocketAddr, u32> = weights(&[("10.1.0.1:80", 65_535), ("10.1.0.2:80", 1)]);
+        let turns = in_turn(&turns);
+        assert!(turns.len() <= 4_097, "{}", turns.len());
+        assert_eq!(turns.iter().filter(|server| server.ip() == IpAddr::from([10, 1, 0, 2])).count(), 1);
+    }
+
+    #[test]
+    fn the_comment_tells_of_every_change_of_the_table() {
+        let four = key("10.0.0.7", "tcp", (80, 80));
+        let comment = |servers: &[(&str, u32)]| service_chain(four, mode(Scheduler::RoundRobin), &service(servers)).rules[0].1.clone();
+        assert_ne!(comment(&[("10.1.0.1:80", 1), ("10.1.0.2:80", 1)]), comment(&[("10.1.0.1:80", 1), ("10.1.0.3:80", 1)]));
+    }
+}

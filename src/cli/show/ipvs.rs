@@ -11,6 +11,9 @@ use super::{Daemon, PATIENCE, write};
 use crate::admin;
 use crate::status::{Answer, IpvsStatus, TrafficStatus, VirtualServiceStatus};
 
+/// A line of `ipvsadm`, and our cells.
+type Row = (String, Vec<String>);
+
 /// Between two columns of ours.
 const GAP: &str = "  ";
 
@@ -26,7 +29,7 @@ pub(super) fn show(output: Option<Output>, daemon: &Daemon) -> Result<(), Failur
 
 fn text(table: &IpvsStatus, wide: bool) -> String {
     let heading = heading(&table.version, table.connection_table_size);
-    let mut lines: Vec<(String, Vec<String>)> = heading.lines().map(|line| (line.to_owned(), Vec::new())).collect();
+    let mut lines: Vec<Row> = heading.lines().map(|line| (line.to_owned(), Vec::new())).collect();
     if let Some((_, cells)) = lines.last_mut() {
         cells.extend(wide.then_some(["Conns", "InPkts", "OutPkts", "InBytes", "OutBytes"]).into_iter().flatten().map(ToOwned::to_owned));
         cells.push("Owner".to_owned());
@@ -54,20 +57,20 @@ fn cells(statistics: &TrafficStatus, wide: bool, owner: String) -> Vec<String> {
     counters.into_iter().filter(|_| wide).map(ToString::to_string).chain([owner]).collect()
 }
 
-/// Cells in columns right of all lines.
-fn aligned(lines: &[(String, Vec<String>)]) -> String {
-    let columns = lines.iter().map(|(_, cells)| cells.len()).max().unwrap_or(0);
-    let widest = |width: &dyn Fn(&(String, Vec<String>)) -> usize| lines.iter().map(width).max().unwrap_or(0);
-    // A line without cells may be as long as it is.
-    let left = widest(&|(line, cells)| if cells.is_empty() { 0 } else { line.len() });
-    let widths: Vec<usize> = (0..columns).map(|column| widest(&|(_, cells)| cells.get(column).map_or(0, String::len))).collect();
+/// Cells in columns right of all lines that have any.
+fn aligned(lines: &[Row]) -> String {
+    let beside = || lines.iter().filter(|(_, cells)| !cells.is_empty());
+    let left = beside().map(|(line, _)| line.len()).max().unwrap_or(0);
+    let columns = beside().map(|(_, cells)| cells.len()).max().unwrap_or(0);
+    let width = |column: usize| beside().filter_map(|(_, cells)| cells.get(column)).map(String::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for (line, cells) in lines {
         if cells.is_empty() {
             text.push_str(line);
         } else {
             let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            text.push_str(&format!("{line:<left$}{GAP}{}", padded.collect::<Vec<_>>().join(GAP)).trim_end());
+            text.push_str(format!("{line:<left$}{GAP}{}", padded.collect::<Vec<_>>().join(GAP)).trim_end());
         }
         text.push('\n');
     }

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What kernel, tools and rights there are, and who else uses IPVS.
+
+use std::net::IpAddr;
+
+use ipvs::ServiceAddress;
+
+use super::node::{Capability, IpvsModule, Node, Setting};
+use super::{Finding, State};
+use crate::config::{Config, DataplaneType};
+use crate::desired::PeerAddress;
+use crate::observed::ADDRESS_PROTOCOL;
+use crate::sysctl::Sysctl;
+
+/// kube-proxy in IPVS mode puts the addresses of all Services there.
+const KUBE_IPVS: &str = "kube-ipvs0";
+
+const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+
+/// What the configuration needs of the kernel. Without one nothing is known to be needed, and balancing by IPVS is likely.
+#[derive(Default)]
+struct Needs {
+    balancing: bool,
+    nft: bool,
+    /// What is missing is a problem, not a warning.
+    known: bool,
+    set_sysctls: bool,
+    md5: bool,
+    ao: bool,
+    listens_below_1024: bool,
+    unnumbered: bool,
+}
+
+impl Needs {
+    fn of(config: Option<&Config>) -> Self {
+        let Some(config) = config else {
+            return Self { balancing: true, nft: true, set_sysctls: true, ..Self::default() };
+        };
+        let template = config.bgp.listen.iter().map(|listen| &listen.template);
+        let peers: Vec<_> = config.bgp.peers.values().chain(template).collect();
+        Self {
+            balancing: config.dataplane.balances(),
+            nft: config.dataplane.kind != DataplaneType::None,
+            known: true,
+            set_sysctls: config.dataplane.set_sysctls,
+            md5: peers.iter().any(|peer| peer.transport.password_file.is_some()),
+            ao: peers.iter().any(|peer| !peer.transport.ao_keys.is_empty()),
+            listens_below_1024: config.bgp.listen.as_ref().is_some_and(|listen| listen.port < 1024),
+            unnumbered: peers.iter().any(|peer| matches!(peer.address, PeerAddress::Unnumbered(_))),
+        }
+    }
+
+    /// Of something that is missing.
+    const fn missing(&self, needed: bool) -> State {
+        if needed && self.known {
+            State::Problem
+        } else if needed {
+            State::Warning
+        } else {
+            State::Ok
+        }
+    }
+}
+
+pub(super) fn examine(node: &Node, config: Option<&Config>) -> Vec<Finding> {
+    let needs = Needs::of(config);
+    let mut findings: Vec<Finding> = Capability::ALL.into_iter().map(|capability| right(node, capability, &needs)).collect();
+    findings.push(nft(node, &needs));
+    findings.push(address_protocol(node));
+    if needs.balancing {
+        findings.push(ipvs(node, &needs));
+        findings.extend(schedulers(node));
+        findings.extend(node.sysctls.iter().map(|(setting, found)| sysctl(*setting, found, node.ipvs, &needs)));
+        findings.push(kube_proxy(node, &needs));
+        findings.extend(others(node, config));
+    }
+    findings.push(signing("TCP-MD5", &node.tcp_md5, needs.md5, "a kernel with CONFIG_TCP_MD5SIG", &needs));
+    findings.push(signing("TCP-AO", &node.tcp_ao, needs.ao, "a kernel with CONFIG_TCP_AO (Linux 6.7 and newer)", &needs));
+    findings
+}
+
+fn right(node: &Node, capability: Capability, needs: &Needs) -> Finding {
+    let (needed, purpose) = match capability {
+        Capability::NetAdmin => (true, "to place addresses and to program IPVS and nft"),
+        Capability::NetRaw => (needs.unnumbered, "to find the router of an unnumbered peer"),
+        Capability::NetBindService => (needs.listens_below_1024, "to listen on port 179 for peers that dial us"),
+    };
+    let check = format!("capability {}", capability.name());
+    match &node.capabilities {
+        Err(error) => Finding::ok(check, format!("it cannot be seen whether this process has it: {error}")),
+        Ok(held) if held.contains(&capability) => Finding::ok(check, format!("this process has it, {purpose}")),
+        Ok(_) if !needed => Finding::ok(check, format!("this process has it not; it is not needed {purpose}")),
+        Ok(_) => {
+            let state = if capability == Capability::NetAdmin { State::Problem } else { needs.missing(needed) };
+            Finding::new(
+                state,
+                check,
+                format!("this process has it not; it is needed {purpose}"),
+                "run as the daemon runs: root, with this capability",
+            )
+        }
+    }
+}
+
+fn nft(node: &Node, needs: &Needs) -> Finding {
+    match &node.nft {
+        Ok(version) => Finding::ok("nft", version.clone()),
+        Err(error) if needs.nft => {
+            Finding::new(State::Problem, "nft", error.clone(), "install nftables 1.0 or newer; nf_tables must be in the kernel")
+        }
+        Err(error) => Finding::ok("nft", format!("not needed with dataplane.type none: {error}")),
+    }
+}
+
+fn address_protocol(node: &Node) -> Finding {
+    const CHECK: &str = "IFA_PROTO";
+    match &node.interfaces {
+        Err(error) => Finding::ok(CHECK, format!("it cannot be seen: {error}")),
+        Ok(interfaces) if interfaces.iter().any(|interface| interface.addresses.iter().any(|address| address.protocol.is_some())) => {
+            Finding::ok(CHECK, format!("addresses carry who set them; ours have protocol {ADDRESS_PROTOCOL}"))
+        }
+        Ok(_) => Finding::ok(CHECK, format!("kernel {} does not keep it (5.18 and newer do); the record in nft suffices", node.kernel)),
+    }
+}
+
+fn ipvs(node: &Node, needs: &Needs) -> Finding {
+    const CHECK: &str = "IPVS";
+    match node.ipvs {
+        IpvsModule::Loaded => Finding::ok(CHECK, "it is in the kernel"),
+        IpvsModule::Loadable => Finding::ok(CHECK, "the kernel loads module ip_vs when it is first used"),
+        IpvsModule::Missing => Finding::new(
+            needs.missing(true),
+            CHECK,
+            format!("kernel {} has no module ip_vs", node.kernel),
+            "install the kernel package that has it (linux-modules-extra, kernel-modules-extra), or use dataplane.type kube-proxy",
+        ),
+        IpvsModule::Unseen => Finding::new(
+            State::Warning,
+            CHECK,
+            "module ip_vs is not loaded, and /lib/modules is not seen from here",
+            "'modprobe ip_vs' on the node, or mount /lib/modules; without it use dataplane.type kube-proxy",
+        ),
+    }
+}
+
+fn schedulers(node: &Node) -> Option<Finding> {
+    let missing: Vec<&str> = node.missing_schedulers.iter().map(String::as_str).collect();
+    (!missing.is_empty()).then(|| {
+        let detail = format!("modules that are neither loaded nor on the disk: {}", missing.join(", "));
+        Finding::new(State::Warning, "IPVS schedulers", detail, "install them before an object asks for one of them")
+    })
+}
+
+fn sysctl(setting: Sysctl, found: &Setting, ipvs: IpvsModule, needs: &Needs) -> Finding {
+    let (check, wanted, reason) = (format!("sysctl {setting}"), setting.wanted(), setting.reason());
+    let remedy = format!("sysctl -w {setting}={wanted}");
+    match &found.value {
+        Some(value) if value == wanted => Finding::ok(check, format!("{value}: {reason}")),
+        Some(value) if found.writable && needs.set_sysctls => {
+            Finding::ok(check, format!("{value}, and the daemon sets it to {wanted}: {reason}"))
+        }
+        Some(value) => {
+            let why = if needs.set_sysctls { "it cannot be set from here" } else { "dataplane.setSysctls is false" };
+            let state = if setting.is_required() { needs.missing(true) } else { State::Warning };
+            Finding::new(state, check, format!("{value}, must be {wanted}, and {why}: {reason}"), remedy)
+        }
+        None if ipvs != IpvsModule::Loaded => Finding::ok(check, format!("there as soon as IPVS is loaded, must be {wanted}: {reason}")),
+        None => {
+            let state = if setting.is_required() { needs.missing(true) } else { State::Warning };
+            Finding::new(state, check, format!("this kernel lacks it; must be {wanted}: {reason}"), "use a newer kernel")
+        }
+    }
+}
+
+fn kube_proxy(node: &Node, needs: &Needs) -> Finding {
+    const CHECK: &str = "kube-proxy";
+    let interfaces = node.interfaces.as_deref().unwrap_or_default();
+    if !interfaces.iter().any(|interface| interface.name == KUBE_IPVS) {
+        return Finding::ok(CHECK, format!("no sign of its IPVS mode (interface {KUBE_IPVS})"));
+    }
+    Finding::new(
+        needs.missing(true),
+        CHECK,
+        format!("interface {KUBE_IPVS} is there: kube-proxy runs in IPVS mode, and deletes virtual services that are not its own"),
+        format!(
+            "give the Services the label {SERVICE_PROXY_NAME}, and kube-proxy --ipvs-exclude-cidrs with the VIPs (ipvs.excludeCIDRs); or run it in another mode"
+        ),
+    )
+}
+
+/// Virtual services of addresses that no vipherald has placed.
+fn others(node: &Node, config: Option<&Config>) -> Option<Finding> {
+    const CHECK: &str = "foreign services";
+    let interface = config.map_or("lo", |config| config.vips.interface.as_str());
+    let services = match &node.virtual_services {
+        Ok(services) => services,
+        Err(error) => return Some(Finding::ok(CHECK, format!("the table of IPVS cannot be read: {error}"))),
+    };
+    let interfaces = node.interfaces.as_deref().unwrap_or_default();
+    let carrier = interfaces.iter().find(|found| found.name == interface);
+    let is_ours = |vip: IpAddr| {
+        let found = carrier.into_iter().flat_map(|carrier| &carrier.addresses).find(|found| found.address == vip);
+        found.is_some_and(|found| found.protocol.is_none_or(|protocol| protocol == ADDRESS_PROTOCOL))
+    };
+    let foreign = services.iter().filter(|service| match service {
+        ServiceAddress::Transport { address, .. } => !is_ours(*address),
+        // Whose a mark is, only the record says.
+        ServiceAddress::Fwmark { .. } => false,
+    });
+    let foreign: Vec<String> = foreign.map(ToString::to_string).collect();
+    let first = foreign.first()?;
+    let detail =
+        format!("{} virtual services are of addresses that we have not placed, {first} among them; they are never touched", foreign.len());
+    let remedy = "if they are kube-proxy's, see there; a VIP and port that somebody else has is not served by us";
+    Some(Finding::new(State::Warning, CHECK, detail, remedy))
+}
+
+fn signing(check: &str, found: &Result<bool, String>, needed: bool, remedy: &str, needs: &Needs) -> Finding {
+    match found {
+        Ok(true) => Finding::ok(check, "the kernel has it"),
+        Ok(false) if needed => Finding::new(needs.missing(true), check, "the kernel has it not; peers that need it stay down", remedy),
+        Ok(false) => Finding::ok(check, "the kernel has it not, and no peer needs it"),
+        Err(error) => Finding::ok(check, format!("it cannot be seen whether the kernel has it: {error}")),
+    }
+}
