@@ -7,13 +7,13 @@
 mod address;
 pub mod conntrack;
 mod dnat;
-mod gateways;
 mod hint;
 mod ipvs;
 mod keeper;
 mod nft;
 mod others;
 mod record;
+mod routes;
 mod sysctl;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,10 +39,12 @@ pub use self::nft::NftError;
 pub(crate) use self::nft::nft;
 pub use self::record::RecordError;
 use self::record::Table;
-use crate::desired::BalancerKind;
-use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
+use self::routes::Routes;
+pub(crate) use self::sysctl::{interface_path, read_interfaces};
+use crate::desired::{BalancerKind, DesiredBalancing};
+use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, KernelState, ObservedAddress};
 use crate::plan::{Step, StepKey};
-use crate::sysctl::Sysctl;
+use crate::sysctl::{InterfaceSetting, Sysctl};
 
 /// kube-proxy in IPVS mode keeps the addresses of all Services on this interface.
 const KUBE_IPVS: &str = "kube-ipvs0";
@@ -51,6 +53,11 @@ const WINDOW: usize = 64;
 /// How long [`Kernel::changed`] lets a burst go on before it tells of it.
 const SETTLE: Duration = Duration::from_millis(2);
 
+/// The interfaces to which default routes lead, and so where routers and clients are unless somebody says otherwise.
+pub(crate) async fn default_interfaces() -> io::Result<BTreeSet<String>> {
+    Ok(routes::routes(&address::connect()?).await?.default_interfaces)
+}
+
 /// The kernel as one instance uses it: one interface, one nft table, in the network namespace of the thread that made this.
 pub struct Kernel {
     interface: String,
@@ -58,10 +65,12 @@ pub struct Kernel {
     hints: Hints,
     keeper: Keeper,
     /// As last read; they change rarely, and reading them takes long where there are many routes.
-    gateways: Option<BTreeSet<IpAddr>>,
+    routes: Option<Routes>,
     /// Whether the interface of kube-proxy's IPVS mode is there, as last read.
     kube_ipvs: Option<bool>,
     ipvs: Ipvs,
+    /// `node.externalInterface`.
+    external: Option<String>,
     /// What is to balance, where virtual services are wanted.
     wanted: Option<BalancerKind>,
     /// What the virtual services were read from last.
@@ -143,6 +152,9 @@ pub enum KernelError {
         #[source]
         source: io::Error,
     },
+    /// The settings of external interfaces were not changed.
+    #[error("cannot set arp_ignore, arp_announce or rp_filter below /proc/sys/net/ipv4/conf")]
+    Interfaces(#[source] io::Error),
     /// The record could not be read or changed.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -166,9 +178,10 @@ impl Kernel {
             handle,
             hints,
             keeper: Keeper::new(table, Dnat::open(instance).await?),
-            gateways: None,
+            routes: None,
             kube_ipvs: None,
             ipvs,
+            external: None,
             wanted: None,
             balancer: BalancerKind::Ipvs,
         })
@@ -177,6 +190,14 @@ impl Kernel {
     /// What is to balance, where virtual services are wanted: they are read only then, and while the record has some.
     pub const fn balance(&mut self, wanted: Option<BalancerKind>) {
         self.wanted = wanted;
+    }
+
+    /// What of the configuration matters to how the kernel is read and told.
+    pub fn adapt(&mut self, balancing: Option<&DesiredBalancing>) {
+        if let Some(balancing) = balancing {
+            self.external.clone_from(&balancing.external_interface);
+            self.ipvs.deliver_to(balancing.gue_port);
+        }
     }
 
     /// Reads the addresses and, where we balance or have something there, IPVS, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
@@ -196,9 +217,11 @@ impl Kernel {
         let addresses = address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?;
         let alike = self.unrecorded(&addresses.here);
         self.keeper.catch_up(&alike);
-        if self.gateways.is_none() {
-            self.gateways = Some(gateways::gateways(&self.handle).await.map_err(KernelError::Routes)?);
-        }
+        let routes = match self.routes.take() {
+            Some(routes) => routes,
+            None => routes::routes(&self.handle).await.map_err(KernelError::Routes)?,
+        };
+        let Routes { gateways, links, default_interfaces } = self.routes.insert(routes).clone();
         let record = self.keeper.known();
         let needed = self.wanted.is_some() || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
         if needed && self.kube_ipvs.is_none() {
@@ -209,6 +232,7 @@ impl Kernel {
         Ok(KernelState {
             balancer,
             kube_proxy_in_ipvs_mode: needed && self.kube_ipvs == Some(true),
+            external: if needed { self.read_external(&default_interfaces) } else { BTreeMap::new() },
             sysctls: if needed { sysctl::read(self.balancer) } else { BTreeMap::new() },
             interface: interface
                 .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
@@ -217,7 +241,8 @@ impl Kernel {
             unusable: addresses.unusable,
             address_protocols: addresses.protocols,
             claimed_by_others: self.keeper.claimed(&alike),
-            gateways: self.gateways.clone().unwrap_or_default(),
+            gateways,
+            links,
             record: self.keeper.known().clone(),
         })
     }
@@ -237,14 +262,14 @@ impl Kernel {
         let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), &record.marks).await.map_err(KernelError::Balancer)?;
         let Balancer { services: mut former, foreign, foreign_marks, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
-        Ok(Balancer { availability: IpvsAvailability::NotNeeded, services, foreign: BTreeSet::new(), foreign_marks, former })
+        Ok(Balancer { services, foreign_marks, former, ..Balancer::default() })
     }
 
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the record, those of other instances, and the routes.
     pub fn distrust(&mut self) {
         self.keeper.audit();
         self.keeper.forget_claims();
-        (self.gateways, self.kube_ipvs) = (None, None);
+        (self.routes, self.kube_ipvs) = (None, None);
         self.ipvs.distrust();
     }
 
@@ -258,6 +283,13 @@ impl Kernel {
         self.observe().await?;
         self.keeper.finished().await;
         self.observe().await
+    }
+
+    fn read_external(&self, default_interfaces: &BTreeSet<String>) -> BTreeMap<String, BTreeMap<InterfaceSetting, u8>> {
+        match &self.external {
+            Some(external) => read_interfaces([external]),
+            None => read_interfaces(default_interfaces),
+        }
     }
 
     /// The addresses that look like ours, and that we have not recorded.
@@ -317,6 +349,10 @@ impl Kernel {
                 ([Step::SetSysctl(setting)], _) => {
                     results.push(sysctl::set(*setting).map_err(|source| KernelError::Sysctl { setting: *setting, source }));
                 }
+                ([Step::SetInterfaces(settings)], _) => {
+                    results.push(sysctl::set_interfaces(settings).map_err(KernelError::Interfaces));
+                }
+                ([Step::SetTimeouts(timeouts)], _) => results.push(self.ipvs.set_timeouts(*timeouts).await.map_err(Into::into)),
                 (_, Some(Kind::Record)) => results.append(&mut self.execute_by_nft(chunk).await),
                 (_, Some(Kind::VirtualService)) => {
                     let outcomes = self.ipvs.execute(chunk, &self.keeper.known().marks).await;
@@ -390,7 +426,7 @@ const fn kind(step: &Step) -> Kind {
         Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) | Step::RemoveFormer(_) => {
             Kind::VirtualService
         }
-        Step::SetSysctl(_) => Kind::Sysctl,
+        Step::SetSysctl(_) | Step::SetInterfaces(_) | Step::SetTimeouts(_) => Kind::Sysctl,
         _ => Kind::Record,
     }
 }

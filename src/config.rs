@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bgp::Prefix;
+use ipvs::Timeouts;
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, Scheduler};
@@ -150,6 +151,8 @@ pub struct Config {
     pub instance: String,
     /// This node's name in Kubernetes.
     pub node_name: String,
+    /// `node.externalInterface`: where routers and clients are; `None` for those with a default route.
+    pub external_interface: Option<String>,
     /// Where VIPs go and which are allowed.
     pub vips: Vips,
     /// Who balances.
@@ -223,6 +226,12 @@ pub struct Dataplane {
     pub local: LocalPolicy,
     /// `mssClamp`.
     pub mss_clamp: MssClamp,
+    /// `timeouts`: how long idle connections are remembered; 0 is as the kernel has it.
+    pub timeouts: Timeouts,
+    /// `tunnel.type`: what the forwarding method `tun` of objects stands for.
+    pub tunnel: ForwardingMethod,
+    /// `tunnel.port`: the UDP port of endpoints with forwarding method `gue`.
+    pub gue_port: u16,
     /// `fwmarkFrom`: the first of the firewall marks that are ours.
     pub first_mark: u32,
     /// `setSysctls`: kernel settings that balancing needs are set, not only reported.
@@ -246,6 +255,12 @@ impl Dataplane {
             DataplaneType::Nftables => BalancerKind::Nftables,
             DataplaneType::Auto | DataplaneType::Ipvs | DataplaneType::KubeProxy | DataplaneType::None => BalancerKind::Ipvs,
         }
+    }
+
+    /// The forwarding method that an object's one stands for.
+    #[must_use]
+    pub const fn tunnelled(&self, asked: ForwardingMethod) -> ForwardingMethod {
+        if matches!(asked, ForwardingMethod::Tunnel) { self.tunnel } else { asked }
     }
 
     /// Whose endpoints count for a Service with `externalTrafficPolicy: Local`. Others balance as they like.

@@ -19,7 +19,7 @@ pub use self::balancer::{
 };
 use crate::desired::{Filter, RouteSet, ServiceKey};
 use crate::plan::{Entries, StepKey};
-use crate::sysctl::Sysctl;
+use crate::sysctl::{InterfaceSetting, Sysctl};
 use crate::telemetry::chain;
 
 /// The address protocol (`IFA_PROTO`, kernel 5.18 and newer) that our addresses carry.
@@ -68,10 +68,32 @@ pub struct KernelState {
     pub kube_proxy_in_ipvs_mode: bool,
     /// Kernel settings that balancing needs; empty where nobody asked.
     pub sysctls: BTreeMap<Sysctl, String>,
+    /// The settings of the external interfaces, as they take effect; empty where nobody asked.
+    pub external: BTreeMap<String, BTreeMap<InterfaceSetting, u8>>,
     /// The next hops of the node's routes.
     pub gateways: BTreeSet<IpAddr>,
+    /// Which hosts are on a link of this node.
+    pub links: Links,
     /// The ownership record.
     pub record: Record,
+}
+
+/// Which hosts are on a link of this node, by its main routing table.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Links {
+    /// Prefixes that a route without next hop has.
+    pub direct: BTreeSet<Prefix>,
+    /// Prefixes inside these that are behind a next hop all the same.
+    pub routed: BTreeSet<Prefix>,
+}
+
+impl Links {
+    /// Whether a frame can be sent to this host.
+    #[must_use]
+    pub fn reach(&self, host: IpAddr) -> bool {
+        let longest = |prefixes: &BTreeSet<Prefix>| prefixes.iter().filter(|prefix| prefix.contains(host)).map(Prefix::length).max();
+        longest(&self.direct).is_some_and(|direct| longest(&self.routed).is_none_or(|routed| routed < direct))
+    }
 }
 
 /// How an interface is.
@@ -278,7 +300,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let is_current = |key: &StepKey| match key {
         StepKey::Address(vip) => observed.is_known(*vip),
         StepKey::VirtualService(service) => observed.kernel.record.has_service(*service),
-        StepKey::Advertise | StepKey::Record | StepKey::Speaker | StepKey::Sysctl(_) => true,
+        StepKey::Advertise | StepKey::Record | StepKey::Speaker | StepKey::Sysctl(_) | StepKey::Interfaces | StepKey::Timeouts => true,
     };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
     observed

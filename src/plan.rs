@@ -23,6 +23,7 @@ mod blocked;
 mod ownership;
 mod predict;
 mod services;
+mod settings;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,10 +33,11 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 use bgp::rib::Route;
+use ipvs::Timeouts;
 
 use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
-use crate::sysctl::Sysctl;
+use crate::sysctl::{InterfaceSetting, Sysctl};
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
 use blocked::OfNode;
@@ -77,6 +79,10 @@ pub enum Step {
     WriteRules(Option<Rules>),
     /// Give a kernel setting the value that it must have.
     SetSysctl(Sysctl),
+    /// Give these settings of interfaces the values that they must have.
+    SetInterfaces(BTreeMap<String, BTreeSet<InterfaceSetting>>),
+    /// Set how long IPVS remembers idle connections, in seconds; 0 leaves one as it is.
+    SetTimeouts(Timeouts),
     /// Make a virtual service, with its real servers.
     AddVirtualService(ServiceKey, VirtualServiceChange),
     /// Change one that is ours, in place.
@@ -113,6 +119,8 @@ impl Step {
             | Self::RemoveVirtualService(service)
             | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
+            Self::SetInterfaces(_) => StepKey::Interfaces,
+            Self::SetTimeouts(_) => StepKey::Timeouts,
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
     }
@@ -154,6 +162,10 @@ pub enum StepKey {
     VirtualService(ServiceKey),
     /// One kernel setting.
     Sysctl(Sysctl),
+    /// The settings of external interfaces.
+    Interfaces,
+    /// The timeouts of IPVS.
+    Timeouts,
     /// The neighbours.
     Speaker,
 }
@@ -458,6 +470,7 @@ impl<'a> Planner<'a> {
         let (first, last) = if withdraws { (advertise, None) } else { (None, advertise) };
         let rules = self.rules();
         let sysctls = self.sysctls();
+        let settings = self.settings();
         let record = self.record();
         let speaker = self.speaker();
         let drop_record = self.drop_record();
@@ -465,6 +478,7 @@ impl<'a> Planner<'a> {
         steps.extend(first);
         steps.extend(self.removals.into_iter().map(Step::RemoveAddress));
         steps.extend(sysctls.into_iter().map(Step::SetSysctl));
+        steps.extend(settings);
         steps.extend(record);
         // What the record does not list yet would be dropped.
         steps.extend(rules);
@@ -501,7 +515,9 @@ impl<'a> Planner<'a> {
 
     /// The kernel settings that are not what they must be, where we may set them.
     fn sysctls(&mut self) -> Vec<Sysctl> {
-        let Some(balancing) = self.desired.balancing.as_ref().filter(|_| self.desired.lifecycle == Lifecycle::Run) else { return Vec::new() };
+        let Some(balancing) = self.desired.balancing.as_ref().filter(|_| self.desired.lifecycle == Lifecycle::Run) else {
+            return Vec::new();
+        };
         let needed = |setting: &Sysctl| !Sysctl::FOR_MOVED_FLOWS.contains(setting) || balancing.keeps_moved_flows();
         let wrong = |setting: &Sysctl, value: &str| balancing.set_sysctls && value != setting.wanted() && needed(setting);
         let found = self.observed.kernel.sysctls.iter().filter(|(setting, value)| wrong(setting, value));

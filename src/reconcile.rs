@@ -108,6 +108,7 @@ impl Reconciler {
             let compiled = self.intent.current(now);
             let balancing = compiled.as_ref().and_then(|compiled| compiled.desired.balancing.as_ref());
             self.kernel.balance(balancing.map(|balancing| balancing.rules.balancer));
+            self.kernel.adapt(balancing);
             let readable = self.observe(now).await;
             let plan = compiled.as_ref().map(|compiled| plan::plan(&compiled.desired, &self.observed, now)).unwrap_or_default();
             self.views.send_replace(View {
@@ -195,7 +196,12 @@ impl Reconciler {
         for step in steps {
             let list = match step.key() {
                 _ if self.kernel.takes_nft(step) => &mut of_nft,
-                StepKey::Record | StepKey::Address(_) | StepKey::VirtualService(_) | StepKey::Sysctl(_) => &mut of_kernel,
+                StepKey::Record
+                | StepKey::Address(_)
+                | StepKey::VirtualService(_)
+                | StepKey::Sysctl(_)
+                | StepKey::Interfaces
+                | StepKey::Timeouts => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
             };
             list.push((*step).clone());
@@ -242,6 +248,8 @@ impl Reconciler {
                 | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)
+                | Step::SetInterfaces(_)
+                | Step::SetTimeouts(_)
                 | Step::AddVirtualService(..)
                 | Step::ChangeVirtualService(..)
                 | Step::RemoveVirtualService(_)

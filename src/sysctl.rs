@@ -60,7 +60,9 @@ impl Sysctl {
             Self::VsExpireNodestConn => "connections to a real server that is gone end at once instead of hanging",
             Self::VsExpireQuiescentTemplate => "a client that is bound to a quiesced real server gets another one",
             Self::VsSnatReroute => "answers leave by the way that leads to the client from the VIP",
-            Self::VsSloppyTcp => "a connection that the fabric moves to this node in its middle goes on to the real server that it had",
+            Self::VsSloppyTcp => {
+                "with dr, tun and gue, a connection that the fabric moves to this node in its middle goes on to the real server that it had"
+            }
         }
     }
 
@@ -69,11 +71,9 @@ impl Sysctl {
     pub const fn is_for(self, balancer: BalancerKind) -> bool {
         match self {
             Self::Ipv4Forward => true,
-            Self::VsConntrack
-            | Self::VsExpireNodestConn
-            | Self::VsExpireQuiescentTemplate
-            | Self::VsSnatReroute
-            | Self::VsSloppyTcp => matches!(balancer, BalancerKind::Ipvs),
+            Self::VsConntrack | Self::VsExpireNodestConn | Self::VsExpireQuiescentTemplate | Self::VsSnatReroute | Self::VsSloppyTcp => {
+                matches!(balancer, BalancerKind::Ipvs)
+            }
         }
     }
 
@@ -81,6 +81,61 @@ impl Sysctl {
     #[must_use]
     pub const fn is_required(self) -> bool {
         matches!(self, Self::Ipv4Forward | Self::VsConntrack)
+    }
+}
+
+/// A setting of an interface where routers and clients are, below `/proc/sys/net/ipv4/conf`. What counts is the greater of this and that of `all`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum InterfaceSetting {
+    /// `arp_ignore`
+    ArpIgnore,
+    /// `arp_announce`
+    ArpAnnounce,
+    /// `rp_filter`
+    RpFilter,
+}
+
+impl InterfaceSetting {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::ArpIgnore, Self::ArpAnnounce, Self::RpFilter];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ArpIgnore => "arp_ignore",
+            Self::ArpAnnounce => "arp_announce",
+            Self::RpFilter => "rp_filter",
+        }
+    }
+
+    /// What it is set to where it is not good.
+    #[must_use]
+    pub const fn wanted(self) -> u8 {
+        match self {
+            Self::ArpIgnore => 1,
+            Self::ArpAnnounce | Self::RpFilter => 2,
+        }
+    }
+
+    /// Whether it can stay so. What an administrator has switched off is not switched on.
+    #[must_use]
+    pub const fn is_good(self, value: u8) -> bool {
+        match self {
+            Self::ArpIgnore => value != 0,
+            Self::ArpAnnounce => value == 2,
+            Self::RpFilter => value != 1,
+        }
+    }
+
+    /// Why.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::ArpIgnore => "no host of the link takes this node for the only one that has a VIP",
+            Self::ArpAnnounce => "a VIP is not told to the link in a question for somebody else",
+            Self::RpFilter => "packets of clients come by one router and answers leave by another",
+        }
     }
 }
 

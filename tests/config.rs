@@ -373,7 +373,11 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "@dataplane: {scheduler: rrr, forwarding: masq, unservedPorts: accept, fwmarkFrom: 0}\n",
-        "c.yaml:2:24: dataplane.scheduler: expected a scheduler of IPVS such as rr, lc, sh or mh, found 'rrr': \"rrr\" is unknown; expected one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos; did you mean rr?\nc.yaml:2:41: dataplane.forwarding: expected nat, dr or tun, found 'masq'\nc.yaml:2:62: dataplane.unservedPorts: expected drop or reject, found 'accept'\nc.yaml:2:82: dataplane.fwmarkFrom: expected a firewall mark from 1 to 4294966272, found '0'",
+        "c.yaml:2:24: dataplane.scheduler: expected a scheduler of IPVS such as rr, lc, sh or mh, found 'rrr': \"rrr\" is unknown; expected one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos; did you mean rr?\nc.yaml:2:41: dataplane.forwarding: expected nat, dr, tun or gue, found 'masq'\nc.yaml:2:62: dataplane.unservedPorts: expected drop or reject, found 'accept'\nc.yaml:2:82: dataplane.fwmarkFrom: expected a firewall mark from 1 to 4294966272, found '0'",
+    ),
+    (
+        "@dataplane: {timeouts: {tcp: 0s, tcpFin: 1500ms, udp: 25h}, tunnel: {type: gre, port: 0}}\nnode: {externalInterface: a/b}\n",
+        "c.yaml:2:29: dataplane.timeouts.tcp: expected a time from 1s to 24h in whole seconds, found '0s'\nc.yaml:2:41: dataplane.timeouts.tcpFin: expected a time from 1s to 24h in whole seconds, found '1500ms'\nc.yaml:2:54: dataplane.timeouts.udp: expected a time from 1s to 24h in whole seconds, found '25h'\nc.yaml:2:75: dataplane.tunnel.type: expected ipip or gue, found 'gre'\nc.yaml:2:86: dataplane.tunnel.port: expected a UDP port from 1 to 65535, found '0'\nc.yaml:3:27: node.externalInterface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found 'a/b'",
     ),
     (
         "@dataplane: {type: none}\n",

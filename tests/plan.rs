@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bgp::rib::Route;
 use bgp::{Asn, Family, Prefix};
-use ipvs::Weight;
+use ipvs::{Timeouts, Weight};
 use serde::Deserialize;
 use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
@@ -20,11 +20,11 @@ use vipherald::desired::{
     Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Loss, Observed, ObservedAddress,
-    ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
+    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
+    ObservedAddress, ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
-use vipherald::sysctl::Sysctl;
+use vipherald::sysctl::{InterfaceSetting, Sysctl};
 
 #[test]
 fn every_case_plans_as_written() {
@@ -81,6 +81,8 @@ struct DesiredInput {
     /// Of some of them.
     filters: BTreeMap<String, String>,
     fwmark_from: Option<u32>,
+    /// In seconds for tcp, tcpFin and udp; 0 as it is.
+    timeouts: [u32; 3],
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
     found: Vec<IpAddr>,
@@ -115,6 +117,7 @@ impl Default for DesiredInput {
             nftables: false,
             filters: BTreeMap::new(),
             fwmark_from: None,
+            timeouts: [0; 3],
             serve: Vec::new(),
             withhold: Vec::new(),
             found: Vec::new(),
@@ -145,7 +148,7 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips,
-            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from, self.nftables)),
+            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from, self.nftables, self.timeouts)),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
@@ -240,6 +243,14 @@ struct ObservedInput {
     /// What that one has.
     former: BTreeMap<String, String>,
     sysctls: BTreeMap<String, String>,
+    /// Of external interfaces: arp_ignore, arp_announce and rp_filter.
+    external: BTreeMap<String, [u8; 3]>,
+    /// As `timeouts` of the intent.
+    timeouts: Option<[u32; 3]>,
+    given_timeouts: [u32; 3],
+    /// Prefixes of routes without next hop, and those behind one.
+    direct: Vec<String>,
+    routed: Vec<String>,
     quiesced: BTreeMap<String, Time>,
     /// `3 1s`: how often, and how long ago.
     losses: BTreeMap<String, String>,
@@ -275,6 +286,11 @@ impl Default for ObservedInput {
             former_rules: false,
             former: BTreeMap::new(),
             sysctls: BTreeMap::new(),
+            external: BTreeMap::new(),
+            timeouts: None,
+            given_timeouts: [0; 3],
+            direct: Vec::new(),
+            routed: Vec::new(),
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
             filters: BTreeMap::new(),
@@ -305,12 +321,21 @@ impl ObservedInput {
         };
         Observed {
             kernel: KernelState {
-                sysctls: Sysctl::ALL.into_iter().map(|setting| (setting, self.sysctl(setting))).collect(),
+                sysctls: Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).map(|setting| (setting, self.sysctl(setting))).collect(),
                 interface,
                 addresses: self.interface.iter().map(|text| address(text)).collect(),
                 address_protocols: self.protocols,
                 claimed_by_others: BTreeSet::new(),
                 gateways: BTreeSet::new(),
+                links: Links {
+                    direct: self.direct.iter().map(|text| prefix(text)).collect(),
+                    routed: self.routed.iter().map(|text| prefix(text)).collect(),
+                },
+                external: self
+                    .external
+                    .into_iter()
+                    .map(|(interface, values)| (interface, InterfaceSetting::ALL.into_iter().zip(values).collect()))
+                    .collect(),
                 unusable: BTreeSet::new(),
                 elsewhere: self.elsewhere,
                 record: Record {
@@ -334,6 +359,8 @@ impl ObservedInput {
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
                     former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
+                    timeouts: self.timeouts.map(timeouts),
+                    given_timeouts: timeouts(self.given_timeouts),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
@@ -362,12 +389,25 @@ fn balancing(
     filters: &BTreeMap<String, String>,
     first_mark: Option<u32>,
     nftables: bool,
+    idle: [u32; 3],
 ) -> DesiredBalancing {
     let filter_of = |text: &String| filters.get(text).map(|words| filter(words)).unwrap_or_default();
     let service = |text: &String, service: &String| DesiredVirtualService { filter: filter_of(text), ..desired_service(service) };
     let services = services.iter().map(|(text, words)| (service_key(text), service(text, words))).collect();
     let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules(nftables) };
-    DesiredBalancing { services, drain_timeout: Duration::from_secs(30), rules, set_sysctls: true }
+    DesiredBalancing {
+        services,
+        drain_timeout: Duration::from_secs(30),
+        rules,
+        set_sysctls: true,
+        timeouts: timeouts(idle),
+        gue_port: 6080,
+        external_interface: None,
+    }
+}
+
+const fn timeouts([tcp, tcp_fin, udp]: [u32; 3]) -> Timeouts {
+    Timeouts { tcp, tcp_fin, udp }
 }
 
 fn typed_loss(text: &str, now: Instant) -> Loss {
@@ -400,9 +440,10 @@ fn service_key(text: &str) -> ServiceKey {
     }
 }
 
-/// A scheduler, and servers with their weights: `lc 10.1.0.1:80=1 10.1.0.2:80=0`.
+/// A scheduler, and servers with their weights: `lc 10.1.0.1:80=1 10.1.0.2:80=0`. The scheduler may be followed by a forwarding method: `mh/dr`.
 fn desired_service(text: &str) -> DesiredVirtualService {
     let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
+    let (scheduler, forwarding) = forwarded(scheduler);
     let server = |text: &str| {
         let (address, weight) = text.split_once('=').unwrap();
         (address.parse().unwrap(), Weight(weight.parse().unwrap()))
@@ -410,7 +451,7 @@ fn desired_service(text: &str) -> DesiredVirtualService {
     DesiredVirtualService {
         owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
         scheduling: Scheduling::of(scheduler.parse().unwrap()),
-        forwarding: ForwardingMethod::Masquerade,
+        forwarding,
         real_servers: servers.split_whitespace().map(server).collect(),
         filter: Filter::NONE,
     }
@@ -420,12 +461,13 @@ fn desired_service(text: &str) -> DesiredVirtualService {
 /// ours.
 fn observed_service(text: &str) -> ObservedVirtualService {
     let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
+    let (scheduler, forwarding) = forwarded(scheduler);
     let server = |text: &str| {
         let (address, state) = text.split_once('=').unwrap();
         let (weight, connections) = state.split_once('/').unwrap_or((state, "0"));
         ObservedRealServer {
             address: address.parse().unwrap(),
-            forwarding: Some(ForwardingMethod::Masquerade),
+            forwarding: Some(forwarding),
             weight: Weight(weight.parse().unwrap()),
             connections: connections.parse().unwrap(),
         }
@@ -435,6 +477,10 @@ fn observed_service(text: &str) -> ObservedVirtualService {
         ServiceMode { scheduling: Scheduling::of(scheduler), fallback: scheduler == Scheduler::MaglevHashing }
     });
     ObservedVirtualService { mode, real_servers: servers.split_whitespace().map(server).collect() }
+}
+
+fn forwarded(scheduler: &str) -> (&str, ForwardingMethod) {
+    scheduler.split_once('/').map_or((scheduler, ForwardingMethod::Masquerade), |(scheduler, method)| (scheduler, method.parse().unwrap()))
 }
 
 /// A service and a server with an arrow between: `TCP 10.0.0.1:80 -> 10.1.0.1:80`.

@@ -340,13 +340,15 @@ fn the_dataplane_changes_under_open_connections() {
 /// The real servers have the VIP themselves, and answer the client directly.
 #[test]
 fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
-    for mode in ["dr", "tun"] {
+    for mode in ["dr", "tun", "gue"] {
         let mut stage = Stage::new(mode, &["192.168.1.1"]);
         stage.answer_tcp(80);
         stage.servers.ip(&format!("addr add {VIP}/32 dev lo"));
         stage.servers.ip("route add default via 192.168.0.1");
-        if mode == "tun" {
+        if mode != "dr" {
             stage.servers.ip("link set tunl0 up");
+            // To the tunnel goes what comes in UDP, too.
+            stage.servers.ip("fou add port 6080 gue");
             stage.servers.ip("addr add 192.168.1.1/32 dev tunl0");
         }
         for device in ["all", "eth0", "lo"] {
@@ -354,7 +356,7 @@ fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
             stage.servers.sysctl(&format!("net/ipv4/conf/{device}/rp_filter"), "0");
             stage.servers.sysctl(&format!("net/ipv4/conf/{device}/arp_announce"), "2");
         }
-        if mode == "tun" {
+        if mode != "dr" {
             stage.servers.sysctl("net/ipv4/conf/tunl0/rp_filter", "0");
         }
         // The answers pass the router, on which the VIP is a local address.

@@ -14,6 +14,21 @@ pub struct Timeouts {
     pub udp: u32,
 }
 
+impl Timeouts {
+    /// Takes the values that are not 0, as the kernel does.
+    pub const fn give(&mut self, given: Self) {
+        if given.tcp != 0 {
+            self.tcp = given.tcp;
+        }
+        if given.tcp_fin != 0 {
+            self.tcp_fin = given.tcp_fin;
+        }
+        if given.udp != 0 {
+            self.udp = given.udp;
+        }
+    }
+}
+
 /// What the kernel says of itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Info {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use ::ipvs::client::{Client, Error};
 use ::ipvs::{
-    AddressFamily, Command, Encapsulation, ForwardingMethod as Forwarding, Netmask, Persistence, RealServer, Refusal, ServerAddress,
-    ServerEntry, ServiceAddress, ServiceFlags, TableEntry, VirtualService,
+    AddressFamily, Command, Encapsulation, EncapsulationFlags, ForwardingMethod as Forwarding, Netmask, Persistence, RealServer, Refusal,
+    ServerAddress, ServerEntry, ServiceAddress, ServiceFlags, TableEntry, Timeouts, VirtualService,
 };
 
 use crate::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
@@ -35,6 +35,9 @@ pub(super) struct Ipvs {
     marks: Marks,
     /// Services that this process made, or found recorded at its start, as long as they are there.
     known_as_ours: BTreeSet<ServiceKey>,
+    /// The UDP port of real servers with forwarding method `gue`.
+    gue_port: u16,
+    given_timeouts: Timeouts,
     /// There was no record at the start of this process: what is in the table when it is first read may be ours.
     record_was_lost: bool,
 }
@@ -69,6 +72,8 @@ impl Ipvs {
             trusted: false,
             marks: Marks::new(),
             known_as_ours: record.pending_services.union(&record.confirmed_services).copied().collect(),
+            gue_port: 0,
+            given_timeouts: Timeouts::default(),
             record_was_lost: !record.exists,
         }
     }
@@ -76,6 +81,24 @@ impl Ipvs {
     /// The table is read as a whole next time.
     pub(super) const fn distrust(&mut self) {
         self.trusted = false;
+    }
+
+    /// The UDP port of real servers with forwarding method `gue`; such with another port are none that we would make.
+    pub(super) const fn deliver_to(&mut self, gue_port: u16) {
+        if self.gue_port != gue_port {
+            (self.gue_port, self.trusted) = (gue_port, false);
+        }
+    }
+
+    /// Sets the timeouts that are not 0.
+    pub(super) async fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), IpvsError> {
+        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
+        self.known.timeouts = None;
+        for outcome in client.execute(&[Command::SetTimeouts(timeouts)]).await? {
+            outcome.map_err(|source| IpvsError::Refused { action: "set the timeouts".to_owned(), source })?;
+        }
+        self.given_timeouts.give(timeouts);
+        Ok(())
     }
 
     /// The table. Where it is not needed, nothing is asked: that would make the kernel load IPVS.
@@ -112,7 +135,7 @@ impl Ipvs {
                 match client.service(&address).await? {
                     Some(service) => {
                         let entry = TableEntry { service, servers: client.servers(&address).await? };
-                        self.known.services.insert(key, observed(&entry));
+                        self.known.services.insert(key, observed(&entry, self.gue_port));
                     }
                     None => drop(self.known.services.remove(&key)),
                 }
@@ -120,13 +143,17 @@ impl Ipvs {
         } else {
             let by_mark = by_mark(marks);
             let table = client.table().await?;
-            let services = table.iter().filter_map(|entry| Some((service_key(&entry.service.service.address, &by_mark)?, observed(entry))));
+            let services = table
+                .iter()
+                .filter_map(|entry| Some((service_key(&entry.service.service.address, &by_mark)?, observed(entry, self.gue_port))));
             self.known = Balancer {
                 availability: IpvsAvailability::Available,
                 services: services.collect(),
                 foreign_marks: table.iter().filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark)).collect(),
                 foreign: BTreeSet::new(),
                 former: BTreeMap::new(),
+                timeouts: None,
+                given_timeouts: self.given_timeouts,
             };
             self.suspects.clear();
             self.trusted = true;
@@ -135,6 +162,10 @@ impl Ipvs {
         if std::mem::take(&mut self.record_was_lost) {
             self.known_as_ours.extend(self.known.services.keys());
         }
+        if self.known.timeouts.is_none() {
+            self.known.timeouts = Some(client.timeouts().await?);
+        }
+        self.known.given_timeouts = self.given_timeouts;
         self.known_as_ours.retain(|key| self.known.services.contains_key(key));
         self.known.foreign = self.known.services.keys().filter(|key| !self.known_as_ours.contains(key)).copied().collect();
         Ok(())
@@ -144,7 +175,7 @@ impl Ipvs {
     /// there already under the name of a service that was to be made is somebody else's, and gets none.
     pub(super) async fn execute(&mut self, steps: &[Step], marks: &Marks) -> Vec<Result<(), IpvsError>> {
         let mut results: Vec<Result<(), IpvsError>> = steps.iter().map(|_| Ok(())).collect();
-        for commands_of in [service_command as fn(&Step, ServiceAddress) -> Vec<Command>, server_commands] {
+        for commands_of in [service_commands as fn(&Step, ServiceAddress, u16) -> Vec<Command>, server_commands] {
             let mut commands = Vec::new();
             let mut step_of = Vec::new();
             for (index, (step, result)) in steps.iter().zip(&mut results).enumerate().filter(|(_, (_, result))| result.is_ok()) {
@@ -154,7 +185,7 @@ impl Ipvs {
                     *result = Err(IpvsError::NoMark(key));
                     continue;
                 };
-                let of_step = commands_of(step, address);
+                let of_step = commands_of(step, address, self.gue_port);
                 step_of.extend(std::iter::repeat_n((index, key), of_step.len()));
                 commands.extend(of_step);
             }
@@ -202,7 +233,7 @@ const fn is_draining(server: &ObservedRealServer) -> bool {
     server.weight.is_quiesced()
 }
 
-fn service_command(step: &Step, address: ServiceAddress) -> Vec<Command> {
+fn service_commands(step: &Step, address: ServiceAddress, _gue_port: u16) -> Vec<Command> {
     let command = match step {
         Step::AddVirtualService(_, change) => change.mode.map(|mode| Command::AddService(service(address, mode))),
         Step::ChangeVirtualService(_, change) => change.mode.map(|mode| Command::EditService(service(address, mode))),
@@ -212,16 +243,17 @@ fn service_command(step: &Step, address: ServiceAddress) -> Vec<Command> {
     command.into_iter().collect()
 }
 
-fn server_commands(step: &Step, address: ServiceAddress) -> Vec<Command> {
+fn server_commands(step: &Step, address: ServiceAddress, gue_port: u16) -> Vec<Command> {
     let (Step::AddVirtualService(_, change) | Step::ChangeVirtualService(_, change)) = step else { return Vec::new() };
-    change.real_servers.iter().map(|server| server_command(address, *server, change)).collect()
+    change.real_servers.iter().map(|server| server_command(address, *server, change, gue_port)).collect()
 }
 
-fn server_command(service: ServiceAddress, change: RealServerChange, whole: &VirtualServiceChange) -> Command {
+fn server_command(service: ServiceAddress, change: RealServerChange, whole: &VirtualServiceChange, gue_port: u16) -> Command {
     let forwarding = match whole.forwarding {
         ForwardingMethod::Masquerade => Forwarding::Masquerade,
         ForwardingMethod::DirectRouting => Forwarding::DirectRouting,
         ForwardingMethod::Tunnel => Forwarding::Tunnel(Encapsulation::Ipip),
+        ForwardingMethod::Gue => Forwarding::Tunnel(Encapsulation::Gue { port: gue_port, flags: EncapsulationFlags::NO_CHECKSUM }),
     };
     match change {
         RealServerChange::Add(address, weight) => Command::AddServer(service, RealServer::new(address, forwarding, weight)),
@@ -313,7 +345,7 @@ fn service(address: ServiceAddress, mode: ServiceMode) -> VirtualService {
     }
 }
 
-fn observed(entry: &TableEntry) -> ObservedVirtualService {
+fn observed(entry: &TableEntry, gue_port: u16) -> ObservedVirtualService {
     let shown = &entry.service.service;
     let scheduler = Scheduler::ALL.iter().find(|scheduler| scheduler.word() == shown.scheduler.name());
     let modes = scheduler.into_iter().flat_map(|scheduler| {
@@ -323,10 +355,10 @@ fn observed(entry: &TableEntry) -> ObservedVirtualService {
     });
     // One that no mode of ours would make is none of them.
     let mode = modes.into_iter().find(|mode| service(shown.address, *mode) == *shown);
-    ObservedVirtualService { mode, real_servers: entry.servers.iter().map(real_server).collect() }
+    ObservedVirtualService { mode, real_servers: entry.servers.iter().map(|server| real_server(server, gue_port)).collect() }
 }
 
-fn real_server(entry: &ServerEntry) -> ObservedRealServer {
+fn real_server(entry: &ServerEntry, gue_port: u16) -> ObservedRealServer {
     let server = &entry.server;
     let plain = server.thresholds == ::ipvs::Thresholds::default();
     let forwarding = match server.forwarding {
@@ -334,6 +366,9 @@ fn real_server(entry: &ServerEntry) -> ObservedRealServer {
         Forwarding::Masquerade | Forwarding::LocalNode => Some(ForwardingMethod::Masquerade),
         Forwarding::DirectRouting => Some(ForwardingMethod::DirectRouting),
         Forwarding::Tunnel(Encapsulation::Ipip) => Some(ForwardingMethod::Tunnel),
+        Forwarding::Tunnel(Encapsulation::Gue { port, flags: EncapsulationFlags::NO_CHECKSUM }) if port == gue_port => {
+            Some(ForwardingMethod::Gue)
+        }
         Forwarding::Tunnel(_) | Forwarding::Bypass | Forwarding::Other(_) => None,
     };
     let address: IpAddr = server.address.address;

@@ -240,6 +240,8 @@ impl Books {
             | Step::AddAddress(_)
             | Step::RemoveAddress(_)
             | Step::SetSysctl(_)
+            | Step::SetInterfaces(_)
+            | Step::SetTimeouts(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)

@@ -216,6 +216,8 @@ words! {
         DirectRouting = "dr",
         /// `tun`: the packet goes to the target unchanged, in a tunnel.
         Tunnel = "tun",
+        /// `gue`: the same, in a tunnel over UDP (Generic UDP Encapsulation).
+        Gue = "gue",
     }
 }
 
@@ -491,7 +493,7 @@ mod tests {
             ),
             (
                 json!([{"portRange": ranges((1, 1), (1, 1)), "mode": "masquerade"}]),
-                "spec.backends.config[0].mode: \"masquerade\" is unknown; expected one of nat, dr, tun",
+                "spec.backends.config[0].mode: \"masquerade\" is unknown; expected one of nat, dr, tun, gue",
             ),
             (
                 json!([{"portRange": ranges((1, 1), (1, 1)), "protocol": "icmp"}]),

@@ -6,6 +6,7 @@ use std::fmt::{Debug, Display};
 
 use bgp::Family;
 use bgp::wire::AddPathMode;
+use ipvs::Timeouts;
 
 use super::keys::effect;
 use super::{Config, DataplaneType, Effect, LogFormat, WithoutEndpoints};
@@ -64,6 +65,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     let mut put = |key: &str, value: String| values.insert(key.to_owned(), value);
     put("instance", config.instance.clone());
     put("node.name", config.node_name.clone());
+    put("node.externalInterface", config.external_interface.clone().unwrap_or_else(|| "that of the default route".to_owned()));
     put("vips.interface", config.vips.interface.clone());
     let allow = config.vips.allow.as_ref();
     put("vips.allow[].prefix", format!("{:?}", allow.map(|all| all.iter().map(|allowed| allowed.prefix).collect::<Vec<_>>())));
@@ -93,6 +95,12 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("dataplane.preserveClientAddress", config.dataplane.preserves_client.to_string());
     put("dataplane.localPolicy", format!("{:?}", config.dataplane.local));
     put("dataplane.mssClamp", format!("{:?}", config.dataplane.mss_clamp));
+    let Timeouts { tcp, tcp_fin, udp } = config.dataplane.timeouts;
+    for (key, seconds) in [("dataplane.timeouts.tcp", tcp), ("dataplane.timeouts.tcpFin", tcp_fin), ("dataplane.timeouts.udp", udp)] {
+        put(key, if seconds == 0 { "as it is".to_owned() } else { format!("{seconds}s") });
+    }
+    put("dataplane.tunnel.type", config.dataplane.tunnel.to_string());
+    put("dataplane.tunnel.port", config.dataplane.gue_port.to_string());
     put("dataplane.fwmarkFrom", config.dataplane.first_mark.to_string());
     put("dataplane.setSysctls", config.dataplane.set_sysctls.to_string());
     put("bgp.asn", config.bgp.asn.to_string());
@@ -324,6 +332,7 @@ bgp:
     const OUTSIDE_BGP: &[(&str, &str)] = &[
         ("instance", "instance: other"),
         ("node.name", "node: {name: n}"),
+        ("node.externalInterface", "node: {externalInterface: eth7}"),
         ("vips.interface", "vips: {interface: eth7, allow: [{prefix: 10.0.0.0/24}]}"),
         ("vips.allow[].prefix", "vips: {allow: [{prefix: 10.0.1.0/24}]}"),
         ("vips.allow[].namespaces", "vips: {allow: [{prefix: 10.0.0.0/24, namespaces: [a]}]}"),
@@ -337,6 +346,11 @@ bgp:
         ("dataplane.preserveClientAddress", "dataplane: {preserveClientAddress: true}"),
         ("dataplane.localPolicy", "dataplane: {localPolicy: preserveSource}"),
         ("dataplane.mssClamp", "dataplane: {mssClamp: 1400}"),
+        ("dataplane.timeouts.tcp", "dataplane: {timeouts: {tcp: 900s}}"),
+        ("dataplane.timeouts.tcpFin", "dataplane: {timeouts: {tcpFin: 60s}}"),
+        ("dataplane.timeouts.udp", "dataplane: {timeouts: {udp: 60s}}"),
+        ("dataplane.tunnel.type", "dataplane: {tunnel: {type: gue}}"),
+        ("dataplane.tunnel.port", "dataplane: {tunnel: {port: 6081}}"),
         ("dataplane.fwmarkFrom", "dataplane: {fwmarkFrom: 1024}"),
         ("dataplane.setSysctls", "dataplane: {setSysctls: false}"),
         ("drain.onTermination", "drain: {onTermination: keep}"),

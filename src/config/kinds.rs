@@ -107,7 +107,29 @@ pub(super) const SCHEDULER: Kind<Scheduler> = Kind {
 };
 
 pub(super) const FORWARDING: Kind<ForwardingMethod> =
-    Kind { expected: "nat, dr or tun", numeric: false, parse: |text| text.parse().map_err(unexpected) };
+    Kind { expected: "nat, dr, tun or gue", numeric: false, parse: |text| text.parse().map_err(unexpected) };
+
+pub(super) const TUNNEL: Kind<ForwardingMethod> = Kind {
+    expected: "ipip or gue",
+    numeric: false,
+    parse: |text| match text {
+        "ipip" => Ok(ForwardingMethod::Tunnel),
+        "gue" => Ok(ForwardingMethod::Gue),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const UDP_PORT: Kind<u16> = Kind { expected: "a UDP port from 1 to 65535", ..PORT };
+
+pub(super) const IDLE_TIME: Kind<u32> = Kind {
+    expected: "a time from 1s to 24h in whole seconds",
+    numeric: false,
+    parse: |text| {
+        let time = humantime::parse_duration(text).map_err(unexpected)?;
+        let whole = (time.subsec_nanos() == 0).then(|| time.as_secs());
+        whole.and_then(|seconds| u32::try_from(seconds).ok()).filter(|seconds| (1..=86_400).contains(seconds)).ok_or(Refusal::Unexpected)
+    },
+};
 
 pub(super) const UNSERVED_PORTS: Kind<UnservedPorts> = Kind {
     expected: "drop or reject",

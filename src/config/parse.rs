@@ -9,6 +9,7 @@ use std::time::Duration;
 use bgp::peer::RoleConfig;
 use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
+use ipvs::Timeouts;
 
 use super::read::{Element, Kind, Reader, Section};
 use super::{
@@ -27,6 +28,12 @@ const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 const REAL_SERVER_DRAIN: Duration = Duration::from_secs(30);
 const FIRST_MARK: u32 = 64;
+/// Above the 20 minutes for which connections of customers are idle, in seconds.
+const TCP_TIMEOUT: u32 = 1800;
+/// A timeout that is left as the kernel has it.
+const AS_IT_IS: u32 = 0;
+/// Of the Internet's register of ports.
+const GUE_PORT: u16 = 6080;
 const PATIENCE: Duration = Duration::from_secs(5);
 const DYNAMIC_LIMIT: u32 = 100;
 const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9479);
@@ -49,6 +56,8 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let root = reader.root(tree);
     let instance = reader.or(&root, "instance", &kinds::INSTANCE, INSTANCE.to_owned());
     let node_name = node_name(reader, &root);
+    let node = reader.section(&root, "node");
+    let external_interface = reader.optional(&node, "externalInterface", &kinds::INTERFACE);
     let vips = vips(reader, &root);
     let dataplane = dataplane(reader, &root, vips.as_ref());
     let bgp_section = reader.section(&root, "bgp");
@@ -67,6 +76,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     Some(Config {
         instance: instance?,
         node_name: node_name?,
+        external_interface,
         vips: vips?,
         dataplane: dataplane?,
         bgp: bgp?,
@@ -119,6 +129,12 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let preserves_client = reader.flag(&section, "preserveClientAddress", false);
     let local = reader.or(&section, "localPolicy", &kinds::LOCAL_POLICY, LocalPolicy::EndpointNodes);
     let mss_clamp = reader.or(&section, "mssClamp", &kinds::MSS_CLAMP, MssClamp::Off);
+    let timeouts = reader.section(&section, "timeouts");
+    let timeouts = [("tcp", TCP_TIMEOUT), ("tcpFin", AS_IT_IS), ("udp", AS_IT_IS)]
+        .map(|(name, default)| reader.or(&timeouts, name, &kinds::IDLE_TIME, default));
+    let tunnel = reader.section(&section, "tunnel");
+    let tunnel_type = reader.or(&tunnel, "type", &kinds::TUNNEL, ForwardingMethod::Tunnel);
+    let gue_port = reader.or(&tunnel, "port", &kinds::UDP_PORT, GUE_PORT);
     let first_mark = reader.or(&section, "fwmarkFrom", &kinds::FWMARK, FIRST_MARK);
     let set_sysctls = reader.flag(&section, "setSysctls", true);
     // Speaker-only use needs to be told what it may announce.
@@ -137,6 +153,9 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         preserves_client: preserves_client?,
         local: local?,
         mss_clamp: mss_clamp?,
+        timeouts: Timeouts { tcp: timeouts[0]?, tcp_fin: timeouts[1]?, udp: timeouts[2]? },
+        tunnel: tunnel_type?,
+        gue_port: gue_port?,
         first_mark: first_mark?,
         set_sysctls: set_sysctls?,
     })

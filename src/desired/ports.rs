@@ -39,6 +39,7 @@ pub(super) fn of_service<'a>(
 ) -> Vec<ClaimedPort<'a>> {
     let scheduler = annotated(service, SCHEDULER, reject).unwrap_or(dataplane.scheduler);
     let forwarding = annotated(service, FORWARDING, reject).unwrap_or(dataplane.forwarding);
+    let forwarding = dataplane.tunnelled(forwarding);
     let scheduling = with_affinity(spec, scheduler);
     let mut claimed = Vec::new();
     for port in service_ports(spec, reject) {

@@ -17,6 +17,7 @@ fn config() -> Config {
     Config {
         instance: "vipherald".into(),
         node_name: "node1".into(),
+        external_interface: None,
         vips: Vips { interface: "lo".into(), allow: None, without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane {
             kind: DataplaneType::KubeProxy,
@@ -30,6 +31,9 @@ fn config() -> Config {
             mss_clamp: MssClamp::Off,
             first_mark: 64,
             set_sysctls: true,
+            timeouts: ipvs::Timeouts::default(),
+            tunnel: ForwardingMethod::Tunnel,
+            gue_port: 6080,
         },
         bgp: DesiredBgp { peers: [("rr1".into(), peer)].into(), ..DesiredBgp::new(Asn::new(65001).unwrap()) },
         routing: Routing::default(),

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bgp::Prefix;
-use ipvs::Weight;
+use ipvs::{Timeouts, Weight};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::claims::ClaimedPort;
@@ -55,6 +55,12 @@ pub struct DesiredBalancing {
     pub rules: Rules,
     /// Whether we may set kernel settings; else they are only reported.
     pub set_sysctls: bool,
+    /// How long idle connections are remembered; 0 is as the kernel has it.
+    pub timeouts: Timeouts,
+    /// The UDP port of real servers with forwarding method `gue`.
+    pub gue_port: u16,
+    /// Where routers and clients are; `None` for the interfaces with a default route.
+    pub external_interface: Option<String>,
 }
 
 impl DesiredBalancing {
@@ -90,6 +96,9 @@ impl DesiredBalancing {
                 listeners: listen.map(|listen| SocketAddr::new(listen.address, listen.port)).collect(),
             },
             set_sysctls: dataplane.set_sysctls,
+            timeouts: dataplane.timeouts,
+            gue_port: dataplane.gue_port,
+            external_interface: config.external_interface.clone(),
         }
     }
 }

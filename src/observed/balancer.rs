@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ipvs::Weight;
+use ipvs::{Timeouts, Weight};
 
 use super::{KernelState, Observed};
 use crate::api::ForwardingMethod;
@@ -42,6 +42,10 @@ pub struct Balancer {
     pub foreign_marks: BTreeSet<u32>,
     /// Those of ours that the dataplane still has which balanced before.
     pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
+    /// How long idle connections are remembered; `None` where IPVS was not asked.
+    pub timeouts: Option<Timeouts>,
+    /// What this process last gave them; 0 for what it never gave.
+    pub given_timeouts: Timeouts,
 }
 
 /// The virtual services in nft tables.

@@ -46,6 +46,18 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 }
             }
             Step::SetSysctl(setting) => drop(kernel.sysctls.insert(*setting, setting.wanted().to_owned())),
+            Step::SetInterfaces(settings) => {
+                for (interface, settings) in settings {
+                    let values = settings.iter().map(|setting| (*setting, setting.wanted()));
+                    kernel.external.entry(interface.clone()).or_default().extend(values);
+                }
+            }
+            Step::SetTimeouts(given) => {
+                let given_before = &mut kernel.balancer.given_timeouts;
+                for timeouts in kernel.balancer.timeouts.iter_mut().chain([given_before]) {
+                    timeouts.give(*given);
+                }
+            }
             Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) => {
                 carry_out(change, kernel.balancer.services.entry(*service).or_insert_with(ObservedVirtualService::empty));
             }

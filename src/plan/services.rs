@@ -9,15 +9,16 @@
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bgp::Prefix;
 
 use super::balancing::{change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey};
+use crate::api::ForwardingMethod;
 use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
-use crate::observed::{Announcement, KernelState, Observed, ObservedVirtualService, Record};
+use crate::observed::{Announcement, KernelState, Links, Observed, ObservedVirtualService, Record};
 
 /// The wait before a virtual service is made again that somebody else has removed for the second time; each further time doubles it.
 const FIRST_REPAIR: Duration = Duration::from_secs(1);
@@ -136,7 +137,10 @@ impl Planner<'_> {
         }
     }
 
-    fn decide_service(&mut self, Known { key, desired, observed, confirmed, recorded }: Known<'_>, vip_is_wanted: bool) {
+    fn decide_service(&mut self, known: Known<'_>, vip_is_wanted: bool) {
+        let reachable = known.desired.and_then(|desired| without_the_distant(desired, &self.observed.kernel.links));
+        let cut_off = reachable.as_ref().is_some_and(|reachable| !reachable.is_backed());
+        let Known { key, desired, observed, confirmed, recorded } = Known { desired: reachable.as_ref().or(known.desired), ..known };
         let wanted = desired.filter(|_| vip_is_wanted);
         match observed {
             None => match wanted {
@@ -165,7 +169,11 @@ impl Planner<'_> {
                 }
                 if let Some(desired) = desired {
                     self.decide_filter(key, desired);
-                    self.keep_service(key, desired, observed, confirmed);
+                    // What has connections only to where no frame gets serves nobody.
+                    if !cut_off && takes_connections(observed, confirmed, &self.observed.kernel.record) {
+                        self.balanced.backed.insert(key.vip);
+                    }
+                    self.keep_service(key, desired, observed);
                 }
             }
         }
@@ -197,10 +205,7 @@ impl Planner<'_> {
         }
     }
 
-    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
-        if takes_connections(observed, confirmed, &self.observed.kernel.record) {
-            self.balanced.backed.insert(key.vip);
-        }
+    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
         if is_as_desired(desired, observed) {
             return;
         }
@@ -271,6 +276,19 @@ impl Planner<'_> {
     }
 }
 
+/// The same service without the real servers to which no frame can be sent, where it has some and needs to.
+fn without_the_distant(desired: &DesiredVirtualService, links: &Links) -> Option<DesiredVirtualService> {
+    distant(desired, links)?;
+    let real_servers = desired.real_servers.iter().filter(|(server, _)| links.reach(server.ip()));
+    Some(DesiredVirtualService { real_servers: real_servers.map(|(server, weight)| (*server, *weight)).collect(), ..desired.clone() })
+}
+
+/// A real server that is not on a link of this node, where it has to be.
+fn distant(desired: &DesiredVirtualService, links: &Links) -> Option<IpAddr> {
+    let mut servers = desired.real_servers.keys().filter(|_| desired.forwarding == ForwardingMethod::DirectRouting);
+    servers.find(|server| !links.reach(server.ip())).map(SocketAddr::ip)
+}
+
 /// What is known of a virtual service.
 struct Known<'a> {
     key: ServiceKey,
@@ -311,6 +329,8 @@ pub enum Lack {
     Removed(u32),
     /// Somebody else has one for the same port.
     TakenByOthers,
+    /// Packets have to reach its real servers unchanged over a link, and this one is behind a next hop.
+    Distant(IpAddr),
     /// Nobody stands behind it there, or it is not recorded as ours yet.
     Nobody,
 }
@@ -320,14 +340,19 @@ pub enum Lack {
 pub fn unserved(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(ServiceKey, Lack)> {
     let serves = desired.vips.get(&vip).is_some_and(|vip| matches!(vip.intent, VipIntent::Serve { .. }));
     let services = desired.balancing.iter().filter(|_| serves).flat_map(|balancing| balancing.of(vip));
-    services.filter_map(|key| Some((key, lack(key, observed)?))).collect()
+    services.filter_map(|key| Some((key, lack(key, desired, observed)?))).collect()
 }
 
-fn lack(key: ServiceKey, observed: &Observed) -> Option<Lack> {
+fn lack(key: ServiceKey, desired: &Desired, observed: &Observed) -> Option<Lack> {
     let KernelState { record, balancer, .. } = &observed.kernel;
     match balancer.services.get(&key) {
         None => Some(observed.losses.get(&key).filter(|loss| loss.count > 1).map_or(Lack::Absent, |loss| Lack::Removed(loss.count))),
         Some(_) if !record.has_service(key) || balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
-        Some(service) => (!takes_connections(service, record.confirmed_services.contains(&key), record)).then_some(Lack::Nobody),
+        Some(service) => {
+            let wanted = desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
+            let distant = wanted.and_then(|wanted| distant(wanted, &observed.kernel.links));
+            let serves = takes_connections(service, record.confirmed_services.contains(&key), record);
+            (!serves).then(|| distant.map_or(Lack::Nobody, Lack::Distant))
+        }
     }
 }

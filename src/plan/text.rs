@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plans in words, one line a step: for `vipherald plan`, logs and golden files. Equal plans print equally.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
+
+use ipvs::Timeouts;
 
 use super::{Entries, Plan, RealServerChange, Step, VirtualServiceChange};
 use crate::desired::{Filter, Scheduling, ServiceKey};
 use crate::observed::ServiceMode;
+use crate::sysctl::InterfaceSetting;
 
 impl Plan {
     /// The steps, and when to look again counted from `now`.
@@ -53,6 +57,17 @@ impl fmt::Display for Step {
             Self::WriteRules(Some(_)) => f.write_str("write the rules of nft"),
             Self::WriteRules(None) => f.write_str("remove the rules of nft"),
             Self::SetSysctl(setting) => write!(f, "set {setting} to {}: {}", setting.wanted(), setting.reason()),
+            Self::SetInterfaces(settings) => {
+                let of = |(interface, settings): (&String, &BTreeSet<InterfaceSetting>)| {
+                    let words = |setting: &InterfaceSetting| format!("{} {}", setting.name(), setting.wanted());
+                    format!("{interface}: {}", settings.iter().map(words).collect::<Vec<_>>().join(" "))
+                };
+                write!(f, "set on interfaces {}", list(settings.iter().map(of).collect::<Vec<_>>()))
+            }
+            Self::SetTimeouts(Timeouts { tcp, tcp_fin, udp }) => {
+                let given = [("tcp", tcp), ("tcpFin", tcp_fin), ("udp", udp)].into_iter().filter(|(_, seconds)| **seconds != 0);
+                write!(f, "set timeouts {}", list(given.map(|(name, seconds)| format!("{name} {seconds}s")).collect::<Vec<_>>()))
+            }
             Self::AddVirtualService(service, change) => write!(f, "add virtual service {service}: {change}"),
             Self::ChangeVirtualService(service, change) => write!(f, "change virtual service {service}: {change}"),
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),

@@ -34,6 +34,7 @@ pub async fn dry_run(mut config: Config, manifests: Option<PathBuf>) -> Result<S
     let mut kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let mut now = Instant::now();
     kernel.balance(desired.balancing.as_ref().map(|balancing| balancing.rules.balancer));
+    kernel.adapt(desired.balancing.as_ref());
     let state = kernel.observe().await?;
     let mut observed = observed::stamp(&Observed::default(), state, ObservedSpeaker::default(), now);
     let mut text = String::new();

@@ -250,6 +250,9 @@ impl<'a> Facts<'a> {
                 format!("somebody else removed {service} {times} times; it is made again after a while{}", self.suspicion())
             }
             (Some(failure), _) => format!("{service}: {} (tried {} times)", failure.error, failure.count),
+            (None, Lack::Distant(server)) => format!(
+                "{service}: forwarding dr sends frames to real servers over a link of this node, and {server} is behind a next hop; use tun, gue or nat"
+            ),
             (None, Lack::Absent) => format!("{service} is about to be made"),
             (None, Lack::Nobody) => format!("{service} has no real server that takes connections"),
         };

@@ -89,6 +89,8 @@ const fn step_name(step: &Step) -> &'static str {
         Step::WriteFilters(_) => "write_filters",
         Step::WriteRules(_) => "write_rules",
         Step::SetSysctl(_) => "set_sysctl",
+        Step::SetInterfaces(_) => "set_interfaces",
+        Step::SetTimeouts(_) => "set_timeouts",
         Step::AddVirtualService(..) => "add_virtual_service",
         Step::ChangeVirtualService(..) => "change_virtual_service",
         Step::RemoveVirtualService(_) => "remove_virtual_service",
