@@ -4,7 +4,7 @@
 //! Inputs: the [`Step`]s of a plan that are about addresses and the record. Outputs: a [`KernelState`] read afresh, and hints that it is time to read
 //! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again.
 
-mod address;
+pub(crate) mod address;
 pub mod conntrack;
 mod dnat;
 mod hint;
@@ -42,7 +42,7 @@ use self::record::Table;
 use self::routes::Routes;
 pub(crate) use self::sysctl::{interface_path, read_interfaces};
 use crate::desired::{BalancerKind, DesiredBalancing};
-use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, KernelState, ObservedAddress};
+use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
 use crate::plan::{Step, StepKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -262,7 +262,7 @@ impl Kernel {
         let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), &record.marks).await.map_err(KernelError::Balancer)?;
         let Balancer { services: mut former, foreign, foreign_marks, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
-        Ok(Balancer { services, foreign_marks, former, ..Balancer::default() })
+        Ok(Balancer { availability: IpvsAvailability::NotNeeded, services, foreign_marks, former, ..Balancer::default() })
     }
 
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the record, those of other instances, and the routes.
@@ -432,7 +432,7 @@ const fn kind(step: &Step) -> Kind {
 }
 
 /// Whether the kernel has IPVS now: asking it would make the kernel load it.
-fn is_ipvs_loaded() -> bool {
+pub(crate) fn is_ipvs_loaded() -> bool {
     Path::new("/proc/thread-self/net/ip_vs").exists()
 }
 

@@ -7,6 +7,7 @@ mod doctor;
 mod peer;
 mod show;
 mod table;
+mod target;
 
 use std::error::Error;
 use std::future::Future;
@@ -46,6 +47,8 @@ enum Verb {
     /// Give orders about a BGP neighbour
     #[command(subcommand)]
     Peer(peer::PeerVerb),
+    /// Make this network namespace, a pod's, one that takes packets to VIPs and answers clients itself (forwarding dr, tun, gue)
+    Target(target::TargetOptions),
     /// Work with the configuration file
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -225,6 +228,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Show(show) => show::show(show),
         Verb::Doctor(doctor) => doctor::doctor(doctor),
         Verb::Peer(verb) => peer::peer(verb),
+        Verb::Target(options) => target::target(options),
         Verb::Config(ConfigVerb::Check { file }) => {
             load(&file)?;
             print(&format!("{}: good\n", file.display()))

@@ -5,7 +5,8 @@
 //! objects; [`source`] reads them into a whole [`Snapshot`](source::Snapshot); [`desired`] compiles that into [`Desired`](desired::Desired) and
 //! rejections; [`observed`] is what kernel and speaker say; [`plan`](mod@plan) compares both and decides, as data; [`reconcile`] repeats
 //! observe, plan, execute; [`actuator`] changes the kernel; [`driver`] runs the protocol cores; [`status`] explains each VIP; [`admin`] and
-//! [`telemetry`] show it. Beside that way, [`doctor`] looks at a node without a daemon.
+//! [`telemetry`] show it. Beside that way, [`doctor`] looks at a node without a daemon, and [`target`] is for the other end: a pod that answers clients
+//! itself.
 #![forbid(unsafe_code)]
 
 pub mod actuator;
@@ -23,4 +24,5 @@ pub mod source;
 mod spelling;
 pub mod status;
 pub mod sysctl;
+pub mod target;
 pub mod telemetry;

@@ -33,6 +33,24 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 #[test]
+fn each_dataplane_has_its_word() {
+    let of = |text: &str| {
+        read(&format!("node: {{name: n}}\nbgp: {{asn: 1}}\nvips: {{allow: [{{prefix: 10.0.0.0/24}}]}}\n{text}")).unwrap().dataplane.kind
+    };
+    let words = [
+        ("auto", DataplaneType::Auto),
+        ("ipvs", DataplaneType::Ipvs),
+        ("nftables", DataplaneType::Nftables),
+        ("kube-proxy", DataplaneType::KubeProxy),
+        ("none", DataplaneType::None),
+    ];
+    for (word, kind) in words {
+        assert_eq!(of(&format!("dataplane: {{type: {word}}}\n")), kind);
+    }
+    assert_eq!(load(&root("examples/config/balancing.yaml"), &environment()).unwrap().dataplane.kind, DataplaneType::Auto);
+}
+
+#[test]
 fn the_least_file_gives_the_documented_defaults() {
     let config = load(&root("examples/config/minimal.yaml"), &environment()).unwrap();
     assert_eq!((config.instance.as_str(), config.node_name.as_str()), ("vipherald", "node-1"));
@@ -375,10 +393,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "@dataplane: {scheduler: rrr, forwarding: masq, unservedPorts: accept, fwmarkFrom: 0}\n",
         "c.yaml:2:24: dataplane.scheduler: expected a scheduler of IPVS such as rr, lc, sh or mh, found 'rrr': \"rrr\" is unknown; expected one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos; did you mean rr?\nc.yaml:2:41: dataplane.forwarding: expected nat, dr, tun or gue, found 'masq'\nc.yaml:2:62: dataplane.unservedPorts: expected drop or reject, found 'accept'\nc.yaml:2:82: dataplane.fwmarkFrom: expected a firewall mark from 1 to 4294966272, found '0'",
     ),
-    (
-        "@dataplane: {timeouts: {tcp: 0s, tcpFin: 1500ms, udp: 25h}, tunnel: {type: gre, port: 0}}\nnode: {externalInterface: a/b}\n",
-        "c.yaml:2:29: dataplane.timeouts.tcp: expected a time from 1s to 24h in whole seconds, found '0s'\nc.yaml:2:41: dataplane.timeouts.tcpFin: expected a time from 1s to 24h in whole seconds, found '1500ms'\nc.yaml:2:54: dataplane.timeouts.udp: expected a time from 1s to 24h in whole seconds, found '25h'\nc.yaml:2:75: dataplane.tunnel.type: expected ipip or gue, found 'gre'\nc.yaml:2:86: dataplane.tunnel.port: expected a UDP port from 1 to 65535, found '0'\nc.yaml:3:27: node.externalInterface: expected the name of an interface (1 to 15 octets, without '/', ':' and spaces), found 'a/b'",
-    ),
+    ("@dataplane: {timeouts: {tcp: 0s, tcpFin: 1500ms, udp: 25h}, tunnel: {type: gre, port: 0}}\n@node: {externalInterface: a/b}\n", "XXX"),
     (
         "@dataplane: {type: none}\n",
         "c.yaml:2:19: dataplane.type: 'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes",

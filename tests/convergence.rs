@@ -533,6 +533,8 @@ impl World {
             Step::WriteRules(_)
             | Step::WriteFilters(_)
             | Step::SetSysctl(_)
+            | Step::SetInterfaces(_)
+            | Step::SetTimeouts(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)

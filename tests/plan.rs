@@ -14,7 +14,7 @@ use bgp::rib::Route;
 use bgp::{Asn, Family, Prefix};
 use ipvs::{Timeouts, Weight};
 use serde::Deserialize;
-use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Scheduler};
+use vipherald::api::{Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
     Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter,
     Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
@@ -81,7 +81,7 @@ struct DesiredInput {
     /// Of some of them.
     filters: BTreeMap<String, String>,
     fwmark_from: Option<u32>,
-    /// In seconds for tcp, tcpFin and udp; 0 as it is.
+    /// tcp, tcpFin and udp, in seconds.
     timeouts: [u32; 3],
     serve: Vec<IpAddr>,
     withhold: Vec<IpAddr>,
@@ -148,7 +148,10 @@ impl DesiredInput {
             complete: self.complete,
             lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
             vips,
-            balancing: self.services.map(|services| balancing(services, &self.filters, self.fwmark_from, self.nftables, self.timeouts)),
+            balancing: self.services.map(|services| DesiredBalancing {
+                timeouts: timeouts(self.timeouts),
+                ..balancing(services, &self.filters, self.fwmark_from, self.nftables)
+            }),
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
@@ -170,6 +173,14 @@ fn routing(policies: BTreeMap<String, PolicyInput>, aggregates: &BTreeMap<String
 }
 
 /// A prefix, or the host prefix of an address.
+const fn timeouts([tcp, tcp_fin, udp]: [u32; 3]) -> Timeouts {
+    Timeouts { tcp, tcp_fin, udp }
+}
+
+fn settings(values: [u8; 3]) -> BTreeMap<InterfaceSetting, u8> {
+    InterfaceSetting::ALL.into_iter().zip(values).collect()
+}
+
 fn prefix(text: &str) -> Prefix {
     match text.split_once('/') {
         Some((address, length)) => Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap(),
@@ -243,13 +254,12 @@ struct ObservedInput {
     /// What that one has.
     former: BTreeMap<String, String>,
     sysctls: BTreeMap<String, String>,
-    /// Of external interfaces: arp_ignore, arp_announce and rp_filter.
-    external: BTreeMap<String, [u8; 3]>,
-    /// As `timeouts` of the intent.
+    /// tcp, tcpFin and udp, in seconds: as they are, and as this process gave them.
     timeouts: Option<[u32; 3]>,
-    given_timeouts: [u32; 3],
-    /// Prefixes of routes without next hop, and those behind one.
-    direct: Vec<String>,
+    given: [u32; 3],
+    /// arp_ignore, arp_announce and rp_filter of external interfaces.
+    external: BTreeMap<String, [u8; 3]>,
+    /// What is behind a next hop; all else is on a link.
     routed: Vec<String>,
     quiesced: BTreeMap<String, Time>,
     /// `3 1s`: how often, and how long ago.
@@ -286,10 +296,9 @@ impl Default for ObservedInput {
             former_rules: false,
             former: BTreeMap::new(),
             sysctls: BTreeMap::new(),
-            external: BTreeMap::new(),
             timeouts: None,
-            given_timeouts: [0; 3],
-            direct: Vec::new(),
+            given: [0; 3],
+            external: BTreeMap::new(),
             routed: Vec::new(),
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
@@ -321,21 +330,17 @@ impl ObservedInput {
         };
         Observed {
             kernel: KernelState {
+                external: self.external.iter().map(|(name, values)| (name.clone(), settings(*values))).collect(),
+                links: Links {
+                    direct: ["0.0.0.0/0", "::/0"].map(prefix).into(),
+                    routed: self.routed.iter().map(|text| prefix(text)).collect(),
+                },
                 sysctls: Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).map(|setting| (setting, self.sysctl(setting))).collect(),
                 interface,
                 addresses: self.interface.iter().map(|text| address(text)).collect(),
                 address_protocols: self.protocols,
                 claimed_by_others: BTreeSet::new(),
                 gateways: BTreeSet::new(),
-                links: Links {
-                    direct: self.direct.iter().map(|text| prefix(text)).collect(),
-                    routed: self.routed.iter().map(|text| prefix(text)).collect(),
-                },
-                external: self
-                    .external
-                    .into_iter()
-                    .map(|(interface, values)| (interface, InterfaceSetting::ALL.into_iter().zip(values).collect()))
-                    .collect(),
                 unusable: BTreeSet::new(),
                 elsewhere: self.elsewhere,
                 record: Record {
@@ -358,9 +363,9 @@ impl ObservedInput {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
-                    former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     timeouts: self.timeouts.map(timeouts),
-                    given_timeouts: timeouts(self.given_timeouts),
+                    given_timeouts: timeouts(self.given),
+                    former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
@@ -389,7 +394,6 @@ fn balancing(
     filters: &BTreeMap<String, String>,
     first_mark: Option<u32>,
     nftables: bool,
-    idle: [u32; 3],
 ) -> DesiredBalancing {
     let filter_of = |text: &String| filters.get(text).map(|words| filter(words)).unwrap_or_default();
     let service = |text: &String, service: &String| DesiredVirtualService { filter: filter_of(text), ..desired_service(service) };
@@ -400,14 +404,10 @@ fn balancing(
         drain_timeout: Duration::from_secs(30),
         rules,
         set_sysctls: true,
-        timeouts: timeouts(idle),
+        timeouts: Timeouts::default(),
         gue_port: 6080,
         external_interface: None,
     }
-}
-
-const fn timeouts([tcp, tcp_fin, udp]: [u32; 3]) -> Timeouts {
-    Timeouts { tcp, tcp_fin, udp }
 }
 
 fn typed_loss(text: &str, now: Instant) -> Loss {
@@ -440,10 +440,10 @@ fn service_key(text: &str) -> ServiceKey {
     }
 }
 
-/// A scheduler, and servers with their weights: `lc 10.1.0.1:80=1 10.1.0.2:80=0`. The scheduler may be followed by a forwarding method: `mh/dr`.
+/// A scheduler, and servers with their weights: `lc 10.1.0.1:80=1 10.1.0.2:80=0`.
 fn desired_service(text: &str) -> DesiredVirtualService {
     let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
-    let (scheduler, forwarding) = forwarded(scheduler);
+    let (scheduler, forwarding) = scheduler.split_once('/').unwrap_or((scheduler, "nat"));
     let server = |text: &str| {
         let (address, weight) = text.split_once('=').unwrap();
         (address.parse().unwrap(), Weight(weight.parse().unwrap()))
@@ -451,7 +451,7 @@ fn desired_service(text: &str) -> DesiredVirtualService {
     DesiredVirtualService {
         owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
         scheduling: Scheduling::of(scheduler.parse().unwrap()),
-        forwarding,
+        forwarding: forwarding.parse().unwrap(),
         real_servers: servers.split_whitespace().map(server).collect(),
         filter: Filter::NONE,
     }
@@ -461,13 +461,13 @@ fn desired_service(text: &str) -> DesiredVirtualService {
 /// ours.
 fn observed_service(text: &str) -> ObservedVirtualService {
     let (scheduler, servers) = text.split_once(' ').unwrap_or((text, ""));
-    let (scheduler, forwarding) = forwarded(scheduler);
+    let (scheduler, forwarding) = scheduler.split_once('/').unwrap_or((scheduler, "nat"));
     let server = |text: &str| {
         let (address, state) = text.split_once('=').unwrap();
         let (weight, connections) = state.split_once('/').unwrap_or((state, "0"));
         ObservedRealServer {
             address: address.parse().unwrap(),
-            forwarding: Some(forwarding),
+            forwarding: Some(forwarding.parse().unwrap()),
             weight: Weight(weight.parse().unwrap()),
             connections: connections.parse().unwrap(),
         }
@@ -477,10 +477,6 @@ fn observed_service(text: &str) -> ObservedVirtualService {
         ServiceMode { scheduling: Scheduling::of(scheduler), fallback: scheduler == Scheduler::MaglevHashing }
     });
     ObservedVirtualService { mode, real_servers: servers.split_whitespace().map(server).collect() }
-}
-
-fn forwarded(scheduler: &str) -> (&str, ForwardingMethod) {
-    scheduler.split_once('/').map_or((scheduler, ForwardingMethod::Masquerade), |(scheduler, method)| (scheduler, method.parse().unwrap()))
 }
 
 /// A service and a server with an arrow between: `TCP 10.0.0.1:80 -> 10.1.0.1:80`.

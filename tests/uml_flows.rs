@@ -293,13 +293,11 @@ struct Fates {
 
 /// Takes packets to the VIP that come as they were sent, or in a tunnel.
 fn become_target(host: &Namespace, forwarding: &str) {
-    host.sysctl("net/ipv4/conf/all/arp_ignore", "1");
-    host.sysctl("net/ipv4/conf/all/arp_announce", "2");
-    host.ip(&format!("addr add {VIP}/32 dev lo"));
+    let mut words = vec![env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP];
     if forwarding == "tun" {
-        host.ip("link set tunl0 up");
-        host.sysctl("net/ipv4/conf/tunl0/rp_filter", "0");
+        words.extend(["--tunnel", "ipip"]);
     }
+    host.output(&words);
 }
 
 /// Answers all connections to port 80.

@@ -409,6 +409,12 @@ impl Peer {
         Role::BOTH.iter().find_map(|role| self.connections.get(*role)?.adj_rib_out())
     }
 
+    /// Whether what was sent last was as much as may be sent at once: there is probably more to tell, and the next [`Event::Writable`] is a long step.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        Role::BOTH.iter().filter_map(|role| self.connections.get(*role)).any(Connection::is_spent)
+    }
+
     /// Reports the state where it has changed.
     fn settle(&mut self, turn: &mut Turn) {
         let connected = Role::BOTH.iter().filter_map(|role| self.connections.get(*role)).map(Connection::state).max();

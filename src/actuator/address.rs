@@ -21,7 +21,7 @@ use rtnetlink::{AddressMessageBuilder, Handle};
 use crate::observed::{ADDRESS_PROTOCOL, ObservedAddress};
 
 /// Opens the connection that all requests share. A task of the current runtime serves it until the last handle is dropped.
-pub(super) fn connect() -> io::Result<Handle> {
+pub(crate) fn connect() -> io::Result<Handle> {
     let (mut connection, handle, _unsolicited) = rtnetlink::new_connection()?;
     // Without these an answer that broke off looks like one that is complete.
     connection.set_forward_ack(true);
@@ -32,15 +32,15 @@ pub(super) fn connect() -> io::Result<Handle> {
 
 /// What an interface is now; another one may have its index later.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Interface {
+pub(crate) struct Interface {
     /// Its index.
-    pub(super) index: u32,
+    pub(crate) index: u32,
     /// Whether it is up, as an administrator sets it (`IFF_UP`).
-    pub(super) up: bool,
+    pub(crate) up: bool,
 }
 
 /// The interface of that name; `None` where there is none.
-pub(super) async fn find_interface(handle: &Handle, name: &str) -> io::Result<Option<Interface>> {
+pub(crate) async fn find_interface(handle: &Handle, name: &str) -> io::Result<Option<Interface>> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     let mut responses = request(handle, RouteNetlinkMessage::GetLink(message), NLM_F_ACK)?;
@@ -61,15 +61,15 @@ pub(super) async fn find_interface(handle: &Handle, name: &str) -> io::Result<Op
 
 /// Every address of the node.
 #[derive(Debug, Default, Eq, PartialEq)]
-pub(super) struct Addresses {
+pub(crate) struct Addresses {
     /// On the interface asked for, without loopback and link-local ones.
-    pub(super) here: BTreeMap<IpAddr, ObservedAddress>,
+    pub(crate) here: BTreeMap<IpAddr, ObservedAddress>,
     /// On all others.
-    pub(super) elsewhere: BTreeSet<IpAddr>,
+    pub(crate) elsewhere: BTreeSet<IpAddr>,
     /// Those whose duplicate address detection has failed or still runs (RFC 4862 §5.4): the kernel delivers nothing to them.
-    pub(super) unusable: BTreeSet<IpAddr>,
+    pub(crate) unusable: BTreeSet<IpAddr>,
     /// Whether any carries a protocol, as those of `lo` do from kernel 5.18 on.
-    pub(super) protocols: bool,
+    pub(crate) protocols: bool,
 }
 
 impl Addresses {
@@ -96,7 +96,7 @@ impl Addresses {
 }
 
 /// Reads all addresses, those of the interface with this index apart.
-pub(super) async fn dump(handle: &Handle, interface: Option<u32>) -> io::Result<Addresses> {
+pub(crate) async fn dump(handle: &Handle, interface: Option<u32>) -> io::Result<Addresses> {
     const ATTEMPTS: u32 = 20;
     for _ in 0..ATTEMPTS {
         if let Some(addresses) = dump_once(handle, interface).await? {
@@ -136,7 +136,7 @@ pub(super) async fn each(handle: &Handle, dump: RouteNetlinkMessage, mut take: i
 }
 
 /// Adds the address as /32 or /128 with global scope, marked as ours where the kernel can. The errno is the kernel's.
-pub(super) async fn add(handle: &Handle, interface: u32, address: IpAddr) -> io::Result<()> {
+pub(crate) async fn add(handle: &Handle, interface: u32, address: IpAddr) -> io::Result<()> {
     let mut message = host_address(interface, address);
     message.attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(ADDRESS_PROTOCOL)));
     if address.is_ipv6() {
@@ -151,8 +151,17 @@ pub(super) async fn add(handle: &Handle, interface: u32, address: IpAddr) -> io:
 }
 
 /// Removes the /32 or /128 of the address. The errno is the kernel's.
-pub(super) async fn remove(handle: &Handle, interface: u32, address: IpAddr) -> io::Result<()> {
+pub(crate) async fn remove(handle: &Handle, interface: u32, address: IpAddr) -> io::Result<()> {
     acknowledged(handle, RouteNetlinkMessage::DelAddress(host_address(interface, address)), NLM_F_ACK).await
+}
+
+/// Sets an interface up or down.
+pub(crate) async fn set_state(handle: &Handle, interface: u32, up: bool) -> io::Result<()> {
+    let mut message = LinkMessage::default();
+    message.header.index = interface;
+    message.header.change_mask = LinkFlags::Up;
+    message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+    acknowledged(handle, RouteNetlinkMessage::SetLink(message), NLM_F_ACK).await
 }
 
 fn host_address(interface: u32, address: IpAddr) -> AddressMessage {

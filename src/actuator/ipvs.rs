@@ -151,9 +151,9 @@ impl Ipvs {
                 services: services.collect(),
                 foreign_marks: table.iter().filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark)).collect(),
                 foreign: BTreeSet::new(),
-                former: BTreeMap::new(),
                 timeouts: None,
                 given_timeouts: self.given_timeouts,
+                former: BTreeMap::new(),
             };
             self.suspects.clear();
             self.trusted = true;

@@ -176,7 +176,10 @@ fn of_ingress<'a>(
     let service = service_of_ingress(snapshot, name, field, spec, rejections);
     let mut reject = |message| rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
     let preserves_client = preserves_client(metadata, dataplane, &mut reject);
-    let ports = ports::of_ingress(name, spec, service.as_ref().map(|(_, service)| *service), preserves_client, rejections);
+    let mut ports = ports::of_ingress(name, spec, service.as_ref().map(|(_, service)| *service), preserves_client, rejections);
+    for port in &mut ports {
+        port.forwarding = dataplane.tunnelled(port.forwarding);
+    }
     Claimant {
         object: name,
         created: metadata.creation_timestamp.as_ref(),

@@ -8,7 +8,7 @@ use ipvs::ServiceAddress;
 use super::node::{Capability, IpvsModule, Node, Setting};
 use super::{Finding, State};
 use crate::config::{Config, DataplaneType};
-use crate::desired::PeerAddress;
+use crate::desired::{BalancerKind, PeerAddress};
 use crate::observed::ADDRESS_PROTOCOL;
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -17,10 +17,13 @@ const KUBE_IPVS: &str = "kube-ipvs0";
 
 const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
-/// What the configuration needs of the kernel. Without one nothing is known to be needed, and balancing by IPVS is likely.
+/// What the configuration needs of the kernel. Without one nothing is known to be needed, and balancing by IPVS is assumed.
 #[derive(Default)]
 struct Needs {
-    balancing: bool,
+    /// Who is to balance here.
+    balancer: Option<BalancerKind>,
+    /// IPVS is asked for, and nothing else will do.
+    ipvs_only: bool,
     nft: bool,
     /// What is missing is a problem, not a warning.
     known: bool,
@@ -33,14 +36,21 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(config: Option<&Config>) -> Self {
+    fn of(config: Option<&Config>, ipvs: IpvsModule) -> Self {
         let Some(config) = config else {
-            return Self { balancing: true, nft: true, set_sysctls: true, ..Self::default() };
+            return Self { balancer: Some(BalancerKind::Ipvs), nft: true, set_sysctls: true, ..Self::default() };
+        };
+        let balancer = match config.dataplane.kind {
+            DataplaneType::Auto if ipvs == IpvsModule::Missing => Some(BalancerKind::Nftables),
+            DataplaneType::Auto | DataplaneType::Ipvs => Some(BalancerKind::Ipvs),
+            DataplaneType::Nftables => Some(BalancerKind::Nftables),
+            DataplaneType::KubeProxy | DataplaneType::None => None,
         };
         let template = config.bgp.listen.iter().map(|listen| &listen.template);
         let peers: Vec<_> = config.bgp.peers.values().chain(template).collect();
         Self {
-            balancing: config.dataplane.balances(),
+            balancer,
+            ipvs_only: config.dataplane.kind == DataplaneType::Ipvs,
             nft: config.dataplane.kind != DataplaneType::None,
             known: true,
             set_sysctls: config.dataplane.set_sysctls,
@@ -65,16 +75,21 @@ impl Needs {
 }
 
 pub(super) fn examine(node: &Node, config: Option<&Config>) -> Vec<Finding> {
-    let needs = Needs::of(config);
+    let needs = Needs::of(config, node.ipvs);
     let mut findings: Vec<Finding> = Capability::ALL.into_iter().map(|capability| right(node, capability, &needs)).collect();
     findings.push(nft(node, &needs));
     findings.push(address_protocol(node));
-    if needs.balancing {
+    if needs.balancer == Some(BalancerKind::Ipvs) || config.is_some_and(|config| config.dataplane.kind == DataplaneType::Auto) {
         findings.push(ipvs(node, &needs));
         findings.extend(schedulers(node));
-        findings.extend(node.sysctls.iter().map(|(setting, found)| sysctl(*setting, found, node.ipvs, &needs)));
+    }
+    if let Some(balancer) = needs.balancer {
+        let settings = node.sysctls.iter().filter(|(setting, _)| setting.is_for(balancer));
+        findings.extend(settings.map(|(setting, found)| sysctl(*setting, found, node.ipvs, &needs)));
         findings.extend(node.external.iter().map(|((interface, setting), found)| of_interface(interface, *setting, found, &needs)));
         findings.extend(node.ipv6_forwarding.as_deref().map(|value| ipv6_forwarding(value, &needs)));
+    }
+    if needs.balancer == Some(BalancerKind::Ipvs) {
         findings.push(kube_proxy(node, &needs));
         findings.extend(others(node, config));
     }
@@ -129,20 +144,21 @@ fn address_protocol(node: &Node) -> Finding {
 
 fn ipvs(node: &Node, needs: &Needs) -> Finding {
     const CHECK: &str = "IPVS";
+    const OTHERWISE: &str = "dataplane.type auto and nftables do without";
     match node.ipvs {
         IpvsModule::Loaded => Finding::ok(CHECK, "it is in the kernel"),
         IpvsModule::Loadable => Finding::ok(CHECK, "the kernel loads module ip_vs when it is first used"),
         IpvsModule::Missing => Finding::new(
-            needs.missing(true),
+            if needs.ipvs_only { State::Problem } else { State::Warning },
             CHECK,
             format!("kernel {} has no module ip_vs", node.kernel),
-            "install the kernel package that has it (linux-modules-extra, kernel-modules-extra), or use dataplane.type kube-proxy",
+            format!("install the kernel package that has it (linux-modules-extra, kernel-modules-extra); {OTHERWISE}"),
         ),
         IpvsModule::Unseen => Finding::new(
             State::Warning,
             CHECK,
             "module ip_vs is not loaded, and /lib/modules is not seen from here",
-            "'modprobe ip_vs' on the node, or mount /lib/modules; without it use dataplane.type kube-proxy",
+            format!("'modprobe ip_vs' on the node, or mount /lib/modules; {OTHERWISE}"),
         ),
     }
 }

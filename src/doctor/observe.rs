@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
 
 use super::node::{Capability, Interface, InterfaceAddress, IpvsModule, Node, Setting};
-use crate::actuator::{default_interfaces, interface_path, nft, read_interfaces};
+use crate::actuator::{default_interfaces, interface_path, is_ipvs_loaded, nft, read_interfaces};
 use crate::api::Scheduler;
 use crate::config::Config;
 use crate::sysctl::{InterfaceSetting, Sysctl};
@@ -94,8 +94,7 @@ impl Modules {
     }
 
     fn ipvs(&self) -> IpvsModule {
-        // There in each network namespace, once the module is.
-        if Path::new("/proc/net/ip_vs").exists() {
+        if is_ipvs_loaded() {
             return IpvsModule::Loaded;
         }
         match &self.available {

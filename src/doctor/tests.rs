@@ -158,4 +158,13 @@ fn ipvs_that_is_not_loaded() {
     assert_eq!(state(&of(IpvsModule::Loadable), "sysctl net.ipv4.vs.conntrack"), State::Ok, "it comes with IPVS");
     let needed = examine(&Node { ipvs: IpvsModule::Missing, ..good() }, Some(&config(DEMANDING)));
     assert_eq!(state(&needed, "IPVS"), State::Problem);
+
+    let with =
+        |kind: &str, ipvs| examine(&Node { ipvs, ..good() }, Some(&config(&format!("dataplane: {{type: {kind}}}\nbgp: {{asn: 1}}\n"))));
+    let auto = with("auto", IpvsModule::Missing);
+    assert_eq!(state(&auto, "IPVS"), State::Warning, "nft balances");
+    assert!(!auto.iter().any(|finding| finding.check.starts_with("sysctl net.ipv4.vs.")), "{}", text(&auto));
+    assert_eq!(state(&with("auto", IpvsModule::Loaded), "sysctl net.ipv4.vs.conntrack"), State::Ok);
+    let nft = with("nftables", IpvsModule::Missing);
+    assert!(nft.iter().all(|finding| finding.check != "IPVS") && state(&nft, "sysctl net.ipv4.ip_forward") == State::Ok, "{}", text(&nft));
 }

@@ -16,6 +16,7 @@ mod connection;
 mod destination;
 mod dial;
 mod discovery;
+mod gate;
 mod gateway;
 mod keyring;
 mod link;
@@ -68,8 +69,9 @@ impl Speaker {
     /// # Errors
     /// The thread or its runtime cannot be started.
     pub fn spawn(seed: u64) -> io::Result<Self> {
-        // A step of one session over a large table is long: clock and sockets are looked at after each.
-        let runtime = tokio::runtime::Builder::new_current_thread().event_interval(1).enable_all().build()?;
+        // A step of one session over a large table is long: clock and sockets are looked at after each. Who was woken by another thread must not wait for a
+        // moment at which nobody else has anything to do: no timer wakes it meanwhile.
+        let runtime = tokio::runtime::Builder::new_current_thread().event_interval(1).global_queue_interval(1).enable_all().build()?;
         let board = Board::new();
         let routes = watch::Sender::new(None);
         let target = watch::Sender::new(Target::Nothing);

@@ -40,12 +40,12 @@ pub struct Balancer {
     pub foreign: BTreeSet<ServiceKey>,
     /// Firewall marks of services that we have not recorded.
     pub foreign_marks: BTreeSet<u32>,
-    /// Those of ours that the dataplane still has which balanced before.
-    pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
     /// How long idle connections are remembered; `None` where IPVS was not asked.
     pub timeouts: Option<Timeouts>,
     /// What this process last gave them; 0 for what it never gave.
     pub given_timeouts: Timeouts,
+    /// Those of ours that the dataplane still has which balanced before.
+    pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
 }
 
 /// The virtual services in nft tables.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads the table of IPVS when somebody asks, and says of each virtual service whose it is.
 //!
-//! Inputs: the loop's view, and the kernel. Output: an [`IpvsReader`]. Where neither intent nor record has a virtual service, the kernel is not asked: that
-//! would make it load IPVS.
+//! Inputs: the loop's view, and the kernel. Output: an [`IpvsReader`]. Where IPVS is not to balance and not loaded, the kernel is not asked: that would make
+//! it load IPVS.
 
 use ipvs::{Client, ServiceAddress};
 use tokio::sync::watch;
 
 use super::View;
-use crate::actuator::{by_mark, service_key};
+use crate::actuator::{by_mark, is_ipvs_loaded, service_key};
+use crate::desired::{BalancerKind, ServiceKey};
 use crate::observed::KernelState;
 use crate::status::{Claim, IpvsReader, IpvsStatus, ipvs_status};
 use crate::telemetry::chain;
@@ -24,15 +25,21 @@ pub(super) fn reader(view: watch::Receiver<View>) -> IpvsReader {
 async fn read(view: View) -> Result<IpvsStatus, String> {
     let balancing = view.compiled.as_ref().and_then(|compiled| compiled.desired.balancing.as_ref());
     let KernelState { record, balancer, .. } = &view.observed.kernel;
-    if balancing.is_none() && record.confirmed_services.is_empty() && record.pending_services.is_empty() {
-        return Err("this daemon has nothing in IPVS: with its dataplane.type others balance, or nobody".to_owned());
+    let kind = balancing.map(|balancing| balancing.rules.balancer);
+    if kind != Some(BalancerKind::Ipvs) && !is_ipvs_loaded() {
+        let who = if kind.is_some() { "nft balances" } else { "this daemon does not balance" };
+        return Err(format!("{who}, and the kernel has not loaded IPVS"));
     }
     let mut client = Client::connect().await.map_err(|error| chain(&error))?;
     let info = client.info().await.map_err(|error| chain(&error))?;
     let table = client.table().await.map_err(|error| chain(&error))?;
     let marks = by_mark(&record.marks);
+    let is_ours = |key: &ServiceKey| match kind {
+        Some(BalancerKind::Nftables) => balancer.former.contains_key(key),
+        Some(BalancerKind::Ipvs) | None => record.has_service(*key) && !balancer.foreign.contains(key),
+    };
     let claim = |address: &ServiceAddress| match service_key(address, &marks) {
-        Some(key) if record.has_service(key) && !balancer.foreign.contains(&key) => Claim {
+        Some(key) if is_ours(&key) => Claim {
             foreign: false,
             owner: balancing.and_then(|balancing| balancing.services.get(&key)).map(|service| service.owner.clone()),
             takes: Some(key.to_string()),

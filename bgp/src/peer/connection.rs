@@ -132,6 +132,11 @@ impl Connection {
         self.restart_hold_timer(now);
     }
 
+    /// Whether no further UPDATE may be sent before it is writable again.
+    pub(super) fn is_spent(&self) -> bool {
+        matches!(self.phase, Phase::Established(_)) && self.credit < self.negotiated.max_send_length
+    }
+
     /// All that was sent is written.
     pub(super) const fn written(&mut self) {
         self.credit = CREDIT - MAX_MESSAGE_LENGTH + self.negotiated.max_send_length;

@@ -95,6 +95,28 @@ impl LocRib {
         }
     }
 
+    /// What [`apply`](Self::apply) would take over to make these routes those: one pass over both.
+    #[must_use]
+    pub fn changes_to(&self, other: &Self) -> Changes {
+        let (mut here, mut there) = (self.entries().peekable(), other.entries().peekable());
+        std::iter::from_fn(|| {
+            loop {
+                let next = here.peek().into_iter().chain(there.peek()).map(|(prefix, _)| *prefix).min()?;
+                let before = here.next_if(|(prefix, _)| *prefix == next).map(|(_, paths)| paths);
+                match (before, there.next_if(|(prefix, _)| *prefix == next)) {
+                    (Some(before), Some((_, after))) if Arc::ptr_eq(before, after) || before == after => {}
+                    (_, Some((_, after))) => return Some((next, Arc::clone(after))),
+                    (_, None) => return Some((next, Arc::default())),
+                }
+            }
+        })
+        .collect()
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &(Prefix, Arc<[Path]>)> {
+        self.parts.iter().flat_map(|part| part.iter())
+    }
+
     /// Whether there is a path to the destination.
     #[must_use]
     pub fn contains(&self, prefix: &Prefix) -> bool {

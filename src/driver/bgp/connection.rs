@@ -90,6 +90,11 @@ impl Connection {
         }
     }
 
+    /// Whether the kernel takes nothing at present.
+    pub(super) fn is_stuck(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
     /// Waits for the next happening. Cancelling the wait loses nothing.
     pub(super) async fn next(&mut self) -> Happening {
         loop {

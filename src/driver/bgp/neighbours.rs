@@ -21,12 +21,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
+use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
 use super::listener::{Listener, RangeKeys};
 use super::location::{self, Location};
 use super::orders::{Operation, OperatorError, Order, Request};
 use super::rib::Rib;
-use super::session::{Command, Inputs, Session};
+use super::session::{Command, Feed, Inputs, Session};
 use super::signature::Signature;
 use super::socket::Way;
 use super::status::Board;
@@ -258,6 +259,8 @@ pub(super) struct Neighbours {
     /// Neighbours that have had a task.
     begun: BTreeSet<String>,
     board: Board,
+    /// For the long steps of all sessions.
+    gate: Gate,
     /// The node's addresses, followed once there is a neighbour.
     location: Option<watch::Receiver<Location>>,
     listener: Listener,
@@ -310,6 +313,7 @@ impl Neighbours {
             held_until: None,
             begun: BTreeSet::new(),
             board,
+            gate: Gate::default(),
             location: None,
             listener: Listener::default(),
             running: BTreeMap::new(),
@@ -442,17 +446,15 @@ impl Neighbours {
         let (adjustable, adjusted) = watch::channel(settings.adjustable(name));
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
-        let rib = self.rib.join(id);
-        let routes = self.routes.clone();
+        let feed = Feed { routes: self.routes.clone(), rib: self.rib.join(id), turn: self.gate.turn() };
         let inputs = Inputs {
             end: ended,
             adjustable: adjusted,
             commands: received,
-            routes,
             keys: keyring.subscribe(),
             location,
             whereabouts: locator.subscribe(),
-            rib,
+            feed,
         };
         let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
             (false, _) => Beginning::Another,

@@ -8,14 +8,17 @@
 //! Invariants: what a member has learned is gone with the member; before the first set that starts here a member is told nothing.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bgp::Prefix;
 use bgp::peer::{Event, PeerId};
-use bgp::rib::{Changes, Learnt, Reflector};
+use bgp::rib::{Changes, Learnt, LocRib, Reflector};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 
 use super::Routes;
+use super::gate::MANY;
 use crate::desired::RouteSet;
 
 /// So many changed destinations are remembered for members that are behind.
@@ -47,6 +50,8 @@ struct Table {
     recent: VecDeque<Arc<Changes>>,
     /// Destinations in all of those.
     remembered: usize,
+    /// Destinations in all changes there ever were.
+    total: usize,
     /// All that has changed since a version: members that are equally far behind share it.
     summary: Option<(u64, Arc<Changes>)>,
     /// Who is waited for after a restart.
@@ -73,7 +78,9 @@ pub(super) struct Member {
     rib: Rib,
     peer: PeerId,
     /// What the neighbour was told last; nothing so far where `None`.
-    heard: Option<u64>,
+    heard: Option<Heard>,
+    /// The rest of a large change, of which it is told a part at a time.
+    rest: Option<Rest>,
     /// Whether it was told that nobody is waited for.
     selected: bool,
     /// How often it has let the others go first since it was told last.
@@ -81,10 +88,27 @@ pub(super) struct Member {
     version: watch::Receiver<u64>,
 }
 
+/// How far a member has heard.
+#[derive(Debug)]
+struct Heard {
+    version: u64,
+    total: usize,
+    rib: Arc<LocRib>,
+}
+
+/// What is left of a change.
+#[derive(Debug)]
+struct Rest {
+    changes: Arc<Changes>,
+    /// Before this one everything is told.
+    from: Bound<Prefix>,
+    rib: Arc<LocRib>,
+}
+
 impl Rib {
     /// A neighbour; no two of them have the same number.
     pub(super) fn join(&self, peer: PeerId) -> Member {
-        Member { rib: self.clone(), peer, heard: None, selected: false, yielded: 0, version: self.0.version.subscribe() }
+        Member { rib: self.clone(), peer, heard: None, rest: None, selected: false, yielded: 0, version: self.0.version.subscribe() }
     }
 
     /// Besides those that join and are [awaited](Member::is_awaited), neighbours may come back that are not known yet.
@@ -110,6 +134,7 @@ impl Table {
     fn remember(&mut self, changes: Changes) {
         self.version += 1;
         self.summary = None;
+        self.total = self.total.wrapping_add(changes.len());
         self.remembered += changes.len();
         self.recent.push_back(Arc::new(changes));
         while self.remembered > REMEMBERED
@@ -137,6 +162,13 @@ impl Table {
         Some(summary)
     }
 
+    /// The same where some of it is forgotten.
+    fn compare(&mut self, heard: &Heard) -> Arc<Changes> {
+        let changes = Arc::new(heard.rib.changes_to(&self.reflector.loc_rib()));
+        self.summary = Some((heard.version, Arc::clone(&changes)));
+        changes
+    }
+
     fn originate(&mut self, routes: &Routes) -> Changes {
         if self.generation >= routes.generation {
             return Changes::new();
@@ -144,7 +176,7 @@ impl Table {
         let follows = self.generation + 1 == routes.generation;
         let changed = match routes.changed.as_ref().filter(|_| follows) {
             Some(changed) => Arc::clone(changed),
-            None => self.set.prefixes().chain(routes.set.prefixes()).collect::<BTreeSet<_>>().into_iter().collect(),
+            None => self.set.differences(&routes.set).into(),
         };
         self.generation = routes.generation;
         self.set = Arc::clone(&routes.set);
@@ -176,33 +208,79 @@ impl Member {
         }
     }
 
-    /// What the neighbour is to be told: at first everything, then what has changed, and once that nobody is waited for.
-    pub(super) fn catch_up(&mut self) -> Vec<Event> {
+    /// How many destinations there are to hear of besides what it is [amid](Self::is_amid), those counted twice that have changed twice.
+    pub(super) fn behind(&self) -> usize {
+        let table = self.rib.table();
+        self.heard.as_ref().map_or_else(|| table.reflector.loc_rib().len(), |heard| table.total.wrapping_sub(heard.total))
+    }
+
+    /// Whether a change has begun of which more is to be heard.
+    pub(super) const fn is_amid(&self) -> bool {
+        self.rest.is_some()
+    }
+
+    /// Whether the neighbour was told everything there is.
+    pub(super) fn is_up_to_date(&self) -> bool {
+        self.rest.is_none() && self.heard.as_ref().is_some_and(|heard| heard.version == self.rib.table().version)
+    }
+
+    /// What the neighbour is to be told: at first everything, then what has changed, so much of it that the others need not wait long, and once that
+    /// nobody is waited for. `stuck`: its peer takes nothing; then of many changes it is given the whole, which costs more time and less memory.
+    pub(super) fn catch_up(&mut self, stuck: bool) -> Vec<Event> {
         self.version.mark_unchanged();
         self.yielded = 0;
-        let mut table = self.rib.table();
+        if let Some(rest) = self.rest.take() {
+            return vec![self.part_of(rest)];
+        }
+        let rib = self.rib.clone();
+        let mut table = rib.table();
         if table.generation == 0 {
             return Vec::new();
         }
         let mut events = Vec::new();
-        if self.heard != Some(table.version) {
-            let (steps, rib) = (self.heard.and_then(|heard| table.since(heard)), table.reflector.loc_rib());
-            events.push(match steps {
-                Some(changes) => Event::Changes { changes, rib },
-                None => Event::Routes(rib),
-            });
-            self.heard = Some(table.version);
+        if self.heard.as_ref().is_none_or(|heard| heard.version != table.version) {
+            events.push(self.news(&mut table, stuck));
         }
-        if !self.selected && table.awaited.is_over() {
+        if !self.selected && self.rest.is_none() && table.awaited.is_over() {
             self.selected = true;
             events.push(Event::Selected);
         }
         events
     }
 
+    fn news(&mut self, table: &mut Table, stuck: bool) -> Event {
+        let rib = table.reflector.loc_rib();
+        let all = Heard { version: table.version, total: table.total, rib: Arc::clone(&rib) };
+        let Some(heard) = self.heard.replace(all) else { return Event::Routes(rib) };
+        if stuck && table.total.wrapping_sub(heard.total) > MANY {
+            return Event::Routes(rib);
+        }
+        let changes = table.since(heard.version).unwrap_or_else(|| table.compare(&heard));
+        if changes.len() > MANY {
+            return self.part_of(Rest { changes, from: Bound::Unbounded, rib });
+        }
+        Event::Changes { changes, rib }
+    }
+
+    /// The next part of it; the rest is kept.
+    fn part_of(&mut self, Rest { changes, from, rib }: Rest) -> Event {
+        let range = changes.range((from, Bound::Unbounded));
+        let part: Changes = range.take(MANY).map(|(prefix, paths)| (*prefix, Arc::clone(paths))).collect();
+        self.rest = part
+            .keys()
+            .next_back()
+            .map(|last| Bound::Excluded(*last))
+            .filter(|from| changes.range((*from, Bound::Unbounded)).next().is_some())
+            .map(|from| Rest { changes, from, rib: Arc::clone(&rib) });
+        Event::Changes { changes: Arc::new(part), rib }
+    }
+
     /// Waits for a change, and then for all neighbours to be heard that have something to say at the same time, this one too: it is told together.
     /// Cancelling the wait loses nothing.
     pub(super) async fn changed(&mut self) {
+        if self.rest.is_some() {
+            return;
+        }
         // The sender lives as long as the member.
         self.version.changed().await.ok();
         self.version.mark_changed();
@@ -224,8 +302,7 @@ impl Drop for Member {
 mod tests {
     use std::net::IpAddr;
 
-    use bgp::Prefix;
-    use bgp::rib::{LocRib, Route};
+    use bgp::rib::Route;
     use bgp::wire::Nlri;
     use futures_util::FutureExt as _;
 
@@ -271,26 +348,26 @@ mod tests {
         let rib = Rib::default();
         let (mut a, b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         b.learn(&learnt([1]));
-        assert_eq!(a.catch_up(), [], "there is no set that starts here yet");
+        assert_eq!(a.catch_up(false), [], "there is no set that starts here yet");
         let mut table = LocRib::default();
         a.originate(&routes(1, [1, 2]));
-        assert!(heard(&mut table, a.catch_up()));
+        assert!(heard(&mut table, a.catch_up(false)));
         assert_eq!(table.destinations().map(|(_, paths)| paths.len()).collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(a.catch_up(), []);
+        assert_eq!(a.catch_up(false), []);
         b.originate(&routes(1, [1, 2]));
-        assert_eq!(a.catch_up(), [], "the set is known already");
+        assert_eq!(a.catch_up(false), [], "the set is known already");
         b.originate(&routes(2, [2]));
         b.learn(&learnt([3]));
-        assert!(!heard(&mut table, a.catch_up()));
+        assert!(!heard(&mut table, a.catch_up(false)));
         assert_eq!(table, *rib.table().reflector.loc_rib());
         assert_eq!(table.len(), 3);
         let removed = Routes { changed: Some([prefix(2)].into()), ..routes(3, []) };
         b.originate(&removed);
         b.learn(&learnt([4]));
-        assert!(!heard(&mut table, a.catch_up()), "several steps come together");
+        assert!(!heard(&mut table, a.catch_up(false)), "several steps come together");
         assert_eq!(table.len(), 3);
         a.originate(&routes(1, [7]));
-        assert_eq!(a.catch_up(), [], "an old set changes nothing");
+        assert_eq!(a.catch_up(false), [], "an old set changes nothing");
     }
 
     #[test]
@@ -301,33 +378,41 @@ mod tests {
         a.learn(&learnt([1]));
         b.learn(&learnt([1, 2]));
         let mut table = LocRib::default();
-        heard(&mut table, a.catch_up());
+        heard(&mut table, a.catch_up(false));
         drop(b);
-        assert!(!heard(&mut table, a.catch_up()));
+        assert!(!heard(&mut table, a.catch_up(false)));
         assert_eq!(table.destinations().map(|(_, paths)| paths.len()).collect::<Vec<_>>(), [1]);
     }
 
     #[test]
-    fn who_is_far_behind_is_told_the_whole_and_memory_stays_bounded() {
+    fn who_is_far_behind_is_told_in_parts_and_memory_stays_bounded() {
         let rib = Rib::default();
         let (mut behind, busy) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         let mut table = LocRib::default();
         behind.originate(&routes(1, []));
-        heard(&mut table, behind.catch_up());
+        heard(&mut table, behind.catch_up(false));
         for round in 0..4 {
             busy.learn(&learnt(round * 10_000..(round + 1) * 10_000));
             assert!(rib.table().remembered <= REMEMBERED);
         }
-        assert!(heard(&mut table, behind.catch_up()));
-        assert_eq!(table.len(), 40_000);
+        let mut parts = 0;
+        while !behind.is_up_to_date() {
+            let events = behind.catch_up(false);
+            let [Event::Changes { changes, .. }] = events.as_slice() else { panic!("{events:?}") };
+            table.apply(changes);
+            parts += 1;
+            assert!(changes.len() <= MANY && behind.is_amid() == (table.len() < 40_000));
+        }
+        assert_eq!((table.len(), parts), (40_000, 5));
+        assert_eq!(table, *rib.table().reflector.loc_rib());
         busy.learn(&learnt([50_000]));
-        assert!(!heard(&mut table, behind.catch_up()));
+        assert!(!heard(&mut table, behind.catch_up(false)));
         assert_eq!(table.len(), 40_001);
     }
 
     #[test]
     fn rfc4724_4_1_all_wait_until_each_that_is_awaited_has_told_everything_or_is_gone() {
-        let selected = |member: &mut Member| member.catch_up().contains(&Event::Selected);
+        let selected = |member: &mut Member| member.catch_up(false).contains(&Event::Selected);
         let rib = Rib::default();
         let (mut a, b, mut c) = (rib.join(PeerId(1)), rib.join(PeerId(2)), rib.join(PeerId(3)));
         a.originate(&routes(1, []));
@@ -354,7 +439,7 @@ mod tests {
         let rib = Rib::default();
         let (mut a, b, c) = (rib.join(PeerId(1)), rib.join(PeerId(2)), rib.join(PeerId(3)));
         a.originate(&routes(1, []));
-        a.catch_up();
+        a.catch_up(false);
         b.learn(&learnt([1, 2]));
         let (mut table, mut told) = (LocRib::default(), 0);
         tokio::select! {
@@ -363,7 +448,7 @@ mod tests {
             () = std::future::ready(()) => c.learn(&learnt([2, 3])),
         }
         a.changed().await;
-        for event in a.catch_up() {
+        for event in a.catch_up(false) {
             let Event::Changes { changes, .. } = event else { panic!("{event:?}") };
             told += 1;
             table.apply(&changes);
@@ -379,9 +464,9 @@ mod tests {
         let rib = Rib::default();
         let (mut a, mut b) = (rib.join(PeerId(1)), rib.join(PeerId(2)));
         a.originate(&routes(1, [1]));
-        assert_eq!(a.catch_up(), [Event::Routes(rib.table().reflector.loc_rib()), Event::Selected]);
+        assert_eq!(a.catch_up(false), [Event::Routes(rib.table().reflector.loc_rib()), Event::Selected]);
         b.changed().await;
-        assert_eq!(b.catch_up().len(), 2);
+        assert_eq!(b.catch_up(false).len(), 2);
         assert!(!a.version.has_changed().unwrap() && !b.version.has_changed().unwrap());
     }
 }

@@ -4,8 +4,10 @@
 //! Inputs: the connections, the set to advertise, what other neighbours tell where we reflect, keys, orders, and the clock. Outputs: octets, and the neighbour's status. It decides nothing: when
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
+mod feed;
 mod orders;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,6 @@ use super::location::Location;
 use super::neighbours::{Adjustable, Beginning, Settings};
 use super::orders::Order;
 use super::report::Report;
-use super::rib::Member;
 use super::signature::Signature;
 use super::socket::{self, Way};
 use super::status::Board;
@@ -34,18 +35,18 @@ use super::whereabouts::{Found, Whereabouts};
 use super::{Routes, fatal_panics};
 use crate::telemetry::chain;
 
+pub(super) use feed::Feed;
+
 /// What a session listens to, besides its connections.
 pub(super) struct Inputs {
     /// The order to end.
     pub(super) end: watch::Receiver<Option<Stop>>,
     pub(super) adjustable: watch::Receiver<Adjustable>,
     pub(super) commands: mpsc::Receiver<Command>,
-    pub(super) routes: watch::Receiver<Option<Routes>>,
     pub(super) keys: watch::Receiver<Arc<Keys>>,
     pub(super) location: watch::Receiver<Location>,
     pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
-    /// The routes of this speaker.
-    pub(super) rib: Member,
+    pub(super) feed: Feed,
 }
 
 /// What a session is to do next.
@@ -77,6 +78,10 @@ pub(super) struct Session {
     undialled: bool,
     /// The peer was listened to since the core's time has come.
     heard_out: bool,
+    /// Connections that have taken all that was sent, of which the core is yet to be told.
+    drained: BTreeSet<Role>,
+    /// The set that starts here, while the core does not have all of it.
+    untaken: Option<Routes>,
     report: Report,
 }
 
@@ -90,13 +95,13 @@ const OPENING_TURNS: usize = 16;
 /// What a session waits for.
 enum Input {
     Time,
+    /// There are other routes, or there is room for more of those that are to be told.
     Routes,
     End,
     Adjust,
     Keys,
     Location,
     Whereabouts,
-    Rib,
     Command(Command),
     Link(Role, News),
     Closed,
@@ -109,7 +114,7 @@ impl Session {
             peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
             let until = inheritance.at + SELECTION_DEFERRAL;
             if settings.cluster.is_some() && settings.peer.graceful_restart.is_some() && until > Instant::now() {
-                inputs.rib.is_awaited();
+                inputs.feed.rib.is_awaited();
                 peer.defer_end_of_rib(until);
             }
         }
@@ -127,6 +132,8 @@ impl Session {
             dynamic: settings.dynamic,
             undialled: false,
             heard_out: false,
+            drained: BTreeSet::new(),
+            untaken: None,
             report,
         };
         session.report.update(&session.peer, 0);
@@ -137,7 +144,7 @@ impl Session {
     /// Runs until it was told to end, or a dynamic neighbour has gone, and the last connection is closed.
     /// `first` is the connection that brought a dynamic neighbour.
     pub(super) async fn run(mut self, shut: bool, first: Option<TcpStream>) {
-        self.inputs.routes.mark_changed();
+        self.inputs.feed.routes.mark_changed();
         self.take_key();
         self.look_for_peer();
         self.report.shut(shut);
@@ -152,6 +159,7 @@ impl Session {
         while !(self.ending && self.links.are_down() && self.closing.is_empty()) {
             let input = self.wait().await;
             self.take(input);
+            self.inputs.feed.turn.end().await;
         }
     }
 
@@ -159,7 +167,8 @@ impl Session {
     async fn wait(&mut self) -> Input {
         let wake = self.peer.deadline().into_iter().chain(self.links.poll_at()).min();
         let in_time = {
-            let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs);
+            let (stuck, resumes) = (self.is_stuck(), !self.drained.is_empty());
+            let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs, stuck, resumes);
             match wake {
                 // A peer that never pauses must not keep the clock out.
                 Some(wake) if wake <= Instant::now() => None,
@@ -203,19 +212,33 @@ impl Session {
             self.take_end();
         }
         match input {
-            Input::Time => self.handle(Event::Tick),
-            Input::Routes => self.take_routes(),
+            Input::Time => {
+                // What the peer has taken counts.
+                if self.would_end_something() {
+                    self.resume();
+                }
+                self.handle(Event::Tick);
+            }
+            Input::Routes => {
+                self.take_routes();
+                self.resume();
+            }
             Input::End => self.take_end(),
             Input::Adjust => self.adjust(),
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
             Input::Whereabouts => self.take_whereabouts(),
-            Input::Rib => self.catch_up(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
             Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
-            Input::Link(role, News::Happened(Happening::Drained)) => self.handle(Event::Writable { role }),
+            Input::Link(role, News::Happened(Happening::Drained)) => {
+                self.drained.insert(role);
+                // There is a long step to come, for which it waits in turn.
+                if !self.peer.is_behind() {
+                    self.resume();
+                }
+            }
             Input::Link(role, News::Happened(Happening::Lost(reason))) => {
                 self.links.set(role, Link::Down);
                 self.report.transport_failed(reason);
@@ -264,7 +287,7 @@ impl Session {
         });
         match prepared {
             Ok(()) => {
-                let opening = arrive(stream, self.way.clone(), peer, self.inputs.routes.clone());
+                let opening = arrive(stream, self.way.clone(), peer, self.inputs.feed.routes.clone());
                 self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
             }
             Err(error) => self.report.refused(&chain(&error)),
@@ -272,15 +295,34 @@ impl Session {
     }
 
     fn take_routes(&mut self) {
-        let Some(routes) = self.inputs.routes.borrow_and_update().clone() else { return };
-        self.report.routes(&routes);
-        self.inputs.rib.originate(&routes);
-        self.catch_up();
+        if self.inputs.feed.routes.has_changed().unwrap_or(false)
+            && let Some(routes) = self.inputs.feed.routes.borrow_and_update().clone()
+        {
+            self.inputs.feed.rib.originate(&routes);
+            self.untaken = Some(routes);
+        }
+        let stuck = self.is_stuck();
+        let events = self.inputs.feed.rib.catch_up(stuck);
+        events.into_iter().for_each(|event| self.handle(event));
+        if self.inputs.feed.rib.is_up_to_date()
+            && let Some(routes) = self.untaken.take()
+        {
+            self.report.routes(&routes);
+        }
     }
 
-    fn catch_up(&mut self) {
-        let events = self.inputs.rib.catch_up();
-        events.into_iter().for_each(|event| self.handle(event));
+    /// Whether the peer takes nothing at present.
+    fn is_stuck(&mut self) -> bool {
+        self.links.up().any(|(_, connection)| connection.is_stuck())
+    }
+
+    /// Goes on telling where there is room for it.
+    fn resume(&mut self) {
+        for role in std::mem::take(&mut self.drained) {
+            if matches!(self.links.get_mut(role), Link::Up(connection) if !connection.is_stuck()) {
+                self.handle(Event::Writable { role });
+            }
+        }
     }
 
     /// Whether nothing is left of a dynamic neighbour.
@@ -292,7 +334,7 @@ impl Session {
     fn relocate(&mut self) {
         self.report.policy_changed();
         let location = Location::clone(&self.inputs.location.borrow_and_update());
-        let advertised = self.inputs.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
+        let advertised = self.inputs.feed.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
         let ends = |(role, connection): (Role, &mut Connection)| Some((role, connection.local()?, connection.remote()?.ip()));
         let own: Vec<_> = self.links.up().filter_map(ends).collect();
         for (role, local, remote) in own {
@@ -415,7 +457,7 @@ impl Session {
             }
             Action::Down(reason) => self.report.down(&reason),
             Action::Learned(learnt) => {
-                self.inputs.rib.learn(&learnt);
+                self.inputs.feed.rib.learn(&learnt);
             }
         }
     }
@@ -435,7 +477,7 @@ impl Session {
         match next {
             Ok(peer) => {
                 self.report.dialled(peer);
-                let opening = dial(self.way.clone(), peer, self.signature(), self.inputs.routes.clone());
+                let opening = dial(self.way.clone(), peer, self.signature(), self.inputs.feed.routes.clone());
                 self.links.set(Role::Active, Link::Opening(Box::pin(opening)));
             }
             // It is dialled as soon as it is somewhere.
@@ -445,7 +487,7 @@ impl Session {
 
     fn publish(&mut self) {
         if self.peer.has_told_everything() {
-            self.inputs.rib.has_told_everything();
+            self.inputs.feed.rib.has_told_everything();
         }
         let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
@@ -457,16 +499,15 @@ impl Session {
     }
 }
 
-async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut Inputs) -> Input {
+async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut Inputs, stuck: bool, resumes: bool) -> Input {
     tokio::select! {
         Ok(()) = inputs.end.changed() => Input::End,
         Some(command) = inputs.commands.recv() => Input::Command(command),
-        Ok(()) = inputs.routes.changed() => Input::Routes,
         Ok(()) = inputs.adjustable.changed() => Input::Adjust,
         Ok(()) = inputs.keys.changed() => Input::Keys,
         Ok(()) = inputs.location.changed() => Input::Location,
         Ok(()) = inputs.whereabouts.changed() => Input::Whereabouts,
-        () = inputs.rib.changed() => Input::Rib,
+        () = inputs.feed.next(stuck && !resumes, resumes) => Input::Routes,
         Some(_) = closing.join_next() => Input::Closed,
         (role, news) = links.next() => Input::Link(role, news),
     }

@@ -227,23 +227,33 @@ impl Board {
     /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number and what differs from the one before, to the
     /// neighbours' tasks before any reader sees the new status.
     pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(u64, Option<Arc<[Prefix]>>)) {
-        self.0.send_if_modified(|status| {
-            let changed: Option<Arc<[Prefix]>> = status.advertised.as_ref().map(|old| old.differences(set).into());
-            if changed.as_ref().is_some_and(|changed| changed.is_empty())
-                && status.advertised.as_ref().is_some_and(|old| old.covered == set.covered)
-            {
-                return false;
+        let mut pass_on = Some(pass_on);
+        loop {
+            // Large sets are compared while others post: a session that waits for this cannot send a KEEPALIVE.
+            let before = self.read().advertised.clone();
+            let changed: Option<Arc<[Prefix]>> = before.as_ref().map(|old| old.differences(set).into());
+            if changed.as_ref().is_some_and(|changed| changed.is_empty()) && before.as_ref().is_some_and(|old| old.covered == set.covered) {
+                return;
             }
-            let status = Arc::make_mut(status);
-            status.advertised = Some(Arc::clone(set));
-            let left =
-                changed.iter().flat_map(|changed| changed.iter()).chain(status.leaving.iter()).filter(|prefix| !set.contains(prefix));
-            status.leaving = Arc::new(left.copied().collect());
-            status.generation += 1;
-            pass_on(status.generation, changed);
-            status.settle();
-            true
-        });
+            let left: Vec<Prefix> =
+                changed.iter().flat_map(|changed| changed.iter()).filter(|prefix| !set.contains(prefix)).copied().collect();
+            self.0.send_if_modified(|status| {
+                let is_before = before.as_ref().map(Arc::as_ptr) == status.advertised.as_ref().map(Arc::as_ptr);
+                let Some(pass_on) = pass_on.take_if(|_| is_before) else { return false };
+                let status = Arc::make_mut(status);
+                status.advertised = Some(Arc::clone(set));
+                let leaving = Arc::make_mut(&mut status.leaving);
+                leaving.retain(|prefix| !set.contains(prefix));
+                leaving.extend(left);
+                status.generation += 1;
+                pass_on(status.generation, changed);
+                status.settle();
+                true
+            });
+            if pass_on.is_none() {
+                return;
+            }
+        }
     }
 
     /// There are tasks for all neighbours of this configuration. `inherited`: some that have none may still hold what an earlier process has announced.

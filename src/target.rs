@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The other end of forwarding methods `dr`, `tun` and `gue`: a pod takes packets that are for a VIP, and answers clients itself.
+//!
+//! Input: the VIPs, the tunnel by which packets come if any, and the network namespace of this process, which is the pod's. Output: the VIPs on `lo`,
+//! where they are no source of the pod's own connections; settings by which the pod tells nobody on its link that it has them; the tunnel device up, or
+//! the UDP port open to it. Invariants: only what differs is changed, so that a second run does nothing; what was there before, and is as it should be,
+//! is not touched; nothing is run but system calls.
+
+mod fou;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use rtnetlink::Handle;
+
+use crate::actuator::address::{self, Interface};
+
+/// By which tunnel packets come.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Tunnel {
+    /// IP in IP.
+    Ipip,
+    /// Generic UDP Encapsulation to this port.
+    Gue(u16),
+}
+
+/// What a pod is to take.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Target {
+    /// Packets to these.
+    pub vips: Vec<IpAddr>,
+    /// `None` where they come over the link (dr).
+    pub tunnel: Option<Tunnel>,
+}
+
+/// One change to the network namespace. Prints as what it does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// Set this below `/proc/sys/net`.
+    Sysctl(String, u8),
+    /// Set this interface up.
+    Up(&'static str),
+    /// Set this interface down.
+    Down(&'static str),
+    /// Place the address on `lo`.
+    Add(IpAddr),
+    /// Take the address off `lo`.
+    Remove(IpAddr),
+    /// Take tunnels over UDP on this port, of IPv6 or IPv4.
+    Open(u16, bool),
+    /// Take no more of them.
+    Close(u16, bool),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = |ipv6: &bool| if *ipv6 { "IPv6" } else { "IPv4" };
+        match self {
+            Self::Sysctl(name, value) => write!(f, "set net.{} to {value}", name.replace('/', ".")),
+            Self::Up(interface) => write!(f, "set {interface} up"),
+            Self::Down(interface) => write!(f, "set {interface} down"),
+            Self::Add(vip) => write!(f, "add address {vip} to lo"),
+            Self::Remove(vip) => write!(f, "remove address {vip} from lo"),
+            Self::Open(port, ipv6) => write!(f, "take GUE on UDP port {port} of {}", family(ipv6)),
+            Self::Close(port, ipv6) => write!(f, "take no GUE on UDP port {port} of {}", family(ipv6)),
+        }
+    }
+}
+
+/// Why the pod is no target.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The namespace could not be read.
+    #[error("cannot read the network namespace")]
+    Read(#[source] io::Error),
+    /// The kernel has no such tunnel here.
+    #[error(
+        "there is no interface {0} in this network namespace: load its kernel module on the node, with sysctl net.core.fb_tunnels_only_for_init_net=0"
+    )]
+    NoDevice(&'static str),
+    /// The kernel has no tunnels over UDP.
+    #[error("the kernel takes no tunnels over UDP: load kernel modules fou and fou6 on the node")]
+    NoFou,
+    /// A change was refused for want of a right.
+    #[error("cannot {change}: this needs {right}")]
+    NotPermitted {
+        /// What was to be done.
+        change: Change,
+        /// What the container lacks.
+        right: &'static str,
+        /// What the kernel says.
+        #[source]
+        source: io::Error,
+    },
+    /// A change failed.
+    #[error("cannot {change}")]
+    Failed {
+        /// What was to be done.
+        change: Change,
+        /// What the kernel says.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What is still to be done to make this network namespace the target, or to end that.
+///
+/// # Errors
+/// The namespace cannot be read, or lacks a device.
+pub async fn changes(target: &Target, remove: bool) -> Result<Vec<Change>, TargetError> {
+    let handle = address::connect().map_err(TargetError::Read)?;
+    let mut changes = Vec::new();
+    if remove {
+        changes.extend(removals(&handle, target).await?);
+        return Ok(changes);
+    }
+    // Before the address comes, or the link would be told of it.
+    for (name, wanted) in [("arp_ignore", 1), ("arp_announce", 2)] {
+        let name = format!("ipv4/conf/all/{name}");
+        if target.vips.iter().any(IpAddr::is_ipv4) && read(&name).map_err(TargetError::Read)? < wanted {
+            changes.push(Change::Sysctl(name, wanted));
+        }
+    }
+    for device in devices(target) {
+        changes.extend(device_changes(&handle, device).await?);
+    }
+    for (port, ipv6) in ports(target) {
+        if !fou::is_open(port, ipv6).map_err(no_fou)? {
+            changes.push(Change::Open(port, ipv6));
+        }
+    }
+    let there = addresses(&handle).await?;
+    changes.extend(target.vips.iter().filter(|vip| !there.contains(vip)).map(|vip| Change::Add(*vip)));
+    Ok(changes)
+}
+
+/// The tunnel device takes the packets out of their tunnel, and they come from clients to whom no route leads back through it.
+async fn device_changes(handle: &Handle, device: &'static str) -> Result<Vec<Change>, TargetError> {
+    let link = interface(handle, device).await?;
+    let mut changes = Vec::new();
+    if device == IPIP {
+        // The greater of both counts: where `all` is strict, this one has to be loose.
+        let wanted = if read("ipv4/conf/all/rp_filter").map_err(TargetError::Read)? == 1 { 2 } else { 0 };
+        let name = format!("ipv4/conf/{device}/rp_filter");
+        if read(&name).map_err(TargetError::Read)? != wanted {
+            changes.push(Change::Sysctl(name, wanted));
+        }
+    }
+    if !link.up {
+        changes.push(Change::Up(device));
+    }
+    Ok(changes)
+}
+
+async fn removals(handle: &Handle, target: &Target) -> Result<Vec<Change>, TargetError> {
+    let there = addresses(handle).await?;
+    let mut changes: Vec<Change> = target.vips.iter().filter(|vip| there.contains(vip)).map(|vip| Change::Remove(*vip)).collect();
+    for (port, ipv6) in ports(target) {
+        if fou::is_open(port, ipv6).map_err(no_fou)? {
+            changes.push(Change::Close(port, ipv6));
+        }
+    }
+    for device in devices(target) {
+        if address::find_interface(handle, device).await.map_err(TargetError::Read)?.is_some_and(|link| link.up) {
+            changes.push(Change::Down(device));
+        }
+    }
+    Ok(changes)
+}
+
+/// Makes one change.
+///
+/// # Errors
+/// The kernel refuses.
+pub async fn make(change: &Change) -> Result<(), TargetError> {
+    let outcome = match change {
+        Change::Sysctl(name, value) => fs::write(path(name), value.to_string()),
+        Change::Up(device) | Change::Down(device) => set_link(device, matches!(change, Change::Up(_))).await,
+        Change::Add(vip) | Change::Remove(vip) => place(*vip, matches!(change, Change::Add(_))).await,
+        Change::Open(port, ipv6) => fou::open(*port, *ipv6),
+        Change::Close(port, ipv6) => fou::close(*port, *ipv6),
+    };
+    outcome.map_err(|source| {
+        let change = change.clone();
+        let errno = source.raw_os_error().map(Errno::from_raw);
+        match (&change, errno) {
+            (Change::Sysctl(..), Some(Errno::EROFS | Errno::EACCES | Errno::EPERM)) => TargetError::NotPermitted {
+                change,
+                right: "a privileged init container, or the sysctl in the pod's securityContext.sysctls",
+                source,
+            },
+            (_, Some(Errno::EPERM | Errno::EACCES)) => {
+                TargetError::NotPermitted { change, right: "the capability NET_ADMIN in the container's securityContext", source }
+            }
+            _ => TargetError::Failed { change, source },
+        }
+    })
+}
+
+const IPIP: &str = "tunl0";
+const IP6TNL: &str = "ip6tnl0";
+
+/// Which devices take packets out of their tunnels.
+fn devices(target: &Target) -> Vec<&'static str> {
+    let of = |ipv6| target.tunnel.is_some() && target.vips.iter().any(|vip| vip.is_ipv6() == ipv6);
+    [(false, IPIP), (true, IP6TNL)].into_iter().filter(|(ipv6, _)| of(*ipv6)).map(|(_, device)| device).collect()
+}
+
+/// Which UDP ports tunnels come to.
+fn ports(target: &Target) -> Vec<(u16, bool)> {
+    let Some(Tunnel::Gue(port)) = target.tunnel else { return Vec::new() };
+    [false, true].into_iter().filter(|ipv6| target.vips.iter().any(|vip| vip.is_ipv6() == *ipv6)).map(|ipv6| (port, ipv6)).collect()
+}
+
+async fn interface(handle: &Handle, name: &'static str) -> Result<Interface, TargetError> {
+    address::find_interface(handle, name).await.map_err(TargetError::Read)?.ok_or(TargetError::NoDevice(name))
+}
+
+async fn addresses(handle: &Handle) -> Result<BTreeSet<IpAddr>, TargetError> {
+    let lo = interface(handle, "lo").await?;
+    let addresses = address::dump(handle, Some(lo.index)).await.map_err(TargetError::Read)?;
+    Ok(addresses.here.into_keys().collect())
+}
+
+async fn set_link(device: &str, up: bool) -> io::Result<()> {
+    let handle = address::connect()?;
+    let link = address::find_interface(&handle, device).await?.ok_or_else(|| io::Error::from(Errno::ENODEV))?;
+    address::set_state(&handle, link.index, up).await
+}
+
+async fn place(vip: IpAddr, add: bool) -> io::Result<()> {
+    let handle = address::connect()?;
+    let lo = address::find_interface(&handle, "lo").await?.ok_or_else(|| io::Error::from(Errno::ENODEV))?;
+    if add { address::add(&handle, lo.index, vip).await } else { address::remove(&handle, lo.index, vip).await }
+}
+
+fn no_fou(error: io::Error) -> TargetError {
+    if error.raw_os_error() == Some(Errno::ENOENT as i32) { TargetError::NoFou } else { TargetError::Read(error) }
+}
+
+fn read(name: &str) -> io::Result<u8> {
+    fs::read_to_string(path(name))?.trim().parse().map_err(io::Error::other)
+}
+
+fn path(name: &str) -> PathBuf {
+    ["/proc/sys/net", name].iter().collect()
+}

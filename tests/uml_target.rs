@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pods that `vipherald target` has set up answer clients themselves, whatever way packets come to them.
+//!
+//! Runs in the guest that `tests/uml` boots, on the stage of `tests/common/stage.rs`; pods are namespaces on a bridge of the router.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+#[path = "common/stage.rs"]
+mod stage;
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::thread;
+
+use common::{Namespace, wait_until};
+use stage::{PATIENCE, Stage, VIP, eric, service, slice};
+
+const VIP6: &str = "2001:db8:7::1";
+
+/// Pods behind a bridge of the router, on which their answers come back.
+fn pods(stage: &Stage, tag: &str) -> Vec<Namespace> {
+    stage.router.ip("link add pods type bridge");
+    stage.router.ip("link set pods up");
+    stage.router.ip("addr add 10.77.0.1/24 dev pods");
+    stage.router.ip("addr add 2001:db8:77::1/64 dev pods");
+    // Here the router forwards answers that have an address of its own for their source; elsewhere a ToR does.
+    stage.router.sysctl("net/ipv4/conf/pods/accept_local", "1");
+    let pod = |number: u8| {
+        let pod = Namespace::new(&format!("{tag}-pod{number}"));
+        pod.veth("eth0", &stage.router, &format!("pod{number}"));
+        stage.router.ip(&format!("link set pod{number} master pods"));
+        pod.ip(&format!("addr add 10.77.0.1{number}/24 dev eth0"));
+        pod.ip(&format!("addr add 2001:db8:77::1{number}/64 dev eth0"));
+        pod.ip("route add default via 10.77.0.1");
+        pod.ip("-6 route add default via 2001:db8:77::1");
+        answer(&pod, number);
+        pod
+    };
+    (1..=2).map(pod).collect()
+}
+
+/// Tells each client which pod this is, and who asked.
+fn answer(pod: &Namespace, number: u8) {
+    let listener = pod.run(|| TcpListener::bind("[::]:80").unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let client = stream.peer_addr().unwrap().ip().to_canonical();
+            stream.write_all(format!("pod{number} {client}\n").as_bytes()).ok();
+        }
+    });
+}
+
+/// `vipherald target` in a pod, for both VIPs.
+fn target(pod: &Namespace, more: &[&str]) -> String {
+    let words = [env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP, VIP6];
+    pod.output(&[&words, more].concat())
+}
+
+fn publish(stage: &Stage, forwarding: &str) {
+    let ports = "{port: 80}";
+    let pods = service("pods", ports) + &slice("pods", ports, &["10.77.0.11", "10.77.0.12"]);
+    stage.publish("pods", &(pods + &slice("pods", ports, &["2001:db8:77::11", "2001:db8:77::12"])));
+    for (name, vip) in [("four", VIP), ("six", VIP6)] {
+        stage.publish(name, &eric(name, vip, "pods", &[("80", "80", &format!("algo: rr, mode: {forwarding}"))]));
+    }
+}
+
+/// Both pods answer each VIP, and see who asked.
+fn answers_of_both(stage: &Stage) {
+    for (vip, client) in [(VIP, "10.99.0.2"), (VIP6, "2001:db8:99::2")] {
+        stage.wait_for_vip(vip, true);
+        let answers: Vec<_> = (0..6).map(|_| stage.connect(vip, 80).unwrap_or_else(|error| panic!("{vip}: {error}"))).collect();
+        let of_pods: BTreeSet<&str> = answers.iter().map(|answer| answer.server.as_str()).collect();
+        assert_eq!(of_pods, BTreeSet::from(["pod1", "pod2"]), "{vip}");
+        assert!(answers.iter().all(|answer| answer.client == client), "{vip}: {:?}", answers[0].client);
+    }
+}
+
+#[test]
+fn pods_answer_clients_themselves_by_dr_tun_and_gue() {
+    for (forwarding, tunnel) in [("dr", &[][..]), ("tun", &["--tunnel", "ipip"]), ("gue", &["--tunnel", "gue", "--port", "6090"])] {
+        let mut stage = Stage::new(&format!("target-{forwarding}"), &[]);
+        let pods = pods(&stage, forwarding);
+        let with = |more: &[&'static str]| [tunnel, more].concat();
+        for pod in &pods {
+            let before = pod.ip("addr show");
+            let foreseen = target(pod, &with(&["--dry-run"]));
+            assert_eq!(pod.ip("addr show"), before);
+            assert_eq!(target(pod, tunnel), foreseen);
+            assert_eq!(target(pod, tunnel), "nothing to do\n", "{forwarding}");
+            assert!(foreseen.contains(&format!("add address {VIP} to lo\n")), "{foreseen}");
+        }
+        publish(&stage, forwarding);
+        stage.start(", tunnel: {port: 6090}");
+        answers_of_both(&stage);
+        stage.drain();
+        for pod in &pods {
+            target(pod, &with(&["--remove"]));
+            assert_eq!(target(pod, &with(&["--remove"])), "nothing to do\n");
+            assert!(!pod.ip("addr show dev lo").contains(VIP));
+        }
+    }
+}
+
+#[test]
+fn tun_is_gue_where_the_configuration_says_so() {
+    let mut stage = Stage::new("target-type", &[]);
+    let pods = pods(&stage, "type");
+    pods.iter().for_each(|pod| drop(target(pod, &["--tunnel", "gue"])));
+    publish(&stage, "tun");
+    stage.start(", tunnel: {type: gue}");
+    answers_of_both(&stage);
+    stage.drain();
+}
+
+#[test]
+fn a_pod_that_lacks_a_right_is_told_which() {
+    let pod = Namespace::new("target-rights");
+    let words = ["-u", "nobody", "--", env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", "10.0.0.1"];
+    let output = pod.command("runuser").args(words).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.starts_with("vipherald: target: cannot set net.ipv4.conf.all.arp_ignore to 1: this needs a privileged init container"),
+        "{said}"
+    );
+}
+
+#[test]
+fn dr_to_a_pod_behind_a_gateway_is_refused_with_the_reason() {
+    let mut stage = Stage::new("target-distant", &[]);
+    let _pods = pods(&stage, "distant");
+    stage.router.ip("route add 10.77.0.12/32 via 10.77.0.11");
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["10.77.0.12"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr, mode: dr")]));
+    stage.start("");
+    let reason = "dr sends frames to real servers over a link of this node, and 10.77.0.12 is behind a next hop";
+    wait_until("the reason is told", PATIENCE, || stage.said().contains(reason));
+    stage.wait_for_vip(VIP, false);
+    // The route goes, and with it the reason.
+    stage.router.ip("route del 10.77.0.12/32 via 10.77.0.11");
+    stage.wait_for_vip(VIP, true);
+    stage.drain();
+}
+
+#[test]
+fn timeouts_and_settings_of_external_interfaces_are_kept() {
+    let mut stage = Stage::new("target-settings", &["192.168.1.1"]);
+    stage.router.ip("route add default via 10.99.0.2");
+    stage.router.sysctl("net/ipv4/conf/front/rp_filter", "1");
+    stage.router.sysctl("net/ipv4/conf/back/rp_filter", "1");
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr")]));
+    stage.start(", timeouts: {udp: 60s}");
+    stage.wait_for_vip(VIP, true);
+    let timeouts = |wanted: &str| {
+        let found = || stage.router.output(&["ipvsadm", "-L", "--timeout"]).trim().to_owned();
+        wait_until(wanted, 2 * PATIENCE, || found().ends_with(&format!(": {wanted}")));
+    };
+    timeouts("1800 120 60");
+    let settings = |interface: &str| {
+        let value = |name| std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{interface}/{name}")).unwrap().trim().to_owned();
+        stage.router.run(|| ["arp_ignore", "arp_announce", "rp_filter"].map(value))
+    };
+    wait_until("the external interface is set", PATIENCE, || settings("front") == ["1", "2", "2"]);
+    assert_eq!(settings("back"), ["0", "0", "1"], "an interface that leads to pods is not touched");
+    let set = |words: [&str; 3]| drop(stage.router.output(&["ipvsadm", "--set", words[0], words[1], words[2]]));
+    // What somebody lowers is set again, with the next reading of the whole table.
+    set(["900", "0", "0"]);
+    timeouts("1800 120 60");
+    // What somebody raises stays, also where something else is lowered.
+    set(["3600", "60", "30"]);
+    timeouts("3600 60 60");
+    stage.drain();
+}
