@@ -111,7 +111,6 @@ fn peers_that_do_not_read_cost_no_other_session_and_memory_is_bounded() {
     }
     everything_is_told();
     let silence = brisk.longest_silence();
-    println!("longest silence: {silence:?}; memory: {memories:?} MiB");
     assert!(silence < Duration::from_secs(SHORT_HOLD.into()), "a hold timer would have expired: nothing was heard for {silence:?}");
     for (name, peer) in &speaker.status().peers {
         assert_eq!((peer.state, peer.counters.established), (State::Established, 1), "{name}: {:?}", peer.last_error);

@@ -257,6 +257,10 @@ mod tests {
                     prop_assert!(rib.destinations().eq(model.iter().map(|(prefix, paths)| (*prefix, &**paths))));
                     prop_assert_eq!(rib.len(), model.len());
                 }
+                let mut after = before.clone();
+                after.apply(&before.changes_to(&rib));
+                prop_assert_eq!(&after, &rib);
+                prop_assert_eq!(rib.changes_to(&after), Changes::new());
                 for number in 0..600 {
                     prop_assert_eq!(rib.paths(&prefix(number)), model.get(&prefix(number)).map(|paths| &**paths).unwrap_or_default());
                 }

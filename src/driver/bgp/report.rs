@@ -17,6 +17,7 @@ use super::Routes;
 use super::neighbours::Settings;
 use super::status::{Board, Failures, LastError, Moment, Notified, Opens, PeerStatus};
 use super::whereabouts::Found;
+use crate::desired::{Transport, Ttl};
 
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
@@ -35,8 +36,10 @@ pub(super) struct Report {
     place_problem: Option<String>,
     /// Whether the dial of which the core is told that it failed was none.
     undialled: bool,
-    /// Whether segments are signed: then wrong signatures look like silence.
-    signed: bool,
+    /// It is forgotten when it goes.
+    dynamic: bool,
+    /// What else looks like silence: a wrong signature, and too low a TTL.
+    suspicions: Vec<String>,
     /// Whether the routes of the status may be out of date.
     stale: bool,
     /// Whether the peer may hold routes of a session that is over.
@@ -87,7 +90,8 @@ impl Report {
             key_problem: None,
             place_problem: None,
             undialled: false,
-            signed: settings.peer.transport.key_files().next().is_some(),
+            dynamic: settings.dynamic,
+            suspicions: suspicions(&settings.peer.transport),
             stale: false,
             retained: false,
         }
@@ -96,7 +100,12 @@ impl Report {
     /// Why the session has no key, or keeps an old one.
     pub(super) fn key(&mut self, problem: Option<String>) {
         if let Some(problem) = problem.as_ref().filter(|problem| self.key_problem.as_ref() != Some(problem)) {
-            tracing::warn!(peer = %self.name, address = %self.place, %problem, "a session that is up goes on, a new one needs the key");
+            let (peer, address) = (&self.name, &self.place);
+            if self.status.established_since.is_some() {
+                tracing::warn!(%peer, %address, %problem, "the session that is up goes on, a new one needs the key");
+            } else {
+                tracing::warn!(%peer, %address, %problem, "there is no session without the key");
+            }
         }
         self.key_problem = problem;
         self.warn();
@@ -200,7 +209,9 @@ impl Report {
         let count = repeated.map_or(0, |last| last.count) + 1;
         if self.status.established_since.is_none() {
             let (peer, address) = (&self.name, &self.place);
-            if count == 1 {
+            if count == 1 && self.dynamic {
+                tracing::warn!(%peer, %address, %reason, "BGP session does not come up; the dynamic neighbour is forgotten until it dials again");
+            } else if count == 1 {
                 tracing::warn!(%peer, %address, %reason, "BGP session does not come up; trying again");
             } else {
                 tracing::debug!(%peer, %address, %reason, count, "BGP session still does not come up");
@@ -266,10 +277,26 @@ impl Report {
             (DownReason::Received(notification), _) if notification.code == OPEN_MESSAGE_ERROR => {
                 format!("the peer refused our OPEN: {notification}")
             }
-            (DownReason::ConnectTimedOut, _) if self.signed => format!("{down}; it may have another key of TCP-MD5 or TCP-AO, or none"),
+            (DownReason::ConnectTimedOut, _) => {
+                std::iter::once(down.to_string()).chain(self.suspicions.iter().cloned()).collect::<Vec<_>>().join("; ")
+            }
             _ => down.to_string(),
         }
     }
+}
+
+/// What may be wrong where a peer does not answer, besides that nobody is there.
+fn suspicions(transport: &Transport) -> Vec<String> {
+    let key = transport.key_files().next().is_some();
+    let key = key.then(|| "it may have another key of TCP-MD5 or TCP-AO, or none".to_owned());
+    let ttl = match transport.ttl {
+        Ttl::Security { hops } => Some(format!(
+            "with ttlSecurity, packets of a peer that does not send with TTL 255, or is more than {hops} hops away, are dropped: \
+             both sides need GTSM, with at least so many hops"
+        )),
+        Ttl::Customary | Ttl::Multihop(_) => None,
+    };
+    key.into_iter().chain(ttl).collect()
 }
 
 /// Our OPEN as it is for the next session, or as it was sent in this one, and the peer's.
@@ -332,5 +359,18 @@ fn update_routes(status: &mut PeerStatus, peer: &Peer) {
     let withheld = adj_rib_out.withheld();
     if *withheld != *status.withheld {
         status.withheld = Arc::new(withheld.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_silence_is_said_where_it_may_be_the_cause() {
+        assert_eq!(suspicions(&Transport::default()), Vec::<String>::new());
+        let secure = Transport { ttl: Ttl::Security { hops: 2 }, password_file: Some("/k".into()), ..Transport::default() };
+        let [key, ttl] = suspicions(&secure).try_into().unwrap();
+        assert!(key.contains("another key") && ttl.contains("more than 2 hops away"), "{key}; {ttl}");
     }
 }
