@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 CARGO_DENY_VERSION := 0.20.2
 
-.PHONY: bench build demo test test-fast golden interop ci fmt clippy doc deny packages packages-demo uml-kernel
+.PHONY: bench build demo test test-fast soak golden interop ci fmt clippy doc deny packages packages-demo uml-kernel
 
 build:                ## the binary, optimised
 	cargo build --release --locked
@@ -23,6 +23,9 @@ test: packages uml-kernel   ## all tests; needs root
 test-fast:            ## what needs neither root nor a peer
 	cargo test --workspace --locked --lib --bins --test plan --test convergence --test config --test cli \
 	    --test malformed_attributes --test differential --test fuzz_corpus --test golden
+
+soak: packages uml-kernel   ## the long forms of tests: all combinations; needs root
+	VIPHERALD_SOAK=1 cargo test --locked --test uml_schedulers
 
 bench: packages       ## routes to a router and through a reflector, and one change, beside others; needs root and a quiet machine
 	cargo run --release --locked --example bench

@@ -40,6 +40,7 @@ pub(crate) use self::nft::nft;
 pub use self::record::RecordError;
 use self::record::Table;
 use self::routes::Routes;
+pub(crate) use self::sysctl::{interface_path, read_interfaces};
 use crate::desired::{BalancerKind, DesiredBalancing};
 use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
 use crate::plan::{Step, StepKey};
@@ -51,6 +52,11 @@ const KUBE_IPVS: &str = "kube-ipvs0";
 const WINDOW: usize = 64;
 /// How long [`Kernel::changed`] lets a burst go on before it tells of it.
 const SETTLE: Duration = Duration::from_millis(2);
+
+/// The interfaces to which default routes lead, and so where routers and clients are unless somebody says otherwise.
+pub(crate) async fn default_interfaces() -> io::Result<BTreeSet<String>> {
+    Ok(routes::routes(&address::connect()?).await?.default_interfaces)
+}
 
 /// The kernel as one instance uses it: one interface, one nft table, in the network namespace of the thread that made this.
 pub struct Kernel {
@@ -281,8 +287,8 @@ impl Kernel {
 
     fn read_external(&self, default_interfaces: &BTreeSet<String>) -> BTreeMap<String, BTreeMap<InterfaceSetting, u8>> {
         match &self.external {
-            Some(external) => sysctl::read_interfaces([external]),
-            None => sysctl::read_interfaces(default_interfaces),
+            Some(external) => read_interfaces([external]),
+            None => read_interfaces(default_interfaces),
         }
     }
 

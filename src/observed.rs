@@ -300,7 +300,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let is_current = |key: &StepKey| match key {
         StepKey::Address(vip) => observed.is_known(*vip),
         StepKey::VirtualService(service) => observed.kernel.record.has_service(*service),
-        StepKey::Advertise | StepKey::Record | StepKey::Speaker | StepKey::Sysctl(_) | StepKey::Settings => true,
+        StepKey::Advertise | StepKey::Record | StepKey::Speaker | StepKey::Sysctl(_) | StepKey::Interfaces | StepKey::Timeouts => true,
     };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
     observed

@@ -119,7 +119,8 @@ impl Step {
             | Self::RemoveVirtualService(service)
             | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
-            Self::SetInterfaces(_) | Self::SetTimeouts(_) => StepKey::Settings,
+            Self::SetInterfaces(_) => StepKey::Interfaces,
+            Self::SetTimeouts(_) => StepKey::Timeouts,
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
     }
@@ -161,8 +162,10 @@ pub enum StepKey {
     VirtualService(ServiceKey),
     /// One kernel setting.
     Sysctl(Sysctl),
-    /// The timeouts of IPVS, and the settings of interfaces.
-    Settings,
+    /// The settings of external interfaces.
+    Interfaces,
+    /// The timeouts of IPVS.
+    Timeouts,
     /// The neighbours.
     Speaker,
 }

@@ -196,9 +196,12 @@ impl Reconciler {
         for step in steps {
             let list = match step.key() {
                 _ if self.kernel.takes_nft(step) => &mut of_nft,
-                StepKey::Record | StepKey::Address(_) | StepKey::VirtualService(_) | StepKey::Sysctl(_) | StepKey::Settings => {
-                    &mut of_kernel
-                }
+                StepKey::Record
+                | StepKey::Address(_)
+                | StepKey::VirtualService(_)
+                | StepKey::Sysctl(_)
+                | StepKey::Interfaces
+                | StepKey::Timeouts => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
             };
             list.push((*step).clone());

@@ -571,7 +571,8 @@ fn failure_status(key: StepKey, failure: &crate::observed::Failure) -> FailureSt
         StepKey::Record => "record".to_owned(),
         StepKey::Address(address) => format!("address {address}"),
         StepKey::Sysctl(setting) => format!("sysctl {setting}"),
-        StepKey::Settings => "settings".to_owned(),
+        StepKey::Interfaces => "settings of external interfaces".to_owned(),
+        StepKey::Timeouts => "timeouts of IPVS".to_owned(),
         StepKey::VirtualService(service) => format!("virtual service {service}"),
         StepKey::Speaker => "speaker".to_owned(),
     };

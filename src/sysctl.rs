@@ -60,7 +60,9 @@ impl Sysctl {
             Self::VsExpireNodestConn => "connections to a real server that is gone end at once instead of hanging",
             Self::VsExpireQuiescentTemplate => "a client that is bound to a quiesced real server gets another one",
             Self::VsSnatReroute => "answers leave by the way that leads to the client from the VIP",
-            Self::VsSloppyTcp => "a connection that the fabric moves to this node in its middle goes on to the real server that it had",
+            Self::VsSloppyTcp => {
+                "with dr, tun and gue, a connection that the fabric moves to this node in its middle goes on to the real server that it had"
+            }
         }
     }
 

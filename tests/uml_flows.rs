@@ -271,10 +271,12 @@ impl Fabric {
     }
 
     /// Opens so many connections, takes one router out of the ToR's route, and asks in each connection: how many were answered, reset, and met silence.
-    fn fates(&self, flows: usize) -> Fates {
+    /// The client's address is a new one each time: what a connection of before has left at routers and servers would be met by one with the same port.
+    fn fates(&self, client: Ipv4Addr, flows: usize) -> Fates {
+        self.client.ip(&format!("addr add {client}/24 dev eth0"));
         let moved = || self.route(&[1, 3, 4]);
         self.client.enter(async || {
-            let mut connections = open(flows).await;
+            let mut connections = open(client, flows).await;
             assert_eq!(ask(&mut connections).await, Fates { answered: flows, ..Fates::default() }, "before");
             moved();
             ask(&mut connections).await
@@ -319,13 +321,14 @@ fn echo(host: &Namespace) {
     });
 }
 
-async fn open(flows: usize) -> Vec<TcpStream> {
+async fn open(client: Ipv4Addr, flows: usize) -> Vec<TcpStream> {
     let mut streams = Vec::with_capacity(flows);
     while streams.len() < flows {
         let mut opening = JoinSet::new();
         for _ in 0..50.min(flows - streams.len()) {
-            opening.spawn(async {
+            opening.spawn(async move {
                 let socket = TcpSocket::new_v4().unwrap();
+                socket.bind(SocketAddr::new(client.into(), 0)).unwrap();
                 tokio::time::timeout(PATIENCE, socket.connect(SocketAddr::new(VIP.parse().unwrap(), 80))).await.unwrap().unwrap()
             });
         }
@@ -370,12 +373,12 @@ fn connections_that_the_fabric_moves_go_on_with_dr_and_tun() {
     const FLOWS: usize = 2000;
     for forwarding in ["dr", "tun"] {
         let mut fabric = Fabric::new(forwarding);
-        for scheduler in ["rr", "mh"] {
+        for (number, scheduler) in (0..).zip(["rr", "mh"]) {
             fabric.serve(scheduler, forwarding);
             let sloppy = |wanted: &str| fabric.routers.iter().all(|router| router.sysctl("net/ipv4/vs/sloppy_tcp") == wanted);
             let wanted = if scheduler == "mh" { "1" } else { "0" };
             wait_until(&format!("sloppy_tcp is {wanted}"), PATIENCE, || sloppy(wanted));
-            let fates = fabric.fates(FLOWS);
+            let fates = fabric.fates(Ipv4Addr::new(10, 99, 0, 10 + number), FLOWS);
             println!("{forwarding} {scheduler}: {fates:?}");
             assert_eq!(fates.silent, 0, "{forwarding} {scheduler}: {fates:?}");
             assert_eq!(fates.reset * 50 > FLOWS, scheduler == "rr", "{forwarding} {scheduler}: {fates:?}");
@@ -388,12 +391,12 @@ fn connections_that_the_fabric_moves_go_on_with_dr_and_tun() {
 fn a_moved_connection_is_reset_within_a_second_with_nat() {
     allow_many_files();
     let mut fabric = Fabric::new("nat");
-    for sloppy in ["0", "1"] {
+    for (number, sloppy) in (0..).zip(["0", "1"]) {
         fabric.serve("mh", "nat");
         for router in &fabric.routers {
             router.namespace.sysctl("net/ipv4/vs/sloppy_tcp", sloppy);
         }
-        let fates = fabric.fates(200);
+        let fates = fabric.fates(Ipv4Addr::new(10, 99, 0, 10 + number), 200);
         println!("nat, sloppy_tcp {sloppy}: {fates:?}");
         assert!(fates.reset > 0 && fates.silent == 0 && fates.slowest_reset < Duration::from_secs(1), "{fates:?}");
     }

@@ -22,7 +22,7 @@ pub(super) fn read(balancer: BalancerKind) -> BTreeMap<Sysctl, String> {
 }
 
 /// What each setting of these interfaces is, as it takes effect; what is not there is left out.
-pub(super) fn read_interfaces<'a>(interfaces: impl IntoIterator<Item = &'a String>) -> BTreeMap<String, BTreeMap<InterfaceSetting, u8>> {
+pub(crate) fn read_interfaces<'a>(interfaces: impl IntoIterator<Item = &'a String>) -> BTreeMap<String, BTreeMap<InterfaceSetting, u8>> {
     let value = |interface: &str, setting| std::fs::read_to_string(interface_path(interface, setting)).ok()?.trim().parse::<u8>().ok();
     let effective = |interface: &str, setting| Some((setting, value(interface, setting)?.max(value("all", setting)?)));
     let settings = |interface: &String| InterfaceSetting::ALL.into_iter().filter_map(|setting| effective(interface, setting)).collect();
@@ -39,7 +39,8 @@ pub(super) fn set_interfaces(settings: &BTreeMap<String, BTreeSet<InterfaceSetti
     Ok(())
 }
 
-fn interface_path(interface: &str, setting: InterfaceSetting) -> PathBuf {
+/// Where a setting of an interface is.
+pub(crate) fn interface_path(interface: &str, setting: InterfaceSetting) -> PathBuf {
     [ROOT, "net/ipv4/conf", interface, setting.name()].iter().collect()
 }
 

@@ -126,7 +126,7 @@ pub(super) const IDLE_TIME: Kind<u32> = Kind {
     numeric: false,
     parse: |text| {
         let time = humantime::parse_duration(text).map_err(unexpected)?;
-        let whole = (time.subsec_nanos() == 0).then(|| time.as_secs());
+        let whole = (time.subsec_nanos() == 0).then_some(time.as_secs());
         whole.and_then(|seconds| u32::try_from(seconds).ok()).filter(|seconds| (1..=86_400).contains(seconds)).ok_or(Refusal::Unexpected)
     },
 };

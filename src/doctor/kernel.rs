@@ -10,7 +10,7 @@ use super::{Finding, State};
 use crate::config::{Config, DataplaneType};
 use crate::desired::{BalancerKind, PeerAddress};
 use crate::observed::ADDRESS_PROTOCOL;
-use crate::sysctl::Sysctl;
+use crate::sysctl::{InterfaceSetting, Sysctl};
 
 /// kube-proxy in IPVS mode puts the addresses of all Services there.
 const KUBE_IPVS: &str = "kube-ipvs0";
@@ -32,6 +32,7 @@ struct Needs {
     ao: bool,
     listens_below_1024: bool,
     unnumbered: bool,
+    ipv6_vips: bool,
 }
 
 impl Needs {
@@ -56,6 +57,7 @@ impl Needs {
             md5: peers.iter().any(|peer| peer.transport.password_file.is_some()),
             ao: peers.iter().any(|peer| !peer.transport.ao_keys.is_empty()),
             listens_below_1024: config.bgp.listen.as_ref().is_some_and(|listen| listen.port < 1024),
+            ipv6_vips: config.vips.allow.iter().flatten().any(|allowed| !allowed.prefix.address().is_ipv4()),
             unnumbered: peers.iter().any(|peer| matches!(peer.address, PeerAddress::Unnumbered(_))),
         }
     }
@@ -84,6 +86,8 @@ pub(super) fn examine(node: &Node, config: Option<&Config>) -> Vec<Finding> {
     if let Some(balancer) = needs.balancer {
         let settings = node.sysctls.iter().filter(|(setting, _)| setting.is_for(balancer));
         findings.extend(settings.map(|(setting, found)| sysctl(*setting, found, node.ipvs, &needs)));
+        findings.extend(node.external.iter().map(|((interface, setting), found)| of_interface(interface, *setting, found, &needs)));
+        findings.extend(node.ipv6_forwarding.as_deref().map(|value| ipv6_forwarding(value, &needs)));
     }
     if needs.balancer == Some(BalancerKind::Ipvs) {
         findings.push(kube_proxy(node, &needs));
@@ -185,6 +189,36 @@ fn sysctl(setting: Sysctl, found: &Setting, ipvs: IpvsModule, needs: &Needs) -> 
             let state = if setting.is_required() { needs.missing(true) } else { State::Warning };
             Finding::new(state, check, format!("this kernel lacks it; must be {wanted}: {reason}"), "use a newer kernel")
         }
+    }
+}
+
+fn of_interface(interface: &str, setting: InterfaceSetting, found: &Setting, needs: &Needs) -> Finding {
+    let (name, wanted, reason) = (format!("net.ipv4.conf.{interface}.{}", setting.name()), setting.wanted(), setting.reason());
+    let check = format!("sysctl {name}");
+    let value = found.value.as_deref().unwrap_or_default();
+    if value.parse().is_ok_and(|value| setting.is_good(value)) {
+        return Finding::ok(check, format!("{value}: {reason}"));
+    }
+    if found.writable && needs.set_sysctls {
+        return Finding::ok(check, format!("{value}, and the daemon sets it to {wanted}: {reason}"));
+    }
+    let why = if needs.set_sysctls { "it cannot be set from here" } else { "dataplane.setSysctls is false" };
+    Finding::new(State::Warning, check, format!("{value}, should be {wanted}, and {why}: {reason}"), format!("sysctl -w {name}={wanted}"))
+}
+
+/// Never set by us: with it the kernel ignores router advertisements, which may be where the node has its routes from.
+fn ipv6_forwarding(value: &str, needs: &Needs) -> Finding {
+    const CHECK: &str = "sysctl net.ipv6.conf.all.forwarding";
+    const REASON: &str = "answers of real servers of IPv6 VIPs pass through this node";
+    match value {
+        "0" if needs.ipv6_vips => Finding::new(
+            State::Warning,
+            CHECK,
+            format!("0, must be 1 for IPv6 VIPs, and the daemon never sets it: {REASON}"),
+            "sysctl -w net.ipv6.conf.all.forwarding=1, and accept_ra=2 on interfaces that have their routes from router advertisements",
+        ),
+        "0" => Finding::ok(CHECK, format!("0; IPv6 VIPs need 1: {REASON}")),
+        _ => Finding::ok(CHECK, format!("{value}: {REASON}")),
     }
 }
 

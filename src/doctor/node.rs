@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use ipvs::ServiceAddress;
 
-use crate::sysctl::Sysctl;
+use crate::sysctl::{InterfaceSetting, Sysctl};
 
 /// A node.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -16,6 +16,10 @@ pub struct Node {
     pub kernel: String,
     /// Every setting that balancing needs.
     pub sysctls: BTreeMap<Sysctl, Setting>,
+    /// Settings of the external interfaces, as they take effect.
+    pub external: BTreeMap<(String, InterfaceSetting), Setting>,
+    /// `net.ipv6.conf.all.forwarding`; `None` where there is no IPv6.
+    pub ipv6_forwarding: Option<String>,
     /// Whether there is IPVS.
     pub ipvs: IpvsModule,
     /// Modules of schedulers that are neither loaded nor on the disk; empty where that cannot be seen.

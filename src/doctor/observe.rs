@@ -17,10 +17,10 @@ use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
 
 use super::node::{Capability, Interface, InterfaceAddress, IpvsModule, Node, Setting};
-use crate::actuator::{is_ipvs_loaded, nft};
+use crate::actuator::{default_interfaces, interface_path, is_ipvs_loaded, nft, read_interfaces};
 use crate::api::Scheduler;
 use crate::config::Config;
-use crate::sysctl::Sysctl;
+use crate::sysctl::{InterfaceSetting, Sysctl};
 use crate::telemetry::chain;
 
 /// Reads all of it. Needs a tokio runtime.
@@ -29,7 +29,9 @@ pub async fn observe(config: Option<&Config>) -> Node {
     let modules = Modules::read(&kernel);
     let ipvs = modules.ipvs();
     Node {
-        sysctls: Sysctl::ALL.into_iter().map(|setting| (setting, self::setting(setting))).collect(),
+        sysctls: Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).map(|setting| (setting, self::setting(setting))).collect(),
+        external: external(config.and_then(|config| config.external_interface.clone())).await,
+        ipv6_forwarding: value(Path::new("/proc/sys/net/ipv6/conf/all/forwarding")),
         ipvs,
         missing_schedulers: modules.missing_schedulers(ipvs),
         virtual_services: if ipvs == IpvsModule::Loaded { virtual_services().await } else { Ok(Vec::new()) },
@@ -45,10 +47,30 @@ pub async fn observe(config: Option<&Config>) -> Node {
 
 fn setting(setting: Sysctl) -> Setting {
     let path = Path::new("/proc/sys").join(setting.path());
-    Setting {
-        value: fs::read_to_string(&path).ok().map(|value| value.trim().to_owned()),
-        writable: OpenOptions::new().write(true).open(&path).is_ok(),
-    }
+    Setting { value: value(&path), writable: is_writable(&path) }
+}
+
+fn value(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|value| value.trim().to_owned())
+}
+
+fn is_writable(path: &Path) -> bool {
+    OpenOptions::new().write(true).open(path).is_ok()
+}
+
+/// Of this interface, or of those of default routes.
+async fn external(configured: Option<String>) -> BTreeMap<(String, InterfaceSetting), Setting> {
+    let interfaces = match configured {
+        Some(interface) => BTreeSet::from([interface]),
+        None => default_interfaces().await.unwrap_or_default(),
+    };
+    let settings = read_interfaces(&interfaces).into_iter().flat_map(|(interface, settings)| {
+        settings.into_iter().map(move |(setting, value)| {
+            let writable = is_writable(&interface_path(&interface, setting));
+            ((interface.clone(), setting), Setting { value: Some(value.to_string()), writable })
+        })
+    });
+    settings.collect()
 }
 
 /// The kernel's modules, as far as they can be seen.

@@ -8,7 +8,7 @@ use ipvs::{Protocol, ServiceAddress};
 
 use super::*;
 use crate::config::Environment;
-use crate::sysctl::Sysctl;
+use crate::sysctl::{InterfaceSetting, Sysctl};
 
 fn address(text: &str, protocol: Option<u8>) -> InterfaceAddress {
     let (address, length) = text.split_once('/').unwrap();
@@ -28,8 +28,11 @@ fn good() -> Node {
         kernel: "6.12.0".to_owned(),
         sysctls: Sysctl::ALL
             .into_iter()
+            .chain(Sysctl::FOR_MOVED_FLOWS)
             .map(|setting| (setting, Setting { value: Some(setting.wanted().to_owned()), writable: true }))
             .collect(),
+        external: external([1, 2, 2], true),
+        ipv6_forwarding: Some("1".to_owned()),
         ipvs: IpvsModule::Loaded,
         missing_schedulers: BTreeSet::new(),
         virtual_services: Ok(vec![service("10.0.0.7:80")]),
@@ -42,6 +45,11 @@ fn good() -> Node {
     }
 }
 
+fn external(values: [u8; 3], writable: bool) -> BTreeMap<(String, InterfaceSetting), Setting> {
+    let setting = |(setting, value): (_, u8)| (("eth0".to_owned(), setting), Setting { value: Some(value.to_string()), writable });
+    InterfaceSetting::ALL.into_iter().zip(values).map(setting).collect()
+}
+
 /// One on which little is.
 fn bad() -> Node {
     let lo = [address("127.0.0.1/8", None), address("10.0.0.7/32", None)];
@@ -52,6 +60,8 @@ fn bad() -> Node {
     Node {
         kernel: "5.14.21".to_owned(),
         sysctls,
+        external: external([0, 2, 1], false),
+        ipv6_forwarding: Some("0".to_owned()),
         missing_schedulers: BTreeSet::from(["ip_vs_mh".to_owned(), "ip_vs_ovf".to_owned()]),
         virtual_services: Ok(vec![service("10.0.0.7:80"), service("10.96.0.1:443"), service("10.96.0.10:53")]),
         nft: Err("there is no command nft in PATH (Debian package nftables)".to_owned()),

@@ -139,6 +139,7 @@ impl Planner<'_> {
 
     fn decide_service(&mut self, known: Known<'_>, vip_is_wanted: bool) {
         let reachable = known.desired.and_then(|desired| without_the_distant(desired, &self.observed.kernel.links));
+        let cut_off = reachable.as_ref().is_some_and(|reachable| !reachable.is_backed());
         let Known { key, desired, observed, confirmed, recorded } = Known { desired: reachable.as_ref().or(known.desired), ..known };
         let wanted = desired.filter(|_| vip_is_wanted);
         match observed {
@@ -168,7 +169,11 @@ impl Planner<'_> {
                 }
                 if let Some(desired) = desired {
                     self.decide_filter(key, desired);
-                    self.keep_service(key, desired, observed, confirmed);
+                    // What has connections only to where no frame gets serves nobody.
+                    if !cut_off && takes_connections(observed, confirmed, &self.observed.kernel.record) {
+                        self.balanced.backed.insert(key.vip);
+                    }
+                    self.keep_service(key, desired, observed);
                 }
             }
         }
@@ -200,10 +205,7 @@ impl Planner<'_> {
         }
     }
 
-    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
-        if takes_connections(observed, confirmed, &self.observed.kernel.record) {
-            self.balanced.backed.insert(key.vip);
-        }
+    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
         if is_as_desired(desired, observed) {
             return;
         }

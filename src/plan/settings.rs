@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipvs::Timeouts;
 
-use super::{Planner, Step, StepKey};
+use super::{Planner, Step};
 use crate::desired::Lifecycle;
 use crate::sysctl::InterfaceSetting;
 
@@ -18,7 +18,7 @@ impl Planner<'_> {
             return Vec::new();
         }
         let steps: Vec<Step> = self.interfaces().into_iter().chain(self.timeouts()).collect();
-        if steps.is_empty() || self.ready(StepKey::Settings) { steps } else { Vec::new() }
+        steps.into_iter().filter(|step| self.ready(step.key())).collect()
     }
 
     fn interfaces(&self) -> Option<Step> {

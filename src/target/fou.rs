@@ -117,7 +117,6 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends there")]
 mod tests {
     use super::*;
 

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every scheduler of the kernel with every forwarding method, protocol and family: requests are answered by real servers, in the proportions that the
+//! scheduler promises, and these see the client as documented.
+//!
+//! Runs in the guest that `tests/uml` boots. Pairs of the four are complete here; all combinations are tried where `VIPHERALD_SOAK` is set (`make soak`).
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+#[path = "common/stage.rs"]
+mod stage;
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use common::{Namespace, wait_until};
+use socket2::{Domain, Protocol, Socket, Type};
+use stage::{PATIENCE, Stage, VIP, eric, service, slice};
+
+const VIP6: &str = "2001:db8:7::1";
+const SCHEDULERS: [&str; 14] = ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "mh", "sed", "nq", "fo", "ovf", "twos"];
+const FORWARDING: [&str; 3] = ["nat", "dr", "tun"];
+const PODS: u8 = 3;
+/// So many for each pod, were they equal.
+const EACH: usize = 3;
+
+/// One combination, which has a port of its own.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    scheduler: &'static str,
+    forwarding: &'static str,
+    udp: bool,
+    ipv6: bool,
+    port: u16,
+}
+
+impl Row {
+    const fn vip(&self) -> &'static str {
+        if self.ipv6 { VIP6 } else { VIP }
+    }
+
+    /// The address at which a pod gets packets.
+    fn at(&self, pod: u8) -> IpAddr {
+        let own = if self.ipv6 { format!("2001:db8:77::1{pod}") } else { format!("10.77.0.1{pod}") };
+        if self.forwarding == "nat" { own.parse().unwrap() } else { self.vip().parse().unwrap() }
+    }
+
+    /// Whom a pod sees: with nat the router, else the client.
+    const fn asks(&self) -> &'static str {
+        match (self.forwarding.as_bytes(), self.ipv6) {
+            (b"nat", false) => "10.77.0.1",
+            (b"nat", true) => "2001:db8:77::1",
+            (_, false) => "10.99.0.2",
+            (_, true) => "2001:db8:99::2",
+        }
+    }
+
+    /// With `ovf` a pod whose connections are more than its weight gets no more, so that a few fill all of them.
+    fn connections(&self) -> usize {
+        usize::from(PODS) * if self.scheduler == "ovf" { 1 } else { EACH }
+    }
+
+    /// Whether so many answers of each pod are what the scheduler promises to one client with several ports, all of them still connected.
+    fn is_in_proportion(&self, answers: &BTreeMap<String, usize>) -> bool {
+        let equal = answers.len() == usize::from(PODS) && answers.values().all(|count| *count == EACH);
+        match self.scheduler {
+            "rr" | "wrr" | "lc" | "wlc" => equal,
+            // They count connections that are established, as those of TCP are.
+            "sed" | "nq" => self.udp || equal,
+            "mh" => answers.len() > 1,
+            "sh" | "dh" | "fo" => answers.len() == 1,
+            // What they do depends on how loaded each one is, or on chance.
+            _ => !answers.is_empty(),
+        }
+    }
+}
+
+/// All rows, or so many that each two values of two columns meet.
+fn rows() -> Vec<Row> {
+    let all = std::env::var_os("VIPHERALD_SOAK").is_some();
+    let mut rows = Vec::new();
+    for (first, scheduler) in SCHEDULERS.into_iter().enumerate() {
+        for (second, forwarding) in FORWARDING.into_iter().enumerate() {
+            for third in 0..4 {
+                if all || third == (first + second) % 4 || (second == 0 && third == (first + 3) % 4) {
+                    let port = 1000 + u16::try_from(rows.len()).unwrap();
+                    rows.push(Row { scheduler, forwarding, udp: third & 1 == 1, ipv6: third & 2 == 2, port });
+                }
+            }
+        }
+    }
+    rows
+}
+
+/// A pod on a bridge of the router that answers on the ports of all rows with its name and who asked.
+fn pod(stage: &Stage, number: u8, rows: &[Row]) -> Namespace {
+    let pod = Namespace::new(&format!("schedulers-pod{number}"));
+    pod.veth("eth0", &stage.router, &format!("pod{number}"));
+    stage.router.ip(&format!("link set pod{number} master pods"));
+    pod.ip(&format!("addr add 10.77.0.1{number}/24 dev eth0"));
+    pod.ip(&format!("addr add 2001:db8:77::1{number}/64 dev eth0"));
+    pod.ip("route add default via 10.77.0.1");
+    pod.ip("-6 route add default via 2001:db8:77::1");
+    pod.output(&[env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP, VIP6, "--tunnel", "ipip"]);
+    for row in rows {
+        let at = SocketAddr::new(row.at(number), row.port);
+        if row.udp {
+            let socket = pod.run(|| UdpSocket::bind(at).unwrap());
+            thread::spawn(move || {
+                let mut octets = [0; 64];
+                while let Ok((_, client)) = socket.recv_from(&mut octets) {
+                    socket.send_to(format!("pod{number} {}", client.ip()).as_bytes(), client).ok();
+                }
+            });
+        } else {
+            let listener = pod.run(|| TcpListener::bind(at).unwrap());
+            thread::spawn(move || {
+                let mut held = Vec::new();
+                for stream in listener.incoming() {
+                    let mut stream = stream.unwrap();
+                    stream.write_all(format!("pod{number} {}\n", stream.peer_addr().unwrap().ip()).as_bytes()).ok();
+                    held.push(stream);
+                }
+            });
+        }
+    }
+    pod
+}
+
+/// A client's socket, and what it was answered.
+fn ask(row: &Row) -> std::io::Result<(Socket, String)> {
+    let vip = SocketAddr::new(row.vip().parse().unwrap(), row.port);
+    let (kind, protocol) = if row.udp { (Type::DGRAM, Protocol::UDP) } else { (Type::STREAM, Protocol::TCP) };
+    let mut socket = Socket::new(Domain::for_address(vip), kind, Some(protocol))?;
+    socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+    socket.connect_timeout(&vip.into(), Duration::from_secs(5))?;
+    if row.udp {
+        socket.send(b"?")?;
+    }
+    let mut octets = [0; 64];
+    let length = socket.read(&mut octets)?;
+    Ok((socket, String::from_utf8_lossy(&octets[..length]).trim().to_owned()))
+}
+
+#[test]
+fn each_scheduler_does_what_it_promises_with_each_forwarding_protocol_and_family() {
+    let rows = rows();
+    let mut stage = Stage::new("schedulers", &[]);
+    stage.router.ip("link add pods type bridge");
+    stage.router.ip("link set pods up");
+    stage.router.ip("addr add 10.77.0.1/24 dev pods");
+    stage.router.ip("addr add 2001:db8:77::1/64 dev pods");
+    // Here the router forwards answers that have an address of its own for their source; elsewhere a ToR does.
+    stage.router.sysctl("net/ipv4/conf/pods/accept_local", "1");
+    let _pods: Vec<Namespace> = (1..=PODS).map(|number| pod(&stage, number, &rows)).collect();
+    let four: Vec<String> = (1..=PODS).map(|number| format!("10.77.0.1{number}")).collect();
+    let six: Vec<String> = (1..=PODS).map(|number| format!("2001:db8:77::1{number}")).collect();
+    let slices = [four, six].map(|servers| slice("pods", "{port: 9}", &servers.iter().map(String::as_str).collect::<Vec<_>>()));
+    stage.publish("pods", &(service("pods", "{port: 9}") + &slices.concat()));
+    for (name, ipv6, vip) in [("four", false, VIP), ("six", true, VIP6)] {
+        let of_family = rows.iter().filter(|row| row.ipv6 == ipv6);
+        let words = |row: &Row| {
+            let protocol = if row.udp { "udp" } else { "tcp" };
+            (row.port.to_string(), format!("protocol: {protocol}, algo: {}, mode: {}", row.scheduler, row.forwarding))
+        };
+        let mappings: Vec<_> = of_family.map(words).collect();
+        let mappings: Vec<(&str, &str, &str)> =
+            mappings.iter().map(|(port, words)| (port.as_str(), port.as_str(), words.as_str())).collect();
+        stage.publish(name, &eric(name, vip, "pods", &mappings));
+    }
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.wait_for_vip(VIP6, true);
+    let lines = || stage.table().lines().filter(|line| line.contains("->")).count();
+    wait_until("all real servers are there", PATIENCE, || lines() == rows.len() * usize::from(PODS));
+    for row in &rows {
+        let asked = stage.client.run(|| (0..row.connections()).map(|_| ask(row)).collect::<std::io::Result<Vec<_>>>());
+        let asked = asked.unwrap_or_else(|error| panic!("{row:?}: {error}\n{}", stage.table()));
+        let mut answers: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, answer) in &asked {
+            let (pod, client) = answer.split_once(' ').unwrap();
+            assert_eq!(client, row.asks(), "{row:?}");
+            *answers.entry(pod.to_owned()).or_default() += 1;
+        }
+        assert!(row.is_in_proportion(&answers), "{row:?}: {answers:?}");
+    }
+    stage.drain();
+}
+
+#[test]
+fn sctp_is_balanced_too() {
+    let mut stage = Stage::new("sctp", &["192.168.1.1"]);
+    let ports = "{name: s6a, port: 3868, protocol: SCTP}";
+    let with_address = service("hss", ports).replace("clusterIP: None", &format!("clusterIP: None, externalIPs: [{VIP}]"));
+    stage.publish("hss", &(with_address + &slice("hss", ports, &["192.168.1.1"])));
+    stage.start(", scheduler: lc");
+    stage.wait_for_table(&format!("SCTP {VIP}:3868 lc\n  -> 192.168.1.1:3868             Masq    1      0          0"));
+    stage.drain();
+}
+
+#[test]
+fn each_two_values_of_two_columns_meet() {
+    let rows = rows();
+    let columns = |row: &Row| [row.scheduler, row.forwarding, if row.udp { "udp" } else { "tcp" }, if row.ipv6 { "v6" } else { "v4" }];
+    let values = [SCHEDULERS.to_vec(), FORWARDING.to_vec(), vec!["tcp", "udp"], vec!["v4", "v6"]];
+    for (one, other) in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)] {
+        for (left, right) in values[one].iter().flat_map(|left| values[other].iter().map(move |right| (*left, *right))) {
+            assert!(rows.iter().any(|row| columns(row)[one] == left && columns(row)[other] == right), "{left} {right}");
+        }
+    }
+}
