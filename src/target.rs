@@ -4,7 +4,7 @@
 //! Input: the VIPs, the tunnel by which packets come if any, and the network namespace of this process, which is the pod's. Output: the VIPs on `lo`,
 //! where they are no source of the pod's own connections; settings by which the pod tells nobody on its link that it has them; the tunnel device up, or
 //! the UDP port open to it. Invariants: only what differs is changed, so that a second run does nothing; what was there before, and is as it should be,
-//! is not touched; nothing is run but system calls.
+//! is not touched; an end takes away no address that somebody else placed, and no tunnel that is still in use; nothing is run but system calls.
 
 mod fou;
 
@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use rtnetlink::Handle;
 
-use crate::actuator::address::{self, Interface};
+use crate::actuator::address::{self, Addresses, Interface};
+use crate::observed::ADDRESS_PROTOCOL;
 
 /// By which tunnel packets come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,7 +34,7 @@ pub enum Tunnel {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Target {
     /// Packets to these.
-    pub vips: Vec<IpAddr>,
+    pub vips: BTreeSet<IpAddr>,
     /// `None` where they come over the link (dr).
     pub tunnel: Option<Tunnel>,
 }
@@ -134,8 +135,8 @@ pub async fn changes(target: &Target, remove: bool) -> Result<Vec<Change>, Targe
             changes.push(Change::Open(port, ipv6));
         }
     }
-    let there = addresses(&handle).await?;
-    changes.extend(target.vips.iter().filter(|vip| !there.contains(vip)).map(|vip| Change::Add(*vip)));
+    let there = addresses(&handle, "lo").await?.here;
+    changes.extend(target.vips.iter().filter(|vip| !there.contains_key(vip)).map(|vip| Change::Add(*vip)));
     Ok(changes)
 }
 
@@ -157,20 +158,30 @@ async fn device_changes(handle: &Handle, device: &'static str) -> Result<Vec<Cha
     Ok(changes)
 }
 
+/// A tunnel stays while a VIP of another run may need it; a device also where it has addresses, for then somebody else uses it, a CNI for example.
 async fn removals(handle: &Handle, target: &Target) -> Result<Vec<Change>, TargetError> {
-    let there = addresses(handle).await?;
-    let mut changes: Vec<Change> = target.vips.iter().filter(|vip| there.contains(vip)).map(|vip| Change::Remove(*vip)).collect();
-    for (port, ipv6) in ports(target) {
+    let placed = placed(&addresses(handle, "lo").await?);
+    let mut changes: Vec<Change> = target.vips.intersection(&placed).map(|vip| Change::Remove(*vip)).collect();
+    let in_use = |ipv6| placed.difference(&target.vips).any(|vip| vip.is_ipv6() == ipv6);
+    for (port, ipv6) in ports(target).into_iter().filter(|(_, ipv6)| !in_use(*ipv6)) {
         if fou::is_open(port, ipv6).map_err(no_fou)? {
             changes.push(Change::Close(port, ipv6));
         }
     }
-    for device in devices(target) {
-        if address::find_interface(handle, device).await.map_err(TargetError::Read)?.is_some_and(|link| link.up) {
+    for device in devices(target).into_iter().filter(|device| !in_use(*device == IP6TNL)) {
+        let link = address::find_interface(handle, device).await.map_err(TargetError::Read)?;
+        if link.is_some_and(|link| link.up) && addresses(handle, device).await?.here.is_empty() {
             changes.push(Change::Down(device));
         }
     }
     Ok(changes)
+}
+
+/// What runs of this have placed, as far as the kernel tells who placed an address; it does from 5.18 on.
+fn placed(addresses: &Addresses) -> BTreeSet<IpAddr> {
+    let is_host = |address: &IpAddr, length| length == if address.is_ipv6() { 128 } else { 32 };
+    let there = addresses.here.iter().filter(|(address, found)| is_host(address, found.prefix_length));
+    there.filter(|(_, found)| !addresses.protocols || found.protocol == Some(ADDRESS_PROTOCOL)).map(|(address, _)| *address).collect()
 }
 
 /// Makes one change.
@@ -221,10 +232,9 @@ async fn interface(handle: &Handle, name: &'static str) -> Result<Interface, Tar
     address::find_interface(handle, name).await.map_err(TargetError::Read)?.ok_or(TargetError::NoDevice(name))
 }
 
-async fn addresses(handle: &Handle) -> Result<BTreeSet<IpAddr>, TargetError> {
-    let lo = interface(handle, "lo").await?;
-    let addresses = address::dump(handle, Some(lo.index)).await.map_err(TargetError::Read)?;
-    Ok(addresses.here.into_keys().collect())
+async fn addresses(handle: &Handle, name: &'static str) -> Result<Addresses, TargetError> {
+    let link = interface(handle, name).await?;
+    address::dump(handle, Some(link.index)).await.map_err(TargetError::Read)
 }
 
 async fn set_link(device: &str, up: bool) -> io::Result<()> {
@@ -249,4 +259,23 @@ fn read(name: &str) -> io::Result<u8> {
 
 fn path(name: &str) -> PathBuf {
     ["/proc/sys/net", name].iter().collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test ends there")]
+mod tests {
+    use super::*;
+    use crate::observed::ObservedAddress;
+
+    #[test]
+    fn what_others_placed_is_not_ours_where_the_kernel_can_tell() {
+        let found =
+            [("10.0.0.1", 32, Some(ADDRESS_PROTOCOL)), ("10.0.0.2", 32, None), ("10.0.0.3", 24, None), ("2001:db8::1", 128, Some(3))];
+        let here = found.map(|(address, prefix_length, protocol)| (address.parse().unwrap(), ObservedAddress { prefix_length, protocol }));
+        let mut addresses = Addresses { here: here.into(), protocols: true, ..Addresses::default() };
+        let ours = |addresses: &Addresses| placed(addresses).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(ours(&addresses), ["10.0.0.1"]);
+        addresses.protocols = false;
+        assert_eq!(ours(&addresses), ["10.0.0.1", "10.0.0.2", "2001:db8::1"]);
+    }
 }

@@ -128,6 +128,47 @@ fn a_pod_that_lacks_a_right_is_told_which() {
     );
 }
 
+/// Without NET_ADMIN the root of a container may still write settings, so that the addresses are what fails.
+#[test]
+fn what_was_done_before_an_error_is_printed() {
+    let pod = Namespace::new("target-halfway");
+    let words = ["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP];
+    let output = pod.command("setpriv").args(words).output().unwrap();
+    let (done, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(done, "set net.ipv4.conf.all.arp_ignore to 1\nset net.ipv4.conf.all.arp_announce to 2\n", "{said}");
+    assert!(said.starts_with(&format!("vipherald: target: cannot add address {VIP} to lo: this needs the capability NET_ADMIN")), "{said}");
+}
+
+#[test]
+fn an_end_leaves_what_others_placed_and_what_is_still_in_use() {
+    let pod = Namespace::new("target-others");
+    let target = |vip: &str, more: &[&str]| {
+        let words = [env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", vip, "--tunnel", "gue"];
+        pod.output(&[&words, more].concat())
+    };
+    let fou = || pod.output(&["ip", "fou", "show"]).trim().to_owned();
+    let is_up = |device: &str| pod.ip(&format!("link show {device}")).contains(",UP");
+    pod.ip("addr add 10.0.0.3/32 dev lo");
+    for vip in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+        target(vip, &[]);
+    }
+    // Another one may come by the tunnel.
+    assert_eq!(target("10.0.0.1", &["--remove"]), "remove address 10.0.0.1 from lo\n");
+    assert!(is_up("tunl0") && fou().starts_with("port 6080 gue"), "{}", fou());
+    assert_eq!(target("10.0.0.2", &["--remove", "--dry-run"]), target("10.0.0.2", &["--remove"]));
+    assert!(!is_up("tunl0") && fou().is_empty(), "{}", fou());
+    // Somebody else placed this one.
+    assert_eq!(target("10.0.0.3", &["--remove"]), "nothing to do\n");
+    assert!(pod.ip("addr show dev lo").contains("10.0.0.3/32"));
+    // With an address the device is somebody else's too.
+    target("10.0.0.1", &[]);
+    pod.ip("addr add 10.9.0.1/32 dev tunl0");
+    target("10.0.0.1", &["--remove"]);
+    assert!(is_up("tunl0") && fou().is_empty(), "{}", fou());
+    assert_eq!(target("10.0.0.1", &["--remove"]), "nothing to do\n");
+}
+
 #[test]
 fn dr_to_a_pod_behind_a_gateway_is_refused_with_the_reason() {
     let mut stage = Stage::new("target-distant", &[]);
