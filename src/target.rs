@@ -262,7 +262,6 @@ fn path(name: &str) -> PathBuf {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends there")]
 mod tests {
     use super::*;
     use crate::observed::ObservedAddress;

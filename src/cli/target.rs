@@ -71,7 +71,6 @@ fn vip(text: &str) -> Result<IpAddr, String> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends there")]
 mod tests {
     use clap::Parser as _;
 
