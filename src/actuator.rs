@@ -223,7 +223,8 @@ impl Kernel {
         };
         let Routes { gateways, links, default_interfaces } = self.routes.insert(routes).clone();
         let record = self.keeper.known();
-        let needed = self.wanted.is_some() || !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
+        let recorded = !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
+        let needed = self.wanted.is_some() || recorded || self.ipvs.has_made();
         if needed && self.kube_ipvs.is_none() {
             let found = address::find_interface(&self.handle, KUBE_IPVS).await;
             self.kube_ipvs = Some(found.map_err(|source| KernelError::Lookup { interface: KUBE_IPVS.to_owned(), source })?.is_some());

@@ -504,12 +504,15 @@ impl<'a> Planner<'a> {
         let record = &self.observed.kernel.record;
         let wanted = match (&self.desired.balancing, self.desired.lifecycle) {
             (Some(balancing), Lifecycle::Run) => Some(balancing.rules.clone()),
-            (None, Lifecycle::Run) if record.confirmed_services.is_empty() => None,
+            (None, Lifecycle::Run) if record.confirmed_services.is_empty() && !self.balanced.occupied => None,
             _ => return None,
         };
         let in_force = wanted.as_ref().map(Rules::fingerprint).unwrap_or_default() == record.rules;
         // With other rules, what is in tables of nft would be gone before IPVS has it.
-        let too_early = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
+        let takes_away = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
+        // Without rules, what is not recorded as ours yet takes connections all the same; with them it would not.
+        let holds_up = record.rules.is_empty() && !self.confirmed.services.is_empty();
+        let too_early = takes_away || holds_up;
         (!in_force && !too_early && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
     }
 

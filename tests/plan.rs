@@ -246,6 +246,8 @@ struct ObservedInput {
     confirmed_services: Vec<String>,
     marks: BTreeMap<String, u32>,
     foreign: Vec<String>,
+    /// By this process.
+    made: Vec<String>,
     foreign_marks: BTreeSet<u32>,
     /// Whether they are as they should be; where we do not balance, there are none by default.
     rules: Option<bool>,
@@ -291,6 +293,7 @@ impl Default for ObservedInput {
             confirmed_services: Vec::new(),
             marks: BTreeMap::new(),
             foreign: Vec::new(),
+            made: Vec::new(),
             foreign_marks: BTreeSet::new(),
             rules: None,
             former_rules: false,
@@ -362,6 +365,7 @@ impl ObservedInput {
                 balancer: Balancer {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
+                    made: self.made.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
                     timeouts: self.timeouts.map(timeouts),
                     given_timeouts: timeouts(self.given),

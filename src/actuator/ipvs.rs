@@ -35,6 +35,8 @@ pub(super) struct Ipvs {
     marks: Marks,
     /// Services that this process made, or found recorded at its start, as long as they are there.
     known_as_ours: BTreeSet<ServiceKey>,
+    /// Those of them of which the kernel has told us that it made them for us.
+    made: BTreeSet<ServiceKey>,
     /// The UDP port of real servers with forwarding method `gue`.
     gue_port: u16,
     given_timeouts: Timeouts,
@@ -72,10 +74,16 @@ impl Ipvs {
             trusted: false,
             marks: Marks::new(),
             known_as_ours: record.pending_services.union(&record.confirmed_services).copied().collect(),
+            made: BTreeSet::new(),
             gue_port: 0,
             given_timeouts: Timeouts::default(),
             record_was_lost: !record.exists,
         }
+    }
+
+    /// Whether something of ours is there that the record need not tell of.
+    pub(super) fn has_made(&self) -> bool {
+        !self.made.is_empty()
     }
 
     /// The table is read as a whole next time.
@@ -151,6 +159,7 @@ impl Ipvs {
                 services: services.collect(),
                 foreign_marks: table.iter().filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark)).collect(),
                 foreign: BTreeSet::new(),
+                made: BTreeSet::new(),
                 timeouts: None,
                 given_timeouts: self.given_timeouts,
                 former: BTreeMap::new(),
@@ -166,7 +175,10 @@ impl Ipvs {
             self.known.timeouts = Some(client.timeouts().await?);
         }
         self.known.given_timeouts = self.given_timeouts;
-        self.known_as_ours.retain(|key| self.known.services.contains_key(key));
+        for ours in [&mut self.known_as_ours, &mut self.made] {
+            ours.retain(|key| self.known.services.contains_key(key));
+        }
+        self.known.made.clone_from(&self.made);
         self.known.foreign = self.known.services.keys().filter(|key| !self.known_as_ours.contains(key)).copied().collect();
         Ok(())
     }
@@ -196,6 +208,7 @@ impl Ipvs {
                         let Err(source) = outcome else {
                             if matches!(command, Command::AddService(_)) {
                                 self.known_as_ours.insert(key);
+                                self.made.insert(key);
                             }
                             continue;
                         };
@@ -207,6 +220,9 @@ impl Ipvs {
                     }
                 }
                 Err(error) => {
+                    // They may have been made: that somebody else made one in this very moment is less likely.
+                    let asked_for = commands.iter().zip(step_of).filter(|(command, _)| matches!(command, Command::AddService(_)));
+                    self.known_as_ours.extend(asked_for.map(|(_, (_, key))| key));
                     let told = error.to_string();
                     (self.client, self.trusted) = (None, false);
                     let failed = |_| Err(IpvsError::Client(Error::Receive(std::io::Error::other(told.clone()))));

@@ -38,6 +38,8 @@ pub struct Balancer {
     pub services: BTreeMap<ServiceKey, ObservedVirtualService>,
     /// Those of them that cannot be ours: this process made them not, and found no entry of them; a pending entry came after them.
     pub foreign: BTreeSet<ServiceKey>,
+    /// Those of them that are ours whatever the record says: this process made them, and has not found them missing since.
+    pub made: BTreeSet<ServiceKey>,
     /// Firewall marks of services that we have not recorded.
     pub foreign_marks: BTreeSet<u32>,
     /// How long idle connections are remembered; `None` where IPVS was not asked.

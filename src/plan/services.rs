@@ -17,7 +17,7 @@ use bgp::Prefix;
 use super::balancing::{change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey};
 use crate::api::ForwardingMethod;
-use crate::desired::{Desired, DesiredVirtualService, Lifecycle, ServiceKey, VipIntent};
+use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Links, Observed, ObservedVirtualService, Record};
 
 /// The wait before a virtual service is made again that somebody else has removed for the second time; each further time doubles it.
@@ -37,6 +37,8 @@ pub(super) struct Balanced {
     pub(super) occupied: bool,
     /// Something is served only by the dataplane that balanced before.
     pub(super) succeeding: bool,
+    /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force.
+    unguarded: BTreeSet<IpAddr>,
     /// The rules of nft are not as they should be.
     unruly: bool,
     pub(super) steps: Vec<Step>,
@@ -48,7 +50,7 @@ impl Planner<'_> {
         let (desired, KernelState { record, balancer, .. }) = (self.desired, &self.observed.kernel);
         self.balanced.unruly = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
         let wanted = || desired.balancing.iter().flat_map(|balancing| &balancing.services);
-        let known = record.pending_services.iter().chain(&record.confirmed_services);
+        let known = record.pending_services.iter().chain(&record.confirmed_services).chain(&balancer.made);
         let mut services: Vec<ServiceKey> = wanted().map(|(key, _)| key).chain(known).copied().collect();
         services.sort();
         services.dedup();
@@ -66,6 +68,16 @@ impl Planner<'_> {
             }
         }
         self.decide_former();
+        self.forget_filters();
+    }
+
+    /// A filter without an entry is that of a service that is to get one; where there is none any more, the filter goes.
+    fn forget_filters(&mut self) {
+        let KernelState { record, balancer, .. } = &self.observed.kernel;
+        let there = |key: &ServiceKey| balancer.services.contains_key(key) && !balancer.foreign.contains(key);
+        for key in record.filters.keys().filter(|key| !record.has_service(**key) && !there(key)) {
+            self.filters.insert(*key, Filter::NONE);
+        }
     }
 
     /// Whether a VIP may be announced, as far as balancing goes.
@@ -81,7 +93,7 @@ impl Planner<'_> {
         let Some(balancing) = &self.desired.balancing else { return };
         let KernelState { record, balancer, .. } = &self.observed.kernel;
         for (key, service) in &balancer.former {
-            let takes = |successor| takes_connections(successor, record.confirmed_services.contains(key), record);
+            let takes = |successor| takes_connections(*key, successor, record.confirmed_services.contains(key), record);
             let succeeded = balancer.services.get(key).is_some_and(takes);
             let wanted = balancing.services.contains_key(key) && (self.is_wanted(key.vip) || self.holds_services(key.vip));
             if service.is_backed() {
@@ -100,15 +112,19 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether rules or virtual services of the VIP are still to come, so that it had better wait for them.
+    /// Whether rules, filters or virtual services of the VIP are still to come, so that it had better wait for them.
     pub(super) fn awaits_services(&self, vip: IpAddr) -> bool {
-        self.balanced.unruly || self.balanced.arriving.contains(&vip)
+        self.awaits_nft(vip) || self.balanced.arriving.contains(&vip)
+    }
+
+    fn awaits_nft(&self, vip: IpAddr) -> bool {
+        self.balanced.unruly || self.balanced.unguarded.contains(&vip)
     }
 
     /// Whether they are on their way: nothing has failed about them.
     pub(super) fn services_arrive(&self, vip: IpAddr) -> bool {
-        let rules = self.balanced.unruly && !self.observed.failures.contains_key(&StepKey::Record);
-        rules || self.balanced.arriving.contains(&vip)
+        let written = self.awaits_nft(vip) && !self.observed.failures.contains_key(&StepKey::Record);
+        written || self.balanced.arriving.contains(&vip)
     }
 
     /// Whether nobody has connections there any more, or their time is over.
@@ -139,12 +155,11 @@ impl Planner<'_> {
 
     fn decide_service(&mut self, known: Known<'_>, vip_is_wanted: bool) {
         let reachable = known.desired.and_then(|desired| without_the_distant(desired, &self.observed.kernel.links));
-        let cut_off = reachable.as_ref().is_some_and(|reachable| !reachable.is_backed());
         let Known { key, desired, observed, confirmed, recorded } = Known { desired: reachable.as_ref().or(known.desired), ..known };
         let wanted = desired.filter(|_| vip_is_wanted);
         match observed {
             None => match wanted {
-                Some(desired) if self.is_misplaced(key, desired) => self.strike(key),
+                Some(desired) if recorded && self.is_misplaced(key, desired) => self.strike(key),
                 Some(desired) => {
                     if recorded {
                         self.decide_filter(key, desired);
@@ -155,25 +170,30 @@ impl Planner<'_> {
                 None => {}
             },
             Some(observed) => {
+                let balancer = &self.observed.kernel.balancer;
+                let proven = confirmed || balancer.made.contains(&key);
                 let equal = || wanted.is_some_and(|desired| change(desired, &desired.real_servers, observed).is_none());
-                let claimed = || !self.observed.kernel.balancer.foreign.contains(&key) && ((recorded && wanted.is_some()) || equal());
-                if !(confirmed || claimed()) {
+                let claimed = proven || (recorded && wanted.is_some()) || equal();
+                if balancer.foreign.contains(&key) || !claimed {
                     return self.disown_service(key, recorded);
                 }
                 self.balanced.occupied = true;
-                if wanted.map_or_else(|| !self.holds_services(key.vip), |desired| self.is_misplaced(key, desired)) {
-                    return self.leave_service(key);
+                match wanted {
+                    // It comes back, so that it does not matter what else is wanted.
+                    Some(desired) if self.is_misplaced(key, desired) => return self.remove_service(key),
+                    None if !self.holds_services(key.vip) && self.strays_leave() => return self.remove_service(key),
+                    None if !self.holds_services(key.vip) => return,
+                    Some(_) | None => {}
                 }
-                if !confirmed && desired.is_none_or(|desired| self.is_guarded(key, desired)) {
+                let guarded = desired.is_none_or(|desired| self.is_guarded(key, desired));
+                if !confirmed && guarded {
                     self.confirmed.services.insert(key);
+                } else if confirmed && !guarded {
+                    self.balanced.unguarded.insert(key.vip);
                 }
                 if let Some(desired) = desired {
                     self.decide_filter(key, desired);
-                    // What has connections only to where no frame gets serves nobody.
-                    if !cut_off && takes_connections(observed, confirmed, &self.observed.kernel.record) {
-                        self.balanced.backed.insert(key.vip);
-                    }
-                    self.keep_service(key, desired, observed);
+                    self.keep_service(key, desired, observed, confirmed);
                 }
             }
         }
@@ -188,7 +208,8 @@ impl Planner<'_> {
 
     /// One step into the kernel.
     fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
-        let step = if recorded { StepKey::VirtualService(key) } else { StepKey::Record };
+        let makes = recorded && self.is_guarded(key, desired);
+        let step = if makes { StepKey::VirtualService(key) } else { StepKey::Record };
         let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark(desired.filter.preserves_client) };
         if !recorded && key.ports.count() > 1 && mark.is_none() {
             return;
@@ -200,12 +221,17 @@ impl Planner<'_> {
         if !recorded {
             self.pending.services.insert(key);
             self.pending.marks.extend(mark.map(|mark| (key, mark)));
-        } else if repairable && self.ready(step) {
+        } else if makes && repairable && self.ready(step) {
             self.balanced.steps.push(Step::AddVirtualService(key, creation(desired)));
         }
     }
 
-    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
+    fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
+        // One whose last real server is to go, or that the rules will hold up until its filter is in force, is withdrawn before that.
+        let stays_open = desired.is_backed() && (confirmed || self.is_guarded(key, desired));
+        if stays_open && takes_connections(key, observed, confirmed, &self.observed.kernel.record) {
+            self.balanced.backed.insert(key.vip);
+        }
         if is_as_desired(desired, observed) {
             return;
         }
@@ -219,8 +245,8 @@ impl Planner<'_> {
         }
     }
 
-    fn leave_service(&mut self, key: ServiceKey) {
-        if self.strays_leave() && self.ready(StepKey::VirtualService(key)) {
+    fn remove_service(&mut self, key: ServiceKey) {
+        if self.ready(StepKey::VirtualService(key)) {
             self.balanced.steps.push(Step::RemoveVirtualService(key));
         }
     }
@@ -229,17 +255,17 @@ impl Planner<'_> {
     /// wanted. The entry goes where somebody was there before it, and with the whole record.
     fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
         let theirs = self.observed.kernel.balancer.foreign.contains(&key);
-        if recorded && self.strays_leave() && (theirs || self.desired.lifecycle == Lifecycle::Drain) {
+        if recorded && (theirs || self.desired.lifecycle == Lifecycle::Drain) {
             self.strike(key);
         }
     }
 
-    /// Whether a range of ports is recorded with a mark that is not, or no longer, for such a range: it has to be made anew.
+    /// Whether a range of ports is recorded without a mark, or with one that is not, or no longer, for such a range: it has to be made anew.
     fn is_misplaced(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
         let mark = self.observed.kernel.record.marks.get(&key);
         let rules = self.desired.balancing.as_ref().map(|balancing| &balancing.rules);
         let fits = |mark| rules.is_none_or(|rules| rules.marks_of_ranges(desired.filter.preserves_client).contains(mark));
-        mark.is_some_and(|mark| !fits(mark))
+        key.ports.count() > 1 && !mark.is_some_and(fits)
     }
 
     /// Takes it out of the record.
@@ -315,9 +341,10 @@ impl<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V> Following<'a, I, V> {
 }
 
 /// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where
-/// the rules are there.
-fn takes_connections(service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
-    service.real_servers.iter().any(|server| !server.weight.is_quiesced()) && (record.rules.is_empty() || confirmed)
+/// the rules are there; where they are not, no packet has the mark of its range of ports.
+fn takes_connections(key: ServiceKey, service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
+    let listed = if record.rules.is_empty() { key.ports.count() == 1 } else { confirmed };
+    service.is_backed() && listed
 }
 
 /// Why a virtual service that is wanted does not serve.
@@ -351,7 +378,7 @@ fn lack(key: ServiceKey, desired: &Desired, observed: &Observed) -> Option<Lack>
         Some(service) => {
             let wanted = desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
             let distant = wanted.and_then(|wanted| distant(wanted, &observed.kernel.links));
-            let serves = takes_connections(service, record.confirmed_services.contains(&key), record);
+            let serves = takes_connections(key, service, record.confirmed_services.contains(&key), record);
             (!serves).then(|| distant.map_or(Lack::Nobody, Lack::Distant))
         }
     }

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The planner's virtual services in a world that does not cooperate: steps fail before, after or halfway through their effect, the process dies between
+//! any two of them, nft and the kernel take turns as they like, others make, change and remove virtual services, take rules, marks, settings or the whole
+//! record away, IPVS comes and goes, clients come and stay, intent changes at any time. The world is read anew for each plan.
+//!
+//! The world keeps the truth that the planner cannot see (who really made a virtual service, who is let in), and checks each plan and each step against
+//! it. When the trouble ends, repeated planning must come to rest in exactly the state that the intent asks for.
+//!
+//! What no program can decide is left out: a virtual service that somebody else makes while we do not look where ours was just there, or where our entry
+//! stands and this process ends before it has taken that out. Whose addresses are is the matter of `convergence.rs`: here others only remove them.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "balancing_model/checks.rs"]
+mod checks;
+#[path = "balancing_model/node.rs"]
+mod node;
+#[path = "common/story.rs"]
+mod story;
+#[path = "balancing_model/world.rs"]
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bgp::Prefix;
+use ipvs::Weight;
+use proptest::prelude::*;
+use vipherald::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Protocol, Scheduler};
+use vipherald::desired::{DesiredVirtualService, Filter, Lifecycle, Scheduling, ServiceKey, VipIntent, WithholdReason};
+use vipherald::sysctl::Sysctl;
+
+use self::story::tell;
+use self::world::World;
+
+const VIPS: [&str; 3] = ["10.0.0.1", "10.0.0.2", "2001:db8::1"];
+/// Of these, two are long ranges of ports.
+const SERVICES: [(&str, Protocol, i64, i64); 7] = [
+    ("10.0.0.1", Protocol::Tcp, 80, 80),
+    ("10.0.0.1", Protocol::Udp, 53, 53),
+    ("10.0.0.1", Protocol::Tcp, 1000, 1999),
+    ("10.0.0.2", Protocol::Tcp, 443, 443),
+    ("10.0.0.2", Protocol::Tcp, 444, 444),
+    ("2001:db8::1", Protocol::Tcp, 80, 80),
+    ("2001:db8::1", Protocol::Udp, 5000, 5999),
+];
+const SERVERS: usize = 4;
+const SCHEDULERS: [Scheduler; 4] =
+    [Scheduler::RoundRobin, Scheduler::WeightedLeastConnection, Scheduler::SourceHashing, Scheduler::MaglevHashing];
+/// Clients come from the first two of these, and from elsewhere.
+const CLIENTS: [[&str; 2]; 3] = [["192.0.2.1", "2001:db8:2::1"], ["198.51.100.1", "2001:db8:3::1"], ["203.0.113.1", "2001:db8:4::1"]];
+const FIRST_MARKS: [u32; 2] = [64, 2048];
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[test]
+fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
+    let expected = [
+        "add",
+        "advertise",
+        "change",
+        "confirm",
+        "connections outlast the bound",
+        "connections over",
+        "crash between steps",
+        "disowned",
+        "drop",
+        "failed",
+        "failed after effect",
+        "failed halfway",
+        "filtered",
+        "foreign at rest",
+        "given up",
+        "hashed at rest",
+        "left behind without proof",
+        "lost while planned",
+        "mark of others passed by",
+        "marked",
+        "nft last",
+        "pending",
+        "place",
+        "refused",
+        "remade with another mark",
+        "remove after the address",
+        "repair",
+        "repair that waits",
+        "rules",
+        "sysctl",
+        "unfiltered while rules are lost",
+        "waived",
+        "withdraw",
+        "without IPVS at rest",
+    ];
+    let story = prop::collection::vec(op(), 1..60);
+    tell(&story, 2474, &expected, |ops| {
+        let mut world = World::new();
+        for op in ops {
+            world.happen(op);
+        }
+        world.come_to_rest_in_every_lifecycle();
+        world.seen
+    });
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Vip(IpAddr, Option<VipIntent>),
+    Service(ServiceKey, Option<DesiredVirtualService>),
+    /// One real server comes, changes its weight, or goes.
+    Server(ServiceKey, usize, Option<u32>),
+    Filter(ServiceKey, Filter),
+    Balancing(bool),
+    FirstMark(u32),
+    Complete(bool),
+    Lifecycle(Lifecycle),
+    Plan(Trouble),
+    Advance(u64),
+    AdvanceToWake,
+    Acknowledge,
+    Session(bool),
+    Connect(ServiceKey),
+    Disconnect(ServiceKey),
+    Outside(Outside),
+    /// Somebody removes a virtual service again and again.
+    Fight(ServiceKey),
+    Crash,
+}
+
+/// What goes wrong while a plan is carried out.
+#[derive(Clone, Debug, Default)]
+struct Trouble {
+    faults: Vec<Fault>,
+    crash_before: Option<usize>,
+    outside_before: Option<(usize, Outside)>,
+    /// nft is slower than the kernel; else it is faster.
+    nft_last: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Fault {
+    None,
+    WithoutEffect,
+    AfterEffect,
+    /// Of a batch only the first half is carried out.
+    Halfway,
+}
+
+/// What others do to the node.
+#[derive(Clone, Debug)]
+enum Outside {
+    MakeService(ServiceKey),
+    MakeMark(u32, bool),
+    RemoveService(ServiceKey),
+    RemoveTheirs,
+    SetScheduler(ServiceKey, Scheduler),
+    Weigh(ServiceKey, usize, u32),
+    AddServer(ServiceKey, usize),
+    RemoveServer(ServiceKey, usize),
+    RemoveAddress(IpAddr),
+    FlushRecord,
+    Rules(RulesOf),
+    RemoveMark(ServiceKey),
+    Ipvs(bool),
+    Unset(Sysctl),
+    /// Whether one of the real servers is on a link of this node.
+    OnLink(bool),
+}
+
+/// What others leave of our rules.
+#[derive(Clone, Copy, Debug)]
+enum RulesOf {
+    Nobody,
+    Somebody,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let intent = prop_oneof![
+        1 => Just(None),
+        6 => Just(Some(VipIntent::Serve { without_endpoints: false })),
+        1 => Just(Some(VipIntent::Serve { without_endpoints: true })),
+        1 => Just(Some(VipIntent::Withhold(WithholdReason::NoEndpoints))),
+    ];
+    let lifecycle = prop_oneof![4 => Just(Lifecycle::Run), 1 => Just(Lifecycle::Drain)];
+    let server = (service(), 0..SERVERS, prop::option::weighted(0.7, weight()));
+    prop_oneof![
+        5 => (vip(), intent).prop_map(|(vip, intent)| Op::Vip(vip, intent)),
+        8 => wish().prop_map(|(key, wish)| Op::Service(key, wish)),
+        4 => server.prop_map(|(key, server, weight)| Op::Server(key, server, weight)),
+        2 => (service(), filter()).prop_map(|(key, filter)| Op::Filter(key, filter)),
+        1 => prop::bool::weighted(0.8).prop_map(Op::Balancing),
+        1 => prop::sample::select(FIRST_MARKS.to_vec()).prop_map(Op::FirstMark),
+        1 => prop::bool::weighted(0.7).prop_map(Op::Complete),
+        1 => lifecycle.prop_map(Op::Lifecycle),
+        22 => trouble().prop_map(Op::Plan),
+        2 => (1_u64..5_000).prop_map(Op::Advance),
+        4 => Just(Op::AdvanceToWake),
+        2 => Just(Op::Acknowledge),
+        3 => prop::bool::weighted(0.8).prop_map(Op::Session),
+        3 => service().prop_map(Op::Connect),
+        1 => service().prop_map(Op::Disconnect),
+        7 => outside().prop_map(Op::Outside),
+        1 => service().prop_map(Op::Fight),
+        1 => Just(Op::Crash),
+    ]
+}
+
+fn trouble() -> impl Strategy<Value = Trouble> {
+    let fault =
+        prop_oneof![12 => Just(Fault::None), 1 => Just(Fault::WithoutEffect), 1 => Just(Fault::AfterEffect), 1 => Just(Fault::Halfway)];
+    let faults = prop::collection::vec(fault, 0..8);
+    let crash = prop::option::weighted(0.05, 0_usize..6);
+    let outside = prop::option::weighted(0.25, (0_usize..4, outside()));
+    (faults, crash, outside, any::<bool>()).prop_map(|(faults, crash_before, outside_before, nft_last)| Trouble {
+        faults,
+        crash_before,
+        outside_before,
+        nft_last,
+    })
+}
+
+fn outside() -> impl Strategy<Value = Outside> {
+    let scheduler = prop::sample::select(SCHEDULERS.to_vec());
+    let rules = prop::sample::select(vec![RulesOf::Nobody, RulesOf::Somebody]);
+    prop_oneof![
+        3 => service().prop_map(Outside::MakeService),
+        2 => (64_u32..67, any::<bool>()).prop_map(|(mark, v4)| Outside::MakeMark(mark, v4)),
+        5 => service().prop_map(Outside::RemoveService),
+        1 => Just(Outside::RemoveTheirs),
+        1 => (service(), scheduler).prop_map(|(key, scheduler)| Outside::SetScheduler(key, scheduler)),
+        1 => (service(), 0..SERVERS, weight()).prop_map(|(key, server, weight)| Outside::Weigh(key, server, weight)),
+        1 => (service(), 0..SERVERS).prop_map(|(key, server)| Outside::AddServer(key, server)),
+        2 => (service(), 0..SERVERS).prop_map(|(key, server)| Outside::RemoveServer(key, server)),
+        1 => vip().prop_map(Outside::RemoveAddress),
+        2 => Just(Outside::FlushRecord),
+        2 => rules.prop_map(Outside::Rules),
+        1 => service().prop_map(Outside::RemoveMark),
+        1 => prop::bool::weighted(0.6).prop_map(Outside::Ipvs),
+        1 => prop::sample::select(Sysctl::ALL.to_vec()).prop_map(Outside::Unset),
+        1 => any::<bool>().prop_map(Outside::OnLink),
+    ]
+}
+
+/// A virtual service, or that there is to be none.
+fn wish() -> impl Strategy<Value = (ServiceKey, Option<DesiredVirtualService>)> {
+    let scheduler = prop::sample::select(SCHEDULERS.to_vec());
+    let forwarding = prop_oneof![3 => Just(ForwardingMethod::Masquerade), 1 => Just(ForwardingMethod::DirectRouting)];
+    let weights: [_; SERVERS] = std::array::from_fn(|_| prop::option::weighted(0.6, weight()));
+    (service(), prop::bool::weighted(0.85), scheduler, forwarding, weights, filter()).prop_map(
+        |(key, there, scheduler, forwarding, weights, filter)| {
+            let servers = weights.into_iter().enumerate();
+            let servers = servers.filter_map(|(server, weight)| Some((address(key, server), Weight(weight?))));
+            let mut wish = DesiredVirtualService {
+                owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
+                scheduling: Scheduling::of(scheduler),
+                forwarding,
+                real_servers: servers.collect(),
+                filter,
+            };
+            make_possible(key, &mut wish);
+            (key, there.then_some(wish))
+        },
+    )
+}
+
+/// A protocol without connections has no quiesced real servers.
+fn make_possible(key: ServiceKey, wish: &mut DesiredVirtualService) {
+    if key.protocol == Protocol::Udp {
+        wish.real_servers.retain(|_, weight| !weight.is_quiesced());
+    }
+}
+
+fn weight() -> impl Strategy<Value = u32> {
+    prop_oneof![1 => Just(0_u32), 3 => Just(1), 1 => Just(3)]
+}
+
+fn filter() -> impl Strategy<Value = Filter> {
+    let sources = prop_oneof![
+        4 => Just(None),
+        1 => Just(Some(0)),
+        2 => Just(Some(1)),
+        1 => Just(Some(2)),
+    ];
+    let sources =
+        sources.prop_map(|count| count.map(|count| CLIENTS[..count].iter().flatten().map(|client| Prefix::host(ip(client))).collect()));
+    (sources, prop::bool::weighted(0.2)).prop_map(|(sources, preserves_client)| Filter { sources, preserves_client })
+}
+
+fn vip() -> impl Strategy<Value = IpAddr> {
+    prop::sample::select(VIPS.map(ip).to_vec())
+}
+
+fn service() -> impl Strategy<Value = ServiceKey> {
+    prop::sample::select(services())
+}
+
+fn services() -> Vec<ServiceKey> {
+    let key = |(vip, protocol, first, last)| ServiceKey { vip: ip(vip), protocol, ports: PortRange::new(first, last).unwrap() };
+    SERVICES.map(key).into()
+}
+
+fn is_range(key: ServiceKey) -> bool {
+    key.ports.count() > 1
+}
+
+/// A real server of this service. In a range of ports a packet keeps its port.
+fn address(key: ServiceKey, server: usize) -> SocketAddr {
+    let host = if key.vip.is_ipv4() { format!("10.1.0.{}", server + 1) } else { format!("2001:db8:1::{}", server + 1) };
+    SocketAddr::new(ip(&host), if is_range(key) { 0 } else { 8080 })
+}
+
+/// Which of the clients these sources admit.
+fn admitted(vip: IpAddr, sources: Option<&BTreeSet<Prefix>>) -> BTreeSet<usize> {
+    let family = usize::from(!vip.is_ipv4());
+    let admits = |client: &usize| sources.is_none_or(|sources| sources.iter().any(|prefix| prefix.contains(ip(CLIENTS[*client][family]))));
+    (0..CLIENTS.len()).filter(admits).collect()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+type Wishes = BTreeMap<ServiceKey, DesiredVirtualService>;

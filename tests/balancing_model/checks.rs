@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What must hold: of each plan, after each step, and once nothing goes wrong any more. Input: the world, which knows what the planner cannot see.
+
+use vipherald::desired::RouteSet;
+use vipherald::observed::{Observed, ObservedRealServer, Record, ServiceMode};
+use vipherald::plan::{Entries, Plan, RealServerChange, Step, StepKey, VirtualServiceChange, has_left};
+
+use super::node::{At, InKernel};
+use super::*;
+
+/// More rounds than any of these worlds needs to come to rest: who removes a virtual service again and again makes us wait.
+const ROUNDS: usize = 120;
+
+// What must hold of each plan.
+impl World {
+    pub(super) fn check_plan(&mut self, made: &Plan, observed: &Observed) {
+        let set = self.advertised_vips();
+        self.lost = set.iter().filter(|vip| !self.may_be_advertised(**vip)).copied().collect();
+        let waiting = observed.failures.contains_key(&StepKey::Advertise);
+        if waiting {
+            // What should be withdrawn cannot be.
+            self.lost = set;
+        } else if !self.lost.is_empty() {
+            let withdraws = matches!(made.steps.first(), Some(Step::Advertise(next)) if self.lost.iter().all(|vip| !next.serves(*vip)));
+            assert!(withdraws, "{:?} must be withdrawn first: {made}", self.lost);
+            self.seen.insert("withdraw");
+        }
+        assert!(made.wake_at.is_none_or(|at| at > self.now), "a time that has come is no time to wait for");
+        for step in &made.steps {
+            let event = self.check_step(step, made, observed);
+            self.seen.insert(event);
+        }
+    }
+
+    fn check_step(&mut self, step: &Step, made: &Plan, observed: &Observed) -> &'static str {
+        let record = &observed.kernel.record;
+        match step {
+            Step::Advertise(set) => self.check_set(set),
+            Step::RecordPending(entries) => self.check_pending(entries, observed),
+            Step::RecordConfirmed(entries) => {
+                assert!(entries.services.iter().all(|key| self.node.is_ours(*key)), "what is not there, or others', is confirmed: {made}");
+                "confirm"
+            }
+            Step::RecordRemoved(entries) => self.check_removed(entries, record),
+            Step::AddAddress(vip) => {
+                assert!(self.wanted(*vip) && self.is_backed(*vip), "{vip} is placed and nobody stands behind it: {made}");
+                if self.intent_of(*vip) == Some(VipIntent::Serve { without_endpoints: true }) { "waived" } else { "place" }
+            }
+            Step::AddVirtualService(key, _) => self.check_made(*key, made, observed),
+            Step::ChangeVirtualService(key, change) => self.check_change(*key, change),
+            Step::RemoveVirtualService(key) => self.check_removal(*key, made),
+            Step::WriteRules(_) => "rules",
+            Step::WriteFilters(_) => "filtered",
+            Step::SetSysctl(_) => "sysctl",
+            Step::RemoveAddress(vip) => {
+                assert!(!self.advertised_vips().contains(vip), "{vip} is removed while advertised");
+                "unplace"
+            }
+            Step::DropRecord => {
+                assert!(!self.node.services.iter().any(|(at, service)| service.ours && !self.unprovable.contains(at)), "drops the proof");
+                "drop"
+            }
+            _ => "speaker",
+        }
+    }
+
+    /// What is wanted and taken care of is advertised, all of it, and nothing else.
+    fn check_set(&self, set: &RouteSet) -> &'static str {
+        for vip in VIPS.map(ip) {
+            if set.serves(vip) {
+                assert!(self.may_be_advertised(vip), "{vip} is to be advertised and takes no connections");
+            } else {
+                assert!(!self.must_be_advertised(vip), "{vip} takes connections and is not to be advertised");
+            }
+        }
+        "advertise"
+    }
+
+    fn check_pending(&mut self, entries: &Entries, observed: &Observed) -> &'static str {
+        let record = &observed.kernel.record;
+        let mut marks: BTreeSet<u32> = record.marks.values().copied().collect();
+        for key in &entries.services {
+            assert!(self.desired_of(*key).is_some() && !record.has_service(*key), "{key} is recorded without a wish, or twice");
+            assert_eq!(entries.marks.contains_key(key), is_range(*key), "{key} has no mark, or one too many");
+        }
+        for (key, mark) in &entries.marks {
+            assert!(marks.insert(*mark), "mark {mark} of {key} is taken");
+            let of_others = [true, false].map(|v4| At::Mark(*mark, v4)).iter().any(|at| self.node.services.contains_key(at));
+            assert!(!of_others, "mark {mark} of {key} is that of somebody else");
+            let preserves = self.wishes[key].filter.preserves_client;
+            assert!(self.rules().marks_of_ranges(preserves).contains(mark), "{mark} is no mark for {key}");
+            let first = *self.rules().marks_of_ranges(preserves).start();
+            self.seen.insert("marked");
+            if self.node.services.iter().any(|(at, service)| !service.ours && matches!(at, At::Mark(mark, _) if *mark == first)) {
+                self.seen.insert("mark of others passed by");
+            }
+        }
+        "pending"
+    }
+
+    fn check_removed(&self, entries: &Entries, record: &Record) -> &'static str {
+        let mut event = "struck";
+        for key in &entries.services {
+            assert!(record.has_service(*key), "{key} is not in the record");
+            let Some(service) = self.node.service(*key) else { continue };
+            let at = self.node.at(*key).unwrap();
+            assert!(!service.ours || self.unprovable.contains(&at), "{key} is ours and forgotten");
+            event = "disowned";
+        }
+        event
+    }
+
+    fn check_made(&mut self, key: ServiceKey, made: &Plan, observed: &Observed) -> &'static str {
+        assert!(observed.kernel.record.has_service(key), "{key} is made without an entry: {made}");
+        assert!(self.desired_of(key).is_some() && self.node.service(key).is_none(), "{key} is made without a wish, or twice: {made}");
+        let Some(loss) = observed.losses.get(&key) else { return "add" };
+        if loss.count > 1 {
+            let wait = Duration::from_secs(1 << (loss.count - 2).min(8)).min(Duration::from_secs(300));
+            assert!(self.now >= loss.last + wait, "{key} was removed {} times, and is fought for", loss.count);
+            self.seen.insert("repair that waits");
+        }
+        "repair"
+    }
+
+    /// Who goes has no connections, or has had its time without new ones.
+    fn check_change(&self, key: ServiceKey, change: &VirtualServiceChange) -> &'static str {
+        let (at, service) = (self.node.at(key).unwrap(), self.node.service(key).expect("changes what is not there"));
+        assert!(service.ours, "{key} of somebody else is changed");
+        let comes_back = |address: &SocketAddr| {
+            change.real_servers.iter().any(|change| matches!(change, RealServerChange::Add(added, _) if added == address))
+        };
+        let removed = change.real_servers.iter().filter_map(|change| match change {
+            RealServerChange::Remove(address) if !comes_back(address) => Some(*address),
+            _ => None,
+        });
+        for address in removed {
+            let server = service.seen.real_servers.iter().find(|server| server.address == address).expect("removes what is not there");
+            assert!(self.desired_of(key).is_none_or(|wish| !wish.real_servers.contains_key(&address)), "{address} of {key} stays");
+            if key.protocol == Protocol::Udp || server.forwarding != Some(change.forwarding) {
+                continue;
+            }
+            assert!(server.weight.is_quiesced(), "{address} of {key} is removed and was not quiesced");
+            let over = self.quiesced.get(&(at, address)).is_some_and(|since| self.now >= *since + DRAIN_TIMEOUT);
+            assert!(server.connections == 0 || over, "{address} of {key} is removed with {} connections", server.connections);
+            return if server.connections > 0 { "connections outlast the bound" } else { "connections over" };
+        }
+        "change"
+    }
+
+    /// A virtual service goes after its VIP, unless only this port, or its mark, is given up.
+    fn check_removal(&self, key: ServiceKey, made: &Plan) -> &'static str {
+        assert!(self.node.is_ours(key), "{key} is not there, or somebody else's, and removed: {made}");
+        if let Some(wish) = self.desired_of(key) {
+            assert!(!self.is_in_place(key, &wish), "{key} is wanted and removed");
+            return "remade with another mark";
+        }
+        assert!(self.is_complete() || self.lifecycle() == Lifecycle::Drain, "{key} is removed on partial knowledge");
+        if self.wanted(key.vip) {
+            return "given up";
+        }
+        assert!(!self.node.addresses.contains(&key.vip) || self.unclaimed.contains(&key.vip), "{key} is removed before its VIP");
+        assert!(!self.advertised_vips().contains(&key.vip), "{key} is removed while its VIP is advertised");
+        assert!(!self.withdrawing().contains(&key.vip), "{key} is removed while packets still come");
+        "remove after the address"
+    }
+}
+
+// What must hold after each step.
+impl World {
+    pub(super) fn check_after(&mut self, step: &Step, others: &BTreeMap<At, InKernel>, came: &BTreeMap<ServiceKey, BTreeSet<usize>>) {
+        assert_eq!(self.node.of_others(), *others, "what others have was changed by: {step}");
+        for (key, comes) in self.who_comes() {
+            // One that is given up keeps its filter until it is gone.
+            let recorded = self.node.record.filters.get(&key).unwrap_or(&Filter::NONE);
+            let filter = self.wishes.get(&key).map_or(recorded, |wish| &wish.filter);
+            let admitted = admitted(key.vip, filter.sources.as_ref());
+            let more: Vec<usize> = comes.into_iter().filter(|client| !came[&key].contains(client) && !admitted.contains(client)).collect();
+            let left_behind = self.node.at(key).is_some_and(|at| self.unprovable.contains(&at));
+            if (self.disturbed || left_behind) && !more.is_empty() {
+                self.seen.insert("unfiltered while rules are lost");
+                continue;
+            }
+            assert!(more.is_empty(), "clients {more:?} come to {key}, which does not admit them, after: {step}");
+        }
+        for vip in self.advertised_vips() {
+            assert!(self.may_be_advertised(vip) || self.lost.contains(&vip), "{vip} is advertised and takes no connections after: {step}");
+        }
+    }
+
+    /// A real server that was there and is to be there is there.
+    pub(super) fn check_who_stays(&self, key: ServiceKey, before: &[SocketAddr]) {
+        let Some(wish) = self.desired_of(key) else { return };
+        let after = &self.node.service(key).unwrap().seen.real_servers;
+        for address in before.iter().filter(|address| wish.real_servers.contains_key(address)) {
+            assert!(after.iter().any(|server| server.address == *address), "{address} of {key} stays, and is away");
+        }
+    }
+}
+
+// What is right.
+impl World {
+    /// Whether the VIP is to be here, and can be.
+    fn wanted(&self, vip: IpAddr) -> bool {
+        let required = [Sysctl::Ipv4Forward, Sysctl::VsConntrack];
+        let possible = self.node.ipvs && required.iter().all(|setting| !self.node.unset.contains(setting));
+        let serve = matches!(self.intent_of(vip), Some(VipIntent::Serve { .. }));
+        self.lifecycle() == Lifecycle::Run && serve && (possible || !self.balancing)
+    }
+
+    /// What a virtual service of a VIP that is wanted is to be.
+    fn desired_of(&self, key: ServiceKey) -> Option<DesiredVirtualService> {
+        let mut wish = self.wishes.get(&key).filter(|_| self.balancing && self.wanted(key.vip))?.clone();
+        let distant = |server: &SocketAddr| *server == address(key, 0) && !self.node.on_link;
+        if wish.forwarding == ForwardingMethod::DirectRouting {
+            wish.real_servers.retain(|server, _| !distant(server));
+        }
+        Some(wish)
+    }
+
+    fn is_waived(&self, vip: IpAddr) -> bool {
+        !self.balancing || self.intent_of(vip) == Some(VipIntent::Serve { without_endpoints: true })
+    }
+
+    fn is_backed(&self, vip: IpAddr) -> bool {
+        self.is_waived(vip) || self.backed_keys(vip).any(|key| self.node.takes_connections(key))
+    }
+
+    /// Those of its virtual services that somebody is to stand behind.
+    fn backed_keys(&self, vip: IpAddr) -> impl Iterator<Item = ServiceKey> {
+        let of_vip = services().into_iter().filter(move |key| key.vip == vip);
+        of_vip.filter(|key| self.desired_of(*key).is_some_and(|wish| wish.is_backed() && self.is_in_place(*key, &wish)))
+    }
+
+    /// Whether a range of ports has a mark of its kind.
+    fn is_in_place(&self, key: ServiceKey, wish: &DesiredVirtualService) -> bool {
+        let fits = |mark: &u32| self.rules().marks_of_ranges(wish.filter.preserves_client).contains(mark);
+        !is_range(key) || self.node.record.marks.get(&key).is_some_and(fits)
+    }
+
+    fn may_be_advertised(&self, vip: IpAddr) -> bool {
+        self.wanted(vip) && self.node.addresses.contains(&vip) && self.is_backed(vip)
+    }
+
+    fn must_be_advertised(&self, vip: IpAddr) -> bool {
+        let proven = |key| self.node.record.confirmed_services.contains(&key) && self.node.takes_connections(key);
+        let backed = self.is_waived(vip) || self.backed_keys(vip).any(proven);
+        self.wanted(vip) && self.node.addresses.contains(&vip) && backed
+    }
+}
+
+// What must hold once nothing goes wrong any more.
+impl World {
+    pub(super) fn come_to_rest_in_every_lifecycle(&mut self) {
+        self.come_to_rest();
+        self.node.ipvs = true;
+        self.set(self.lifecycle(), true);
+        self.come_to_rest();
+        for lifecycle in [Lifecycle::Drain, Lifecycle::Run] {
+            self.set(lifecycle, true);
+            self.come_to_rest();
+        }
+    }
+
+    fn come_to_rest(&mut self) {
+        self.settle(ROUNDS);
+        self.check_exact();
+        self.now += Duration::from_secs(3600);
+        let next = self.next_plan();
+        assert_eq!(next, Plan::default(), "rest is rest: {next}");
+    }
+
+    fn check_exact(&mut self) {
+        for key in services() {
+            self.check_service(key);
+        }
+        self.check_record();
+        for vip in VIPS.map(ip) {
+            let (set, placed) = (self.advertised_vips(), self.node.addresses.contains(&vip));
+            assert_eq!(set.contains(&vip), self.may_be_advertised(vip), "{vip} is advertised just where it takes connections");
+            assert!(placed || !(self.wanted(vip) && self.is_backed(vip)), "{vip} is backed and not placed");
+            let kept = self.wanted(vip) || !self.is_complete() || !self.node.unset.is_empty() || self.unclaimed.contains(&vip);
+            assert!(!placed || kept, "{vip} is left behind");
+        }
+        let unknown = self.node.services.iter().filter(|(at, service)| service.ours && self.node.key(**at).is_none());
+        let unknown: Vec<At> = unknown.map(|(at, _)| *at).collect();
+        assert!(unknown.iter().all(|at| self.unprovable.contains(at)), "left behind: {unknown:?}");
+        if !self.node.of_others().is_empty() {
+            self.seen.insert("foreign at rest");
+        }
+        if !self.node.ipvs {
+            self.seen.insert("without IPVS at rest");
+        }
+        let leaving = self.lifecycle() == Lifecycle::Drain;
+        assert_eq!(has_left(&self.desired(), &self.before), leaving);
+    }
+
+    fn check_service(&mut self, key: ServiceKey) {
+        let record = &self.node.record;
+        let (at, wish) = (self.node.at(key), self.desired_of(key));
+        let confirmed = record.confirmed_services.contains(&key);
+        let service = match (self.node.service(key).cloned(), &wish) {
+            (Some(service), _) if !service.ours => {
+                assert!(!record.has_service(key), "{key} of somebody else is in the record");
+                return;
+            }
+            (Some(_), _) if at.is_some_and(|at| self.unprovable.contains(&at)) => {
+                assert!(!confirmed);
+                self.seen.insert("left behind without proof");
+                return;
+            }
+            (None, None) => {
+                assert!(!record.has_service(key), "{key} is recorded and not there");
+                return;
+            }
+            (None, Some(_)) => panic!("{key} is wanted and missing"),
+            (Some(_), None) => {
+                assert!(!self.is_complete(), "{key} is not wanted and left behind");
+                return;
+            }
+            (Some(service), Some(_)) => service,
+        };
+        let wish = wish.unwrap();
+        assert!(confirmed, "{key} is there and not confirmed");
+        let server = |server: &ObservedRealServer| (server.address, server.weight, server.forwarding);
+        let mut servers: Vec<_> = service.seen.real_servers.iter().map(server).collect();
+        if wish.scheduling.hashes_client() {
+            self.seen.extend((servers.len() > 2).then_some("hashed at rest"));
+        } else {
+            servers.sort_unstable_by_key(|(address, ..)| *address);
+        }
+        let wanted: Vec<_> = wish.real_servers.iter().map(|(address, weight)| (*address, *weight, Some(wish.forwarding))).collect();
+        assert_eq!(servers, wanted, "{key} has these real servers");
+        let quiesced = wish.real_servers.values().any(|weight| weight.is_quiesced());
+        let scheduler = wish.scheduling.scheduler;
+        let fallback = scheduler == Scheduler::MaglevHashing || (scheduler == Scheduler::SourceHashing && quiesced);
+        assert_eq!(service.seen.mode, Some(ServiceMode { scheduling: wish.scheduling, fallback }), "{key} is set to this");
+        assert_eq!(self.node.record.filters.get(&key).unwrap_or(&Filter::NONE), &wish.recorded_filter(key), "who may come to {key}");
+        assert!(self.is_in_place(key, &wish), "{key} has a mark of its kind");
+    }
+
+    fn check_record(&self) {
+        let record = &self.node.record;
+        if self.lifecycle() == Lifecycle::Drain {
+            assert_eq!(*record, Record::default());
+            return;
+        }
+        let in_force = if self.balancing { self.fingerprint() } else { &[] };
+        let strays = !self.is_complete() && !self.balancing;
+        assert!(record.rules == in_force || strays, "the rules are as they should be");
+        let unproven = |key: &ServiceKey| !self.is_complete() || self.node.at(*key).is_some_and(|at| self.unprovable.contains(&at));
+        assert!(record.pending_services.iter().all(unproven), "{:?} are pending for ever", record.pending_services);
+        assert!(
+            record.marks.keys().chain(record.filters.keys()).all(|key| record.has_service(*key)),
+            "marks or filters of nothing: {record:?}"
+        );
+        let awaited = |vip: &IpAddr| self.wanted(*vip) && !self.is_backed(*vip) && !self.node.addresses.contains(vip);
+        assert!(record.pending.iter().all(awaited), "{:?} are pending for ever", record.pending);
+        let there = |vip: &IpAddr| self.node.addresses.contains(vip) || awaited(vip);
+        assert!(record.confirmed.iter().all(there), "{:?} are recorded and missing", record.confirmed);
+    }
+}
