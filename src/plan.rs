@@ -507,7 +507,7 @@ impl<'a> Planner<'a> {
             (None, Lifecycle::Run) if record.confirmed_services.is_empty() && !self.balanced.occupied => None,
             _ => return None,
         };
-        let in_force = wanted.as_ref().map(Rules::fingerprint).unwrap_or_default() == record.rules;
+        let in_force = if wanted.is_some() { !self.balanced.unruly } else { record.rules.is_empty() };
         // With other rules, what is in tables of nft would be gone before IPVS has it.
         let takes_away = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
         // Without rules, what is not recorded as ours yet takes connections all the same; with them it would not.

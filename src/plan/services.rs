@@ -39,8 +39,10 @@ pub(super) struct Balanced {
     pub(super) succeeding: bool,
     /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force.
     unguarded: BTreeSet<IpAddr>,
+    /// Virtual services of ours in the kernel that the record does not tell of.
+    unrecorded: BTreeSet<ServiceKey>,
     /// The rules of nft are not as they should be.
-    unruly: bool,
+    pub(super) unruly: bool,
     pub(super) steps: Vec<Step>,
 }
 
@@ -73,9 +75,8 @@ impl Planner<'_> {
 
     /// A filter without an entry is that of a service that is to get one; where there is none any more, the filter goes.
     fn forget_filters(&mut self) {
-        let KernelState { record, balancer, .. } = &self.observed.kernel;
-        let there = |key: &ServiceKey| balancer.services.contains_key(key) && !balancer.foreign.contains(key);
-        for key in record.filters.keys().filter(|key| !record.has_service(**key) && !there(key)) {
+        let record = &self.observed.kernel.record;
+        for key in record.filters.keys().filter(|key| !record.has_service(**key) && !self.balanced.unrecorded.contains(key)) {
             self.filters.insert(*key, Filter::NONE);
         }
     }
@@ -178,6 +179,9 @@ impl Planner<'_> {
                     return self.disown_service(key, recorded);
                 }
                 self.balanced.occupied = true;
+                if !recorded {
+                    self.balanced.unrecorded.insert(key);
+                }
                 match wanted {
                     // It comes back, so that it does not matter what else is wanted.
                     Some(desired) if self.is_misplaced(key, desired) => return self.remove_service(key),

@@ -281,7 +281,7 @@ impl World {
     fn change(&mut self, key: ServiceKey, change: RealServerChange) {
         if self.node.is_ours(key) {
             let change = VirtualServiceChange { mode: None, forwarding: ForwardingMethod::Masquerade, real_servers: vec![change] };
-            self.node.change_servers(key, &change, 1).unwrap_or_else(|Refused| ());
+            self.node.change_servers(key, &change, 1).unwrap_or(());
         }
     }
 
@@ -434,7 +434,12 @@ impl World {
                 let proven: Vec<At> = entries.services.iter().filter_map(|key| self.node.at(*key)).collect();
                 self.unprovable.retain(|at| !proven.contains(at));
             }
-            Step::AddAddress(vip) => drop(self.node.addresses.insert(*vip)),
+            Step::AddAddress(vip) => {
+                self.node.addresses.insert(*vip);
+                if !self.node.record.pending.contains(vip) && !self.node.record.confirmed.contains(vip) {
+                    self.unclaimed.insert(*vip);
+                }
+            }
             Step::RemoveAddress(vip) => drop(self.node.addresses.remove(vip)),
             Step::SetSysctl(setting) => drop(self.node.unset.remove(setting)),
             Step::AddVirtualService(key, change) => {
