@@ -155,6 +155,12 @@ impl World {
                 servers.for_each(|server| server.connections = 0);
             }
             Op::Outside(outside) => self.outside(outside),
+            Op::Flush(failing) => {
+                self.outside(Outside::FlushRecord);
+                let mut faults = vec![Fault::None; failing];
+                faults.push(Fault::WithoutEffect);
+                self.round(&Trouble { faults, ..Trouble::default() });
+            }
             Op::Fight(key) => {
                 for _ in 0..3 {
                     self.outside(Outside::RemoveService(key));
