@@ -2,10 +2,11 @@
 //! The decisions about virtual services, made before those about addresses: a VIP comes onto the interface, and is announced, only once somebody stands
 //! behind it in the kernel; and its virtual services go only after it.
 //!
-//! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where the record proves it
-//! ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone, and is no service
-//! of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is let in only with its
-//! filter in force, and keeps that until it is gone; who goes on removing a service is not fought.
+//! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where this process made it or
+//! the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
+//! and is no service of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is made,
+//! and let in, only with its filter in force, and keeps that until it is gone; its VIP is withdrawn before the last real server goes; who goes on
+//! removing a service is not fought.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
