@@ -183,6 +183,9 @@ impl Planner<'_> {
                 if !recorded {
                     self.balanced.unrecorded.insert(key);
                 }
+                if let Some(desired) = desired {
+                    self.decide_filter(key, desired);
+                }
                 match wanted {
                     // It comes back, so that it does not matter what else is wanted.
                     Some(desired) if self.is_misplaced(key, desired) => return self.remove_service(key),
@@ -197,7 +200,6 @@ impl Planner<'_> {
                     self.balanced.unguarded.insert(key.vip);
                 }
                 if let Some(desired) = desired {
-                    self.decide_filter(key, desired);
                     self.keep_service(key, desired, observed, confirmed);
                 }
             }
