@@ -86,12 +86,11 @@ impl Node {
     }
 
     /// The clients whose packets come to our virtual service, whether or not somebody stands behind it: rules that are not ours hold nobody up.
-    pub(super) fn who_comes(&self, key: ServiceKey, rules: &[String]) -> BTreeSet<usize> {
+    pub(super) fn who_comes(&self, key: ServiceKey, rules_are_ours: bool) -> BTreeSet<usize> {
         if !self.addresses.contains(&key.vip) || !self.lets_in(key) {
             return BTreeSet::new();
         }
-        let filtered = self.record.rules == rules;
-        let filter = self.record.filters.get(&key).filter(|_| filtered).unwrap_or(&Filter::NONE);
+        let filter = self.record.filters.get(&key).filter(|_| rules_are_ours).unwrap_or(&Filter::NONE);
         admitted(key.vip, filter.sources.as_ref())
     }
 

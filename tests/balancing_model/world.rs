@@ -401,7 +401,9 @@ impl World {
     }
 
     pub(super) fn who_comes(&self) -> BTreeMap<ServiceKey, BTreeSet<usize>> {
-        services().into_iter().map(|key| (key, self.node.who_comes(key, self.fingerprint()))).collect()
+        // Those with another first mark filter as well.
+        let rules_are_ours = self.fingerprints.values().any(|fingerprint| *fingerprint == self.node.record.rules);
+        services().into_iter().map(|key| (key, self.node.who_comes(key, rules_are_ours))).collect()
     }
 
     fn attempt(&mut self, step: &Step, fault: Fault) {
