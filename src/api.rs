@@ -28,6 +28,18 @@ pub const POLICY_KEY: &str = "vipherald.io/bgp-policy";
 /// The annotation by which an object says whether its real servers see the address of the client, `true` or `false`.
 pub const PRESERVE_CLIENT_KEY: &str = "vipherald.io/preserve-client-address";
 
+/// The `loadBalancerClass` of the Services of `type: LoadBalancer` that get their addresses here.
+pub const LOAD_BALANCER_CLASS: &str = "vipherald.io/vip";
+
+/// The annotation by which such a Service asks for addresses, with commas between them.
+pub const IPS_KEY: &str = "vipherald.io/ips";
+
+/// The annotation by which such a Service asks for a pool of `vips.pools`.
+pub const POOL_KEY: &str = "vipherald.io/pool";
+
+/// The annotation with which such Services of one namespace say that they may have an address together.
+pub const SHARING_KEY: &str = "vipherald.io/sharing-key";
+
 /// The kinds that are read.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub enum Kind {

@@ -5,10 +5,12 @@
 //! deterministic: equal inputs give equal outputs, and one bad object never hurts another.
 
 mod addresses;
+pub mod allocation;
 pub mod cache;
 mod claims;
 mod dispatch;
 mod endpoints;
+mod load_balancer;
 mod ports;
 mod route_set;
 pub(crate) mod routing;
@@ -195,6 +197,8 @@ pub enum RejectionReason {
     ServiceNotFound,
     /// The object names a policy that is not in `bgp.policies`.
     PolicyNotFound,
+    /// A field asks for something that nobody does here; all else of the object is in force.
+    NotHonoured,
 }
 
 /// What [`compile`] makes of a snapshot.
@@ -243,7 +247,8 @@ fn found(config: &Config) -> Vec<Prefix> {
 
 /// Takes from each claimant the VIPs that it may not have.
 fn refuse_addresses(claimants: &mut [Claimant<'_>], snapshot: &Snapshot, config: &Config, rejections: &mut Vec<Rejection>) {
-    let reserved = Reserved::new(snapshot, config, &wanted(claimants), rejections);
+    let claimed = wanted(claimants);
+    let reserved = Reserved::new(snapshot, config, &|address| claimed.contains(&address), rejections);
     for claimant in claimants {
         for vip in claimant.vips.keys().copied().collect::<Vec<_>>() {
             let holder = || reserved.holder(vip, claimant.object, claimant.created);
@@ -352,4 +357,4 @@ fn unknown_policy(policy: &str, vip: IpAddr, routing: &Routing) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

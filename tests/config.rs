@@ -105,7 +105,8 @@ fn each_key_takes_effect() {
         "
 instance: a-1
 node: {name: n.example}
-vips: {interface: eth0.7, allow: [{prefix: 10.0.0.0/24}, {prefix: '2001:db8::/32', namespaces: [enm]}], withoutEndpoints: announce}
+vips: {interface: eth0.7, allow: [{prefix: 10.0.0.0/24}, {prefix: '2001:db8::/32', namespaces: [enm]}], withoutEndpoints: announce,
+  pools: [{name: b, prefixes: [10.0.0.0/25]}, {name: a_1, prefixes: [10.0.0.128/25, '2001:db8::/112']}]}
 dataplane: {type: kube-proxy}
 bgp:
   asn: ${ASN}
@@ -161,6 +162,13 @@ log: {level: 'warn,bgp=trace', format: text}
     let allow = config.vips.allow.unwrap();
     assert_eq!(allow.iter().map(|allowed| allowed.prefix.to_string()).collect::<Vec<_>>(), ["10.0.0.0/24", "2001:db8::/32"]);
     assert_eq!((allow[0].namespaces.len(), allow[1].namespaces.as_slice()), (0, ["enm".to_owned()].as_slice()));
+    let pools =
+        config.vips.pools.iter().map(|pool| format!("{} {:?}", pool.name, pool.prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>()));
+    assert_eq!(
+        pools.collect::<Vec<_>>(),
+        [r#"b ["10.0.0.0/25"]"#, r#"a_1 ["10.0.0.128/25", "2001:db8::/112"]"#],
+        "in the order of the file"
+    );
     assert_eq!((config.vips.interface.as_str(), config.vips.without_endpoints), ("eth0.7", WithoutEndpoints::Announce));
     assert_eq!((config.bgp.asn.number(), config.bgp.router_id.unwrap().to_string().as_str()), (65_001, "192.0.2.9"));
     let peer = &config.bgp.peers["p_1.a"];
@@ -293,6 +301,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:1: expected a map with the keys instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
     ),
     ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys onTermination, gracefulShutdown, fabricDelay, timeout, found '5s'"),
+    (
+        "@vips:\n  pools:\n  - {prefixes: [10.0.0.0/24, 10.0.0.128/25]}\n  - {name: a, prefixes: []}\n  - {name: a, prefixes: [10.0.0.0/8, x]}\n",
+        "c.yaml:4:5: vips.pools[0].name: this key is missing, expected the name of a pool (1 to 63 of letters, digits, '-', '_' and '.')\nc.yaml:4:30: vips.pools[0].prefixes[1]: 10.0.0.128/25 has addresses of 10.0.0.0/24, which is in a pool already\nc.yaml:5:25: vips.pools[1].prefixes: expected at least one prefix such as 10.0.0.128/25\nc.yaml:6:12: vips.pools[2].name: another pool is named 'a'\nc.yaml:6:38: vips.pools[2].prefixes[1]: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found 'x'",
+    ),
     ("@vips: {allow: 10.0.0.0/8}\n", "c.yaml:2:15: vips.allow: expected a list, found '10.0.0.0/8'"),
     ("@? [x]\n: 1\n", "c.yaml:2:3: expected a key, found a list"),
     ("@1: 2\n", "c.yaml:2:1: expected a key, found the number 1"),

@@ -70,6 +70,9 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     let allow = config.vips.allow.as_ref();
     put("vips.allow[].prefix", format!("{:?}", allow.map(|all| all.iter().map(|allowed| allowed.prefix).collect::<Vec<_>>())));
     put("vips.allow[].namespaces", format!("{:?}", allow.map(|all| all.iter().map(|allowed| &allowed.namespaces).collect::<Vec<_>>())));
+    let pools = &config.vips.pools;
+    put("vips.pools[].name", format!("{:?}", pools.iter().map(|pool| &pool.name).collect::<Vec<_>>()));
+    put("vips.pools[].prefixes", format!("{:?}", pools.iter().map(|pool| &pool.prefixes).collect::<Vec<_>>()));
     put(
         "vips.withoutEndpoints",
         match config.vips.without_endpoints {

@@ -440,6 +440,9 @@ pub(super) const LINK_BANDWIDTH: Kind<u64> = Kind {
 pub(super) const POLICY_NAME: Kind<String> =
     Kind { expected: "the name of a policy (1 to 63 of letters, digits, '-', '_' and '.')", numeric: false, parse: PEER_NAME.parse };
 
+pub(super) const POOL_NAME: Kind<String> =
+    Kind { expected: "the name of a pool (1 to 63 of letters, digits, '-', '_' and '.')", numeric: false, parse: PEER_NAME.parse };
+
 pub(super) const AGGREGATE: Kind<Prefix> = Kind {
     expected: "a prefix such as 10.0.0.0/24 or 2001:db8::/64",
     numeric: false,
