@@ -9,6 +9,7 @@
 
 mod ingress;
 pub(crate) mod raw;
+mod router_node;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,6 +22,8 @@ use serde::{Deserialize, Serialize};
 pub use ingress::{
     FieldError, ForwardingMethod, IngressSpec, InvalidFields, PortMapping, PortRange, PortRangeError, Protocol, Scheduler, UnknownWord,
 };
+
+pub use router_node::{INSTANCE_LABEL, ObjectCondition, RouterNodePeer, RouterNodeStatus, VipGroup, router_node_name};
 
 /// The annotation, or else the label, by which an object names the policy of its VIPs.
 pub const POLICY_KEY: &str = "vipherald.io/bgp-policy";

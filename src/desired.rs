@@ -30,6 +30,7 @@ use self::addresses::{Reserved, not_allowed, unfit};
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
 pub use self::dispatch::BalancerKind;
 use self::endpoints::{Availability, Slices};
+pub(crate) use self::load_balancer::is_ours as is_load_balancer_of_ours;
 pub(crate) use self::rules::digest;
 pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
 pub use self::speaker::{

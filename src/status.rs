@@ -6,10 +6,15 @@
 
 mod balancer;
 mod capability;
+mod condition;
 mod details;
 mod envelope;
+mod objects;
 mod peer;
+mod reports;
 mod route;
+mod router_node;
+mod stored;
 mod time;
 mod vip;
 
@@ -30,11 +35,16 @@ pub(crate) use balancer::ipvs_status;
 pub use balancer::{Claim, IpvsReader, IpvsStatus, PersistenceStatus, RealServerStatus, TrafficStatus, VirtualServiceStatus};
 pub use capability::CapabilityStatus;
 pub(crate) use capability::exchange;
+pub use condition::Verdict;
 pub(crate) use details::{Clock, by_name, self_description};
 pub use details::{ConnectionStatus, FailureCounts, PeerDetails, RestartOffer, RestartStatus, TimerStatus, TransportStatus};
 pub use envelope::{Answer, Envelope};
+pub use objects::{ACCEPTED, Facts, KINDS, ObjectStatus, is_heard, object_statuses};
+pub use reports::Reports;
 pub use route::{PeerRoutesStatus, RouteDetails, RouteStanding};
 pub(crate) use route::{advertised, received};
+pub use router_node::router_node_status;
+pub use stored::{Difference, Ingress, Stored, difference};
 pub use time::Time;
 pub(crate) use vip::KUBE_PROXY_IN_IPVS_MODE;
 
@@ -433,6 +443,18 @@ pub enum Truth {
     False,
     /// We cannot see it.
     Unknown,
+}
+
+impl Truth {
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
 }
 
 /// One neighbour.

@@ -39,6 +39,8 @@ pub struct Lacking {
     pub reason: &'static str,
     /// In words.
     pub message: String,
+    /// The Service has an address of another family, and only prefers to have this one too.
+    pub is_tolerable: bool,
 }
 
 /// Addresses of Services that a snapshot may not show yet.
@@ -101,6 +103,7 @@ impl<'a> Balancer<'a> {
         let lacking = (asks.by_name && addresses.is_empty()).then(|| Lacking {
             reason: "RequestRefused",
             message: format!("none of the addresses that it asks for by {IPS_KEY} or spec.loadBalancerIP can be had"),
+            is_tolerable: false,
         });
         Some(Self { claimant, asks, assignment: Assignment { addresses, lacking }, missing })
     }
@@ -115,6 +118,9 @@ impl<'a> Balancer<'a> {
         }
         let rank = |address: &IpAddr| self.asks.families.iter().position(|family| *family == IpFamily::of(*address));
         self.assignment.addresses.sort_by_key(|address| (rank(address), *address));
+        if let Some(lacking) = &mut self.assignment.lacking {
+            lacking.is_tolerable = self.asks.prefers_dual_stack && !self.assignment.addresses.is_empty();
+        }
     }
 }
 
@@ -141,6 +147,7 @@ impl<'a> Pools<'a, '_> {
                 "no {family} address is free in {} of vips.pools: give it more prefixes, or free addresses",
                 asks.pool.map_or_else(|| "any pool".to_owned(), |pool| format!("pool {}", quoted(pool)))
             ),
+            is_tolerable: false,
         })?;
         self.users.entry(address).or_default().push(claimant);
         Ok(address)
@@ -148,7 +155,7 @@ impl<'a> Pools<'a, '_> {
 
     /// From where it may be given an address: of the pools, what is for its namespace.
     fn ranges(&self, namespace: &str, pool: Option<&str>, family: IpFamily) -> Result<Vec<Prefix>, Lacking> {
-        let lacking = |message| Lacking { reason: "NoPool", message };
+        let lacking = |message| Lacking { reason: "NoPool", message, is_tolerable: false };
         let names: Vec<&str> = self.vips.pools.iter().map(|pool| pool.name.as_str()).collect();
         if names.is_empty() {
             return Err(lacking(format!(

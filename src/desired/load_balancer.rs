@@ -45,6 +45,8 @@ impl fmt::Display for IpFamily {
 pub(super) struct LoadBalancer<'a> {
     /// Of which families it wants an address, in its order.
     pub(super) families: Vec<IpFamily>,
+    /// Whether one family will do.
+    pub(super) prefers_dual_stack: bool,
     /// What it asks for by name, each with the field that says so. Where this is not empty, it gets nothing else.
     pub(super) requested: BTreeMap<IpAddr, String>,
     /// Whether it asks for something by name, be it readable or not.
@@ -85,6 +87,7 @@ impl<'a> LoadBalancer<'a> {
         }
         Some(Self {
             families,
+            prefers_dual_stack: spec.ip_family_policy.as_deref() == Some("PreferDualStack"),
             requested,
             by_name: !texts.is_empty(),
             recorded: recorded(service),
