@@ -135,8 +135,10 @@ pub struct PeerView {
     pub held: BTreeMap<Family, u32>,
     /// What its UPDATEs had wrong.
     pub malformed: MalformedCounts,
-    /// Why the last session or attempt ended.
+    /// What is wrong, or was before the session that is up.
     pub last_error: Option<LastError>,
+    /// How attempts since then have ended, which says less.
+    pub last_attempt_error: Option<LastError>,
     /// Whether an operator has shut it down.
     pub shut: bool,
     /// What an operator should mend though the session may be up.
@@ -189,7 +191,7 @@ pub struct LastError {
     pub reason: String,
     /// When last.
     pub at: Time,
-    /// How often in a row for this reason.
+    /// How often for this reason since a session was last up, with none that says as much in between.
     pub count: u64,
     /// The NOTIFICATION that ended it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -481,9 +483,12 @@ pub struct PeerStatus {
     /// What its UPDATEs had wrong.
     #[serde(default)]
     pub malformed: MalformedCounts,
-    /// Why the last session or attempt ended.
+    /// What is wrong, as far as the end of the last session and of attempts has said, or what was before the session that is up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// How attempts since then have ended, which says less: that the peer refuses connections, say. None while a session is up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_attempt_error: Option<LastError>,
     /// Whether an operator has shut it down.
     #[serde(default)]
     pub shut: bool,

@@ -239,9 +239,9 @@ impl Session {
                     self.resume();
                 }
             }
-            Input::Link(role, News::Happened(Happening::Lost(reason))) => {
+            Input::Link(role, News::Happened(Happening::Lost(loss))) => {
                 self.links.set(role, Link::Down);
-                self.report.transport_failed(reason);
+                self.report.connection_lost(loss);
                 self.handle(Event::Closed { role });
             }
             Input::Closed => {}
@@ -263,7 +263,10 @@ impl Session {
             }
             Ok(_) => {}
             Err(error) => {
-                self.report.transport_failed(chain(&error));
+                match error {
+                    DialError::Connect(_) => self.report.transport_failed(chain(&error)),
+                    _ => self.report.unusable(chain(&error)),
+                }
                 self.handle(match role {
                     Role::Active => Event::ConnectFailed { role },
                     Role::Passive => Event::Closed { role },
