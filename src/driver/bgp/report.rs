@@ -161,8 +161,13 @@ impl Report {
     }
 
     /// A connection of the peer was closed before anything was said.
-    pub(super) fn refused(&self, reason: &str) {
-        tracing::warn!(peer = %self.name, address = %self.place, %reason, "a connection of the peer is refused");
+    pub(super) fn refused(&mut self, reason: &str) {
+        let (peer, address) = (&self.name, &self.place);
+        if self.history.is_news(reason) {
+            tracing::warn!(%peer, %address, reason, "a connection of the peer is refused");
+        } else {
+            tracing::debug!(%peer, %address, reason, "a connection of the peer is refused again");
+        }
     }
 
     /// TCP is up, between these ends.

@@ -51,8 +51,7 @@ impl History {
         let is_cause = weight > Weight::Attempt && self.cause.as_ref().is_none_or(|(before, _)| weight >= *before);
         let before = if is_cause { self.cause.as_ref().map(|(_, error)| error) } else { self.attempt.as_ref() };
         error.count = before.filter(|before| before.reason == error.reason && !lost).map_or(0, |before| before.count) + 1;
-        let is_news = self.told.len() < REASONS && self.told.insert(error.reason.clone());
-        let remark = Remark { count: error.count, is_news };
+        let remark = Remark { count: error.count, is_news: self.is_news(&error.reason) };
         if is_cause {
             self.attempt = None;
             self.cause = Some((weight, error));
@@ -60,6 +59,11 @@ impl History {
             self.attempt = Some(error);
         }
         remark
+    }
+
+    /// Whether this is the first time that the reason is told since a session was up.
+    pub(super) fn is_news(&mut self, reason: &str) -> bool {
+        self.told.len() < REASONS && self.told.insert(reason.to_owned())
     }
 
     /// A session is up: from now on every reason is news again, and the attempts before are of no interest.
