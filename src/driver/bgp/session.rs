@@ -285,8 +285,8 @@ impl Session {
 
     /// The peer has dialled us.
     fn accept(&mut self, stream: TcpStream) {
-        // Where it is lost already there is nothing to take.
-        let Ok(peer) = stream.peer_addr().map(Found::of) else { return };
+        // Where it is lost already there is nothing to take. A session that ends is not to be held up by what is dialled meanwhile.
+        let Some(peer) = stream.peer_addr().ok().map(Found::of).filter(|_| !self.ending) else { return };
         let prepared = self.signature().map_err(DialError::Key).and_then(|signature| {
             if signature.as_ref().is_some_and(|signature| !signature.is_on(&stream)) {
                 return Err(DialError::Unsigned);
@@ -295,7 +295,7 @@ impl Session {
         });
         if let Err(error) = prepared {
             self.report.refused(&chain(&error));
-        } else if self.ending || self.peer.state() == State::Idle {
+        } else if self.peer.state() == State::Idle {
             self.refuse(stream, Cease::ConnectionRejected);
         } else if self.peer.accepts() {
             let opening = arrive(stream, self.way.clone(), peer, self.inputs.feed.routes.clone());
@@ -313,7 +313,7 @@ impl Session {
             return;
         }
         if let Some(stream) = self.redial.take() {
-            if self.peer.accepts() || self.peer.state() == State::Idle {
+            if self.ending || self.peer.accepts() || self.peer.state() == State::Idle {
                 self.accept(stream);
             } else {
                 self.refuse(stream, Cease::ConnectionCollisionResolution);
