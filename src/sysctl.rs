@@ -28,6 +28,8 @@ pub enum Sysctl {
     VsSyncRefreshPeriod,
     /// `net.ipv4.vs.sync_retries`
     VsSyncRetries,
+    /// `net.netfilter.nf_conntrack_tcp_be_liberal`
+    ConntrackTcpBeLiberal,
 }
 
 impl Sysctl {
@@ -39,7 +41,8 @@ impl Sysctl {
     pub const FOR_MOVED_FLOWS: [Self; 1] = [Self::VsSloppyTcp];
 
     /// Those that it needs besides where routers tell each other of connections.
-    pub const FOR_CONNECTION_SYNC: [Self; 3] = [Self::VsSyncThreshold, Self::VsSyncRefreshPeriod, Self::VsSyncRetries];
+    pub const FOR_CONNECTION_SYNC: [Self; 4] =
+        [Self::VsSyncThreshold, Self::VsSyncRefreshPeriod, Self::VsSyncRetries, Self::ConntrackTcpBeLiberal];
 
     /// All of them.
     pub fn each() -> impl Iterator<Item = Self> {
@@ -59,6 +62,7 @@ impl Sysctl {
             Self::VsSyncThreshold => "net/ipv4/vs/sync_threshold",
             Self::VsSyncRefreshPeriod => "net/ipv4/vs/sync_refresh_period",
             Self::VsSyncRetries => "net/ipv4/vs/sync_retries",
+            Self::ConntrackTcpBeLiberal => "net/netfilter/nf_conntrack_tcp_be_liberal",
         }
     }
 
@@ -87,6 +91,9 @@ impl Sysctl {
             Self::VsSyncThreshold => "other routers are told of a connection once it is established, not after some packets",
             Self::VsSyncRefreshPeriod => "other routers are told again of a connection every so many seconds, not every so many packets",
             Self::VsSyncRetries => "other routers are told once more, should a message be lost",
+            Self::ConntrackTcpBeLiberal => {
+                "a connection that comes back to this node has gone on meanwhile, beyond what nft's connection table saw of it"
+            }
         }
     }
 
