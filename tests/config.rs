@@ -395,7 +395,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "@dataplane: {connectionSync: {interface: eth1}}\n",
-        "c.yaml:2:31: dataplane.connectionSync: only IPVS tells other routers of connections: dataplane.type ipvs, or auto",
+        "c.yaml:2:29: dataplane.connectionSync: only IPVS tells other routers of connections: dataplane.type ipvs, or auto",
     ),
     (
         "@dataplane: {scheduler: rrr, forwarding: masq, unservedPorts: accept, fwmarkFrom: 0}\n",
