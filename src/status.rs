@@ -8,6 +8,7 @@ mod balancer;
 mod capability;
 mod details;
 mod envelope;
+mod notes;
 mod peer;
 mod route;
 mod time;
@@ -27,7 +28,9 @@ use crate::observed::Observed;
 use crate::plan::{Ownership, StepKey};
 
 pub(crate) use balancer::ipvs_status;
-pub use balancer::{Claim, IpvsReader, IpvsStatus, PersistenceStatus, RealServerStatus, TrafficStatus, VirtualServiceStatus};
+pub use balancer::{
+    Claim, IpvsReader, IpvsStatus, PersistenceStatus, RealServerStatus, SyncDaemonStatus, TrafficStatus, VirtualServiceStatus,
+};
 pub use capability::CapabilityStatus;
 pub(crate) use capability::exchange;
 pub(crate) use details::{Clock, by_name, self_description};
@@ -248,6 +251,9 @@ pub struct NodeStatus {
     pub vips: Vec<VipStatus>,
     /// Addresses that look like ours and that nothing proves to be: kept, and to be looked at by a person.
     pub unclaimed: Vec<IpAddr>,
+    /// What somebody else has done to the node that an operator should know of, though nothing fails.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Objects and files that take no part.
     pub rejections: Vec<Rejection>,
     /// The neighbours by name.
@@ -564,6 +570,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
         },
         vips: vip::statuses(inputs, previous),
         unclaimed: unclaimed.map(|(address, _)| *address).collect(),
+        notes: inputs.desired.map(|desired| notes::notes(desired, inputs.observed)).unwrap_or_default(),
         rejections: inputs.rejections.to_vec(),
         peers: inputs.speaker.peers.iter().map(|(name, view)| peer::status(name, view)).collect(),
         failures: inputs.observed.failures.iter().map(|(key, failure)| failure_status(*key, failure)).collect(),
@@ -578,6 +585,7 @@ fn failure_status(key: StepKey, failure: &crate::observed::Failure) -> FailureSt
         StepKey::Sysctl(setting) => format!("sysctl {setting}"),
         StepKey::Interfaces => "settings of external interfaces".to_owned(),
         StepKey::Timeouts => "timeouts of IPVS".to_owned(),
+        StepKey::Daemon(role) => format!("{role} sync daemon"),
         StepKey::VirtualService(service) => format!("virtual service {service}"),
         StepKey::Speaker => "speaker".to_owned(),
     };
