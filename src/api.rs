@@ -7,9 +7,11 @@
 //!
 //! Supported: `EricIngress` (`routing.ericingress.ericsson.com/v1alpha1`), `LvsIngress` (`routing.lvsingress.ericsson.com/v1alpha1`).
 
+pub mod crd;
 mod ingress;
 pub(crate) mod raw;
 mod router_node;
+mod selector;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,6 +24,8 @@ use serde::{Deserialize, Serialize};
 pub use ingress::{
     FieldError, ForwardingMethod, IngressSpec, InvalidFields, PortMapping, PortRange, PortRangeError, Protocol, Scheduler, UnknownWord,
 };
+pub use selector::LabelSelector;
+pub(crate) use selector::is_label_value;
 
 pub use router_node::{INSTANCE_LABEL, ObjectCondition, RouterNodePeer, RouterNodeStatus, VipGroup, router_node_name};
 
@@ -30,6 +34,9 @@ pub const POLICY_KEY: &str = "vipherald.io/bgp-policy";
 
 /// The annotation by which an object says whether its real servers see the address of the client, `true` or `false`.
 pub const PRESERVE_CLIENT_KEY: &str = "vipherald.io/preserve-client-address";
+
+/// The annotation by which a Service asks kube-proxy to prefer endpoints that are near.
+pub const TOPOLOGY_MODE_KEY: &str = "service.kubernetes.io/topology-mode";
 
 /// The `loadBalancerClass` of the Services of `type: LoadBalancer` that get their addresses here.
 pub const LOAD_BALANCER_CLASS: &str = "vipherald.io/vip";
@@ -43,6 +50,9 @@ pub const POOL_KEY: &str = "vipherald.io/pool";
 /// The annotation with which such Services of one namespace say that they may have an address together.
 pub const SHARING_KEY: &str = "vipherald.io/sharing-key";
 
+/// The label by which an object, or a namespace for all in it, says to which domain it belongs.
+pub const DOMAIN_LABEL: &str = "vipherald.io/domain";
+
 /// The kinds that are read.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub enum Kind {
@@ -52,6 +62,8 @@ pub enum Kind {
     EndpointSlice,
     /// `v1` Node.
     Node,
+    /// `v1` Namespace, for its labels.
+    Namespace,
     /// EricIngress.
     EricIngress,
     /// LvsIngress.
@@ -60,7 +72,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are read.
-    pub const ALL: [Self; 5] = [Self::Service, Self::EndpointSlice, Self::Node, Self::EricIngress, Self::LvsIngress];
+    pub const ALL: [Self; 6] = [Self::Service, Self::EndpointSlice, Self::Node, Self::Namespace, Self::EricIngress, Self::LvsIngress];
 
     /// Its name in `kind`.
     #[must_use]
@@ -69,6 +81,7 @@ impl Kind {
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
+            Self::Namespace => "Namespace",
             Self::EricIngress => "EricIngress",
             Self::LvsIngress => "LvsIngress",
         }
@@ -78,7 +91,7 @@ impl Kind {
     #[must_use]
     pub const fn api_version(self) -> &'static str {
         match self {
-            Self::Service | Self::Node => "v1",
+            Self::Service | Self::Node | Self::Namespace => "v1",
             Self::EndpointSlice => "discovery.k8s.io/v1",
             Self::EricIngress => "routing.ericingress.ericsson.com/v1alpha1",
             Self::LvsIngress => "routing.lvsingress.ericsson.com/v1alpha1",
@@ -88,7 +101,13 @@ impl Kind {
     /// Whether its objects live in a namespace.
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Node)
+        !matches!(self, Self::Node | Self::Namespace)
+    }
+
+    /// Whether it is a CustomResourceDefinition that `vipherald crds apply` installs.
+    #[must_use]
+    pub const fn is_installed_by_us(self) -> bool {
+        matches!(self, Self::EricIngress | Self::LvsIngress)
     }
 }
 

@@ -104,6 +104,9 @@ fn each_key_takes_effect() {
     let config = read(
         "
 instance: a-1
+domain: enm
+namespaces: [enm, b-2]
+namespaceSelector: 'team=a, !legacy'
 node: {name: n.example}
 vips: {interface: eth0.7, allow: [{prefix: 10.0.0.0/24}, {prefix: '2001:db8::/32', namespaces: [enm]}], withoutEndpoints: announce,
   pools: [{name: b, prefixes: [10.0.0.0/25]}, {name: a_1, prefixes: [10.0.0.128/25, '2001:db8::/112']}]}
@@ -159,6 +162,9 @@ log: {level: 'warn,bgp=trace', format: text}
     )
     .unwrap();
     assert_eq!((config.instance.as_str(), config.node_name.as_str()), ("a-1", "n.example"));
+    let scope = &config.scope;
+    assert_eq!((scope.domain.as_str(), scope.namespaces.len()), ("enm", 2));
+    assert_eq!(scope.namespace_selector.as_ref().unwrap().to_string(), "team=a,!legacy");
     let allow = config.vips.allow.unwrap();
     assert_eq!(allow.iter().map(|allowed| allowed.prefix.to_string()).collect::<Vec<_>>(), ["10.0.0.0/24", "2001:db8::/32"]);
     assert_eq!((allow[0].namespaces.len(), allow[1].namespaces.as_slice()), (0, ["enm".to_owned()].as_slice()));
@@ -391,6 +397,15 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "@vips: {allow: [{prefix: '2001:db8::1/64', namespaces: [A]}]}\n",
         "c.yaml:2:25: vips.allow[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '2001:db8::1/64': 2001:db8::1/64 has bits set beyond its length; the prefix is 2001:db8::/64\nc.yaml:2:56: vips.allow[0].namespaces[0]: expected the name of a namespace (1 to 63 of a-z, 0-9 and '-'), found 'A'",
+    ),
+    (
+        "@domain: '-'\n",
+        "c.yaml:2:9: domain: expected the name of a domain (a label value: at most 63 letters, digits, '-', '_' and '.'), found '-'",
+    ),
+    ("@namespaces: [A]\n", "c.yaml:2:14: namespaces[0]: expected the name of a namespace (1 to 63 of a-z, 0-9 and '-'), found 'A'"),
+    (
+        "@namespaceSelector: 'a in (b)'\n",
+        "c.yaml:2:20: namespaceSelector: expected a label selector such as 'team=enm,tier!=test,!legacy', found 'a in (b)': \"a in (b)\" is none of KEY=VALUE, KEY!=VALUE, KEY and !KEY",
     ),
     ("@vips: {withoutEndpoints: keep}\n", "c.yaml:2:26: vips.withoutEndpoints: expected withdraw or announce, found 'keep'"),
     (

@@ -41,6 +41,9 @@ impl Effect {
 /// Every key, in the order of the reference.
 pub const KEYS: &[Key] = &[
     restart("instance"),
+    hot("domain"),
+    hot("namespaces"),
+    hot("namespaceSelector"),
     restart("node.name"),
     hot("node.externalInterface"),
     restart("vips.interface"),

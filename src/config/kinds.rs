@@ -13,7 +13,7 @@ use ipvs::SyncRole;
 use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
 use super::{DataplaneType, LocalPolicy, LogFormat, OnTermination, WithoutEndpoints};
-use crate::api::{ForwardingMethod, Scheduler, UnknownWord};
+use crate::api::{ForwardingMethod, LabelSelector, Scheduler, UnknownWord, is_label_value};
 use crate::desired::{AoAlgorithm, MssClamp, UnservedPorts};
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
@@ -47,6 +47,18 @@ pub(super) const NAMESPACE: Kind<String> = Kind {
     expected: "the name of a namespace (1 to 63 of a-z, 0-9 and '-')",
     numeric: false,
     parse: |text| if is_label(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const DOMAIN: Kind<String> = Kind {
+    expected: "the name of a domain (a label value: at most 63 letters, digits, '-', '_' and '.')",
+    numeric: true,
+    parse: |text| if is_label_value(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const LABEL_SELECTOR: Kind<Option<LabelSelector>> = Kind {
+    expected: "a label selector such as 'team=enm,tier!=test,!legacy'",
+    numeric: false,
+    parse: |text| text.parse().map(Some).map_err(Refusal::Because),
 };
 
 pub(super) const INTERFACE: Kind<String> = Kind {

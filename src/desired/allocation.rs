@@ -50,7 +50,7 @@ pub type Records = BTreeMap<ObjectRef, Vec<IpAddr>>;
 #[must_use]
 pub fn allocate(snapshot: &Snapshot, config: &Config, compiled: &Compiled, records: &Records) -> BTreeMap<ObjectRef, Assignment> {
     let mut ignored = Vec::new();
-    let claimants = claimants(snapshot, &config.dataplane, &mut ignored);
+    let claimants = claimants(snapshot, config, &mut ignored);
     let mut balancers: Vec<Balancer<'_>> =
         claimants.iter().filter_map(|claimant| Balancer::new(claimant, snapshot, compiled, records)).collect();
     balancers.sort_by_key(|balancer| balancer.claimant.age());

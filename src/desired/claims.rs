@@ -20,7 +20,7 @@ use crate::api::{
     ForwardingMethod, IngressSpec, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, PortRange, Protocol, SHARING_KEY, parse_address,
     parse_prefix, quoted,
 };
-use crate::config::{Dataplane, DataplaneType};
+use crate::config::{Config, Dataplane, DataplaneType};
 use crate::source::Snapshot;
 
 /// An object that wants VIPs.
@@ -74,14 +74,16 @@ pub(super) enum Balanced<'a> {
     Nowhere,
 }
 
-/// All objects that want a VIP, in order.
-pub(super) fn claimants<'a>(snapshot: &'a Snapshot, dataplane: &Dataplane, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
-    let mut claimants: Vec<_> =
-        snapshot.services.iter().filter_map(|(name, service)| of_service(name, service, dataplane, rejections)).collect();
+/// All objects of this release that want a VIP, in order.
+pub(super) fn claimants<'a>(snapshot: &'a Snapshot, config: &Config, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
+    let dataplane = &config.dataplane;
+    let covers = |name: &ObjectRef, metadata: &ObjectMeta| config.scope.covers(name, metadata, snapshot);
+    let services = snapshot.services.iter().filter(|(name, service)| covers(name, &service.metadata));
+    let mut claimants: Vec<_> = services.filter_map(|(name, service)| of_service(name, service, dataplane, rejections)).collect();
     let ingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backends.name"));
     let older_form = snapshot.lvs_ingresses.iter();
     let older_form = older_form.map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backendService.serviceName"));
-    for (name, metadata, spec, field) in ingresses.chain(older_form) {
+    for (name, metadata, spec, field) in ingresses.chain(older_form).filter(|(name, metadata, ..)| covers(name, metadata)) {
         claimants.push(of_ingress(snapshot, name, metadata, spec, field, dataplane, rejections));
     }
     claimants

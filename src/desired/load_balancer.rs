@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
-use crate::api::{IPS_KEY, LOAD_BALANCER_CLASS, POOL_KEY, SHARING_KEY, parse_address, quoted};
+use crate::api::{IPS_KEY, LOAD_BALANCER_CLASS, POOL_KEY, SHARING_KEY, TOPOLOGY_MODE_KEY, parse_address, quoted};
 use crate::config::{Dataplane, DataplaneType};
 
 /// A word of `spec.ipFamilies`.
@@ -139,10 +139,10 @@ pub(super) fn not_honoured(service: &Service, spec: &ServiceSpec, dataplane: &Da
         messages
             .push(format!("spec.trafficDistribution: {} is not honoured: all usable endpoints get traffic alike", quoted(distribution)));
     }
-    let topology = service.metadata.annotations.as_ref().and_then(|annotations| annotations.get("service.kubernetes.io/topology-mode"));
+    let topology = service.metadata.annotations.as_ref().and_then(|annotations| annotations.get(TOPOLOGY_MODE_KEY));
     if let Some(mode) = topology.filter(|mode| dataplane.balances() && mode.to_lowercase() != "disabled") {
         let message = "is not honoured: all usable endpoints get traffic alike";
-        messages.push(format!("metadata.annotations[service.kubernetes.io/topology-mode]: {} {message}", quoted(mode)));
+        messages.push(format!("metadata.annotations[{TOPOLOGY_MODE_KEY}]: {} {message}", quoted(mode)));
     }
     let ranges = spec.load_balancer_source_ranges.as_ref().is_some_and(|ranges| !ranges.is_empty());
     let external = spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());

@@ -18,6 +18,7 @@ pub(crate) fn config() -> Config {
     Config {
         instance: "vipherald".into(),
         node_name: "node1".into(),
+        scope: Scope::default(),
         external_interface: None,
         vips: Vips { interface: "lo".into(), allow: None, pools: Vec::new(), without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane {

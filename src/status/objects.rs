@@ -23,7 +23,7 @@ use super::condition::Verdict;
 use super::reports::{Reports, Standing};
 use crate::api::{Kind, ObjectRef};
 use crate::desired::allocation::Assignment;
-use crate::desired::{Compiled, Rejection, RejectionReason, Subject, is_load_balancer_of_ours};
+use crate::desired::{Compiled, Rejection, RejectionReason, Scope, Subject, is_load_balancer_of_ours};
 use crate::source::Snapshot;
 
 /// What is to be said on one object.
@@ -59,6 +59,8 @@ const ADVERTISED: &str = "Advertised";
 pub struct Facts<'a> {
     /// The objects.
     pub snapshot: &'a Snapshot,
+    /// Which of them are this release's.
+    pub scope: &'a Scope,
     /// What this node makes of them.
     pub compiled: &'a Compiled,
     /// Which addresses load balancers get.
@@ -76,6 +78,7 @@ pub fn object_statuses(facts: &Facts<'_>) -> BTreeMap<ObjectRef, ObjectStatus> {
     let ericingresses = facts.snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata));
     let lvsingresses = facts.snapshot.lvs_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata));
     let all = services.chain(ericingresses).chain(lvsingresses);
+    let all = all.filter(|(name, metadata)| facts.scope.covers(name, metadata, facts.snapshot));
     all.map(|(name, metadata)| (name.clone(), status(name, metadata, &index, facts))).collect()
 }
 

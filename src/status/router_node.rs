@@ -147,6 +147,7 @@ fn dataplane_programmed(node: &NodeStatus) -> Verdict {
 fn api_fresh(node: &NodeStatus) -> Verdict {
     let (status, reason) = match node.source.state {
         SourceState::Complete => (Truth::True, "Complete"),
+        SourceState::Stale => (Truth::False, "Stale"),
         SourceState::Incomplete => (Truth::False, "Incomplete"),
         SourceState::Cached => (Truth::False, "Cached"),
         SourceState::Waiting => (Truth::False, "Waiting"),

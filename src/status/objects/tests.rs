@@ -48,7 +48,7 @@ fn statuses(config: &Config, manifests: &[String], reports: &Reports) -> BTreeMa
     let snapshot = snapshot_of(&manifests.concat());
     let compiled = compile(&snapshot, config);
     let assignments = allocate(&snapshot, config, &compiled, &Records::new());
-    object_statuses(&Facts { snapshot: &snapshot, compiled: &compiled, assignments: &assignments, reports })
+    object_statuses(&Facts { snapshot: &snapshot, scope: &config.scope, compiled: &compiled, assignments: &assignments, reports })
 }
 
 /// `Kind=status reason: message` of each condition of the first object of this name.
