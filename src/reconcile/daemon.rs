@@ -19,6 +19,7 @@ use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
 use crate::desired::cache;
 use crate::driver::bgp::{Speaker, SpeakerStatus};
+use crate::driver::kube::{NodeView, Publisher, Sources};
 use crate::observed::{KernelState, Observed};
 use crate::source::kube::{Access, ApiHealth};
 use crate::source::{Snapshot, Snapshots, dir, kube};
@@ -56,6 +57,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let listener = Http::bind(config.http_address).await?;
     let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let kind = origin.origin();
+    let access = origin.access();
     let (snapshots, source) = source(origin, &config).await?;
     let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
     let speaker = Speaker::spawn(RandomState::new().hash_one(started))?;
@@ -68,8 +70,10 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let pulse = Pulse::new(speaker.liveness());
     let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
     let desk = Desk { status: status.clone(), ipvs, operator: speaker.operator() };
+    let (noted, node_view) = watch::channel(None);
+    let publisher = publisher(access, &in_force, &snapshots, node_view, RandomState::new().hash_one(started)).await?;
     let _tasks = [
-        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status))),
+        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status, noted))),
         Task(tokio::spawn(async move { complain("admin socket", admin.serve(desk).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
@@ -90,7 +94,11 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         audit_at: started + super::RESYNC,
         rounds: 0,
     };
-    reconciler.run().await?;
+    let left = reconciler.run().await;
+    if let Some(publisher) = publisher {
+        publisher.stop().await;
+    }
+    left?;
     tracing::info!(after = %humantime::format_duration(Duration::from_secs(started.elapsed().as_secs())), "stopped");
     Ok(())
 }
@@ -107,6 +115,14 @@ pub enum Objects {
 }
 
 impl Objects {
+    /// The way to the API server, where they come from one.
+    fn access(&self) -> Option<Access> {
+        match self {
+            Self::Cluster(access) => Some(access.clone()),
+            Self::Directory(_) | Self::Nowhere => None,
+        }
+    }
+
     /// The same for the configuration.
     #[must_use]
     pub const fn origin(&self) -> Origin {
@@ -116,6 +132,20 @@ impl Objects {
             Self::Nowhere => Origin::Nowhere,
         }
     }
+}
+
+/// Who writes to the API server, where there is one.
+async fn publisher(
+    access: Option<Access>,
+    config: &watch::Receiver<Arc<InForce>>,
+    snapshots: &Snapshots,
+    view: watch::Receiver<Option<NodeView>>,
+    seed: u64,
+) -> Result<Option<Publisher>, Box<dyn Error + Send + Sync>> {
+    let Some(access) = access else { return Ok(None) };
+    let namespace = access.client().await?.default_namespace().to_owned();
+    let sources = Sources { access, namespace, config: config.clone(), snapshots: snapshots.clone(), view, seed };
+    Ok(Some(Publisher::spawn(sources)?))
 }
 
 /// Begins to follow the objects. Nowhere is a source that says for good that there are none.
@@ -167,14 +197,20 @@ impl Drop for Task {
 }
 
 /// Makes a status soon after each change, so that its times are those of the changes and not of the questions.
-async fn note_changes(mut views: watch::Receiver<View>, mut speaker: watch::Receiver<Arc<SpeakerStatus>>, status: StatusReader) {
+async fn note_changes(
+    mut views: watch::Receiver<View>,
+    mut speaker: watch::Receiver<Arc<SpeakerStatus>>,
+    status: StatusReader,
+    noted: watch::Sender<Option<NodeView>>,
+) {
     loop {
         tokio::select! {
             Ok(()) = views.changed() => {}
             Ok(()) = speaker.changed() => {}
             else => return,
         }
-        drop(status.read());
+        let compiled = views.borrow_and_update().compiled.clone();
+        noted.send_replace(Some(NodeView { compiled, status: status.read() }));
         tokio::time::sleep(NOTE_INTERVAL).await;
     }
 }
