@@ -26,6 +26,7 @@ use super::keyring::{Keyring, Keys};
 use super::listener::{Listener, RangeKeys};
 use super::location::{self, Location};
 use super::orders::{Operation, OperatorError, Order, Request};
+use super::report::Complaints;
 use super::rib::Rib;
 use super::session::{Command, Feed, Inputs, Session};
 use super::signature::Signature;
@@ -259,6 +260,7 @@ pub(super) struct Neighbours {
     /// Neighbours that have had a task.
     begun: BTreeSet<String>,
     board: Board,
+    complaints: Complaints,
     /// For the long steps of all sessions.
     gate: Gate,
     /// The node's addresses, followed once there is a neighbour.
@@ -313,6 +315,7 @@ impl Neighbours {
             held_until: None,
             begun: BTreeSet::new(),
             board,
+            complaints: Complaints::default(),
             gate: Gate::default(),
             location: None,
             listener: Listener::default(),
@@ -455,6 +458,7 @@ impl Neighbours {
             location,
             whereabouts: locator.subscribe(),
             feed,
+            complaints: self.complaints.clone(),
         };
         let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
             (false, _) => Beginning::Another,
@@ -489,7 +493,9 @@ impl Neighbours {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
             Some(_) if self.shut.contains(&name) || self.running.contains_key(&name) => {}
             Some(_) if u32::try_from(dynamic).is_ok_and(|count| count >= limit) => {
-                tracing::warn!(%remote, limit, "a connection is closed: there are as many dynamic neighbours as bgp.listen.limit allows");
+                if self.complaints.is_news(&name, "too many") {
+                    tracing::warn!(%address, limit, "connections are closed: there are as many dynamic neighbours as bgp.listen.limit allows");
+                }
             }
             Some(settings) => self.start(&name, settings, keyring, locator, Some(stream)),
         }

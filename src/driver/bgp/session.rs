@@ -28,7 +28,7 @@ use super::link::{Link, Links, News};
 use super::location::Location;
 use super::neighbours::{Adjustable, Beginning, Settings};
 use super::orders::Order;
-use super::report::Report;
+use super::report::{Complaints, Report};
 use super::signature::Signature;
 use super::socket::{self, Way};
 use super::status::Board;
@@ -48,6 +48,8 @@ pub(super) struct Inputs {
     pub(super) location: watch::Receiver<Location>,
     pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
     pub(super) feed: Feed,
+    /// What operators know of dynamic neighbours.
+    pub(super) complaints: Complaints,
 }
 
 /// What a session is to do next.
@@ -124,7 +126,7 @@ impl Session {
                 peer.defer_end_of_rib(until);
             }
         }
-        let report = Report::new(name, settings, &peer, board);
+        let report = Report::new(name, settings, &peer, board, inputs.complaints.clone());
         let mut session = Self {
             way: settings.way(),
             destination: Destination::new(settings.peer.address.clone()),
