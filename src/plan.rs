@@ -25,6 +25,7 @@ mod predict;
 mod services;
 mod settings;
 mod step;
+mod sync;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,8 +46,9 @@ pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
-pub use services::{Lack, unserved};
+pub use services::{Lack, left_out, unclaimed_services, unserved};
 pub use step::{Entries, Step, StepKey};
+pub use sync::{daemons_of_others, owns_daemon};
 
 /// What to do now and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,6 +72,7 @@ pub fn plan(desired: &Desired, observed: &Observed, now: Instant) -> Plan {
     for address in planner.subjects() {
         planner.decide(address);
     }
+    planner.decide_daemons();
     planner.aggregate();
     planner.shut_down();
     planner.leave_all();
@@ -133,6 +136,7 @@ struct Planner<'a> {
     unrecorded: Entries,
     filters: BTreeMap<ServiceKey, Filter>,
     balanced: Balanced,
+    daemons: Vec<Step>,
     additions: Vec<IpAddr>,
     /// A VIP is still on its way onto the interface, and nothing has failed about it.
     arriving: bool,
@@ -159,6 +163,7 @@ impl<'a> Planner<'a> {
             unrecorded: Entries::default(),
             filters: BTreeMap::new(),
             balanced: Balanced::default(),
+            daemons: Vec::new(),
             additions: Vec::new(),
             arriving: false,
             occupied: false,
@@ -382,6 +387,7 @@ impl<'a> Planner<'a> {
         steps.extend(record);
         // What the record does not list yet would be dropped.
         steps.extend(rules);
+        steps.extend(self.daemons);
         steps.extend(self.balanced.steps);
         steps.extend(self.additions.into_iter().map(Step::AddAddress));
         steps.extend(last);
@@ -421,7 +427,10 @@ impl<'a> Planner<'a> {
         let Some(balancing) = self.desired.balancing.as_ref().filter(|_| self.desired.lifecycle == Lifecycle::Run) else {
             return Vec::new();
         };
-        let needed = |setting: &Sysctl| !Sysctl::FOR_MOVED_FLOWS.contains(setting) || balancing.keeps_moved_flows();
+        let needed = |setting: &Sysctl| {
+            (!Sysctl::FOR_MOVED_FLOWS.contains(setting) || balancing.keeps_moved_flows())
+                && (!Sysctl::FOR_CONNECTION_SYNC.contains(setting) || !balancing.sync.is_empty())
+        };
         let wrong = |setting: &Sysctl, value: &str| balancing.set_sysctls && value != setting.wanted() && needed(setting);
         let found = self.observed.kernel.sysctls.iter().filter(|(setting, value)| wrong(setting, value));
         let wrong: Vec<Sysctl> = found.map(|(setting, _)| *setting).collect();

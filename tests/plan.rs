@@ -410,6 +410,7 @@ fn balancing(
         set_sysctls: true,
         timeouts: Timeouts::default(),
         gue_port: 6080,
+        sync: BTreeMap::new(),
         external_interface: None,
     }
 }

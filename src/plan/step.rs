@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipvs::Timeouts;
+use ipvs::{SyncDaemon, SyncRole, Timeouts};
 
 use super::VirtualServiceChange;
 use crate::desired::{DesiredBgp, Filter, RouteSet, Rules, ServiceKey};
@@ -38,6 +38,10 @@ pub enum Step {
     SetInterfaces(BTreeMap<String, BTreeSet<InterfaceSetting>>),
     /// Set how long IPVS remembers idle connections, in seconds; 0 leaves one as it is.
     SetTimeouts(Timeouts),
+    /// Start a daemon of connection synchronisation.
+    StartDaemon(SyncDaemon),
+    /// Stop one that is ours.
+    StopDaemon(SyncRole),
     /// Make a virtual service, with its real servers.
     AddVirtualService(ServiceKey, VirtualServiceChange),
     /// Change one that is ours, in place.
@@ -76,6 +80,7 @@ impl Step {
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
             Self::SetInterfaces(_) => StepKey::Interfaces,
             Self::SetTimeouts(_) => StepKey::Timeouts,
+            Self::StartDaemon(SyncDaemon { role, .. }) | Self::StopDaemon(role) => StepKey::Daemon(*role),
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
     }
@@ -88,7 +93,9 @@ pub struct Entries {
     pub addresses: BTreeSet<IpAddr>,
     /// Virtual services.
     pub services: BTreeSet<ServiceKey>,
-    /// Of these, the ranges of ports, and the firewall mark of each.
+    /// Daemons of connection synchronisation.
+    pub daemons: BTreeSet<SyncRole>,
+    /// Of the virtual services, the ranges of ports, and the firewall mark of each.
     pub marks: BTreeMap<ServiceKey, u32>,
 }
 
@@ -100,7 +107,7 @@ impl From<BTreeSet<IpAddr>> for Entries {
 
 impl Entries {
     pub(super) fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.services.is_empty()
+        self.addresses.is_empty() && self.services.is_empty() && self.daemons.is_empty()
     }
 }
 
@@ -121,6 +128,8 @@ pub enum StepKey {
     Interfaces,
     /// The timeouts of IPVS.
     Timeouts,
+    /// A daemon of connection synchronisation.
+    Daemon(SyncRole),
     /// The neighbours.
     Speaker,
 }

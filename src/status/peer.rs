@@ -55,9 +55,12 @@ pub struct PeerStatus {
     /// What its UPDATEs had wrong.
     #[serde(default)]
     pub malformed: MalformedCounts,
-    /// Why the last session or attempt ended.
+    /// What is wrong, as far as the end of the last session and of attempts has said, or what was before the session that is up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// How attempts since then have ended, which says less: that the peer refuses connections, say. None while a session is up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_attempt_error: Option<LastError>,
     /// Whether an operator has shut it down.
     #[serde(default)]
     pub shut: bool,
@@ -128,6 +131,7 @@ pub(super) fn status(name: &str, view: &PeerView) -> PeerStatus {
         received: view.received,
         sent: view.sent,
         last_error: view.last_error.clone(),
+        last_attempt_error: view.last_attempt_error.clone(),
         shut: view.shut,
         warning: view.warning.clone(),
         details: view.details.clone(),
