@@ -24,16 +24,15 @@ impl Planner<'_> {
             let ours = is_ours(role, self.desired, self.observed);
             match (wanted, found) {
                 (Some(_), None) if self.observed.kernel.balancer.availability != IpvsAvailability::Available => {}
-                (Some(wanted), None) if confirmed || pending => {
-                    if self.ready(StepKey::Daemon(role)) {
+                (Some(wanted), None) => {
+                    if !(confirmed || pending) {
+                        self.pending.daemons.insert(role);
+                    } else if self.ready(StepKey::Daemon(role)) {
                         self.daemons.push(Step::StartDaemon(wanted.clone()));
                     }
                 }
-                (Some(_), None) => drop(self.pending.daemons.insert(role)),
                 (Some(wanted), Some(found)) if ours && wanted.is_shown_as(found) => {
-                    if !confirmed {
-                        self.confirmed.daemons.insert(role);
-                    }
+                    self.confirmed.daemons.extend((!confirmed).then_some(role));
                 }
                 (_, Some(_)) if ours => {
                     let last = !leaves || !(self.occupied || self.balanced.occupied);
