@@ -172,8 +172,10 @@ pub struct PeerStatus {
     pub withheld: Arc<BTreeMap<Prefix, Withheld>>,
     /// Messages in both directions.
     pub counters: Counters,
-    /// Why the last session or attempt ended.
+    /// What is wrong, as far as the end of the last session and of attempts has said, or what was before the session that is up: a NOTIFICATION, say.
     pub last_error: Option<LastError>,
+    /// How attempts since then have ended, which says less: that the peer refuses connections, say. None while a session is up.
+    pub last_attempt_error: Option<LastError>,
     /// How often a session or an attempt ended.
     pub failures: Failures,
     /// What an operator should mend though the session may be up.
@@ -202,7 +204,7 @@ pub struct LastError {
     pub reason: String,
     /// When last.
     pub at: Moment,
-    /// How often in a row for this very reason.
+    /// How often for this very reason, with none that says as much in between, since a session was last up.
     pub count: u64,
     /// The NOTIFICATION that ended it, if one did.
     pub notification: Option<Notified>,
@@ -386,6 +388,8 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S> {
@@ -428,6 +432,7 @@ mod tests {
             withheld: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            last_attempt_error: None,
             failures: Failures::default(),
             warning: None,
             shut: false,
@@ -556,5 +561,125 @@ mod tests {
         assert_eq!(board.read().peers.get("a").unwrap().counters.established, 7);
         board.post("a", PeerStatus { state: State::Idle, ..counted });
         assert!(waiter.has_changed().unwrap());
+    }
+
+    const NEIGHBOURS: usize = 3;
+    const NUMBERS: u8 = 6;
+
+    /// A neighbour's task and its peer.
+    #[derive(Debug, Default)]
+    struct Neighbour {
+        taken: (u64, BTreeSet<Prefix>),
+        generation: u64,
+        /// What the peer was told and was not told to be gone.
+        told: BTreeSet<Prefix>,
+        /// What it was told to be gone and has not acknowledged.
+        unacknowledged: BTreeSet<Prefix>,
+    }
+
+    impl Neighbour {
+        /// Tells the peer of these what the set says that was taken.
+        fn tell(&mut self, prefixes: &BTreeSet<Prefix>) {
+            for prefix in prefixes {
+                if self.taken.1.contains(prefix) {
+                    self.told.insert(*prefix);
+                    self.unacknowledged.remove(prefix);
+                } else if self.told.remove(prefix) {
+                    self.unacknowledged.insert(*prefix);
+                }
+            }
+        }
+
+        fn status(&self) -> PeerStatus {
+            let withdrawing = Arc::new(self.unacknowledged.clone());
+            PeerStatus { taken: self.taken.0, ..peer(self.generation, withdrawing) }
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Advertise(BTreeSet<Prefix>),
+        /// A task takes the newest set, unless it is amid another.
+        Take(usize),
+        /// It tells its peer of some prefixes.
+        Tell(usize, BTreeSet<Prefix>),
+        /// It tells the rest.
+        Reach(usize),
+        Acknowledge(usize),
+        Post(usize),
+        /// The session is over, and with it what the peer holds; another begins.
+        Restart(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let some = || proptest::collection::btree_set(0..NUMBERS, 0..usize::from(NUMBERS)).prop_map(|numbers| (*set(numbers)).clone());
+        prop_oneof![
+            3 => some().prop_map(Step::Advertise),
+            3 => (0..NEIGHBOURS).prop_map(Step::Take),
+            2 => (0..NEIGHBOURS, some()).prop_map(|(number, prefixes)| Step::Tell(number, prefixes)),
+            2 => (0..NEIGHBOURS).prop_map(Step::Reach),
+            1 => (0..NEIGHBOURS).prop_map(Step::Acknowledge),
+            1 => (0..NEIGHBOURS).prop_map(Step::Post),
+            1 => (0..NEIGHBOURS).prop_map(Step::Restart),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_peer_may_hold_is_advertised_or_withdrawing_at_every_moment(steps in proptest::collection::vec(step(), 1..60)) {
+            let board = Board::new();
+            let (mut neighbours, mut newest) = ([(); NEIGHBOURS].map(|()| Neighbour::default()), (0, BTreeSet::new()));
+            let name = |number: usize| format!("neighbour{number}");
+            neighbours.iter().enumerate().for_each(|(number, neighbour)| board.post(&name(number), neighbour.status()));
+            for step in steps {
+                match step {
+                    Step::Advertise(prefixes) => {
+                        let set: Arc<RouteSet> = Arc::new(prefixes.iter().copied().collect());
+                        board.advertise(&set, |generation, _| newest = (generation, prefixes));
+                    }
+                    Step::Take(number) => {
+                        let neighbour = &mut neighbours[number];
+                        if neighbour.generation == neighbour.taken.0 {
+                            neighbour.taken = newest.clone();
+                            take(&board, &name(number), newest.0);
+                        }
+                    }
+                    Step::Tell(number, prefixes) => neighbours[number].tell(&prefixes),
+                    Step::Reach(number) => {
+                        let neighbour = &mut neighbours[number];
+                        neighbour.tell(&(*set(0..NUMBERS)).clone());
+                        neighbour.generation = neighbour.taken.0;
+                        board.post(&name(number), neighbour.status());
+                    }
+                    Step::Acknowledge(number) => {
+                        neighbours[number].unacknowledged.clear();
+                        board.post(&name(number), neighbours[number].status());
+                    }
+                    Step::Post(number) => board.post(&name(number), neighbours[number].status()),
+                    Step::Restart(number) => {
+                        board.remove(&name(number));
+                        neighbours[number] = Neighbour::default();
+                        board.post(&name(number), neighbours[number].status());
+                    }
+                }
+                let mut known = withdrawing(&board);
+                known.extend(newest.1.iter().copied());
+                for neighbour in &neighbours {
+                    let held = neighbour.told.union(&neighbour.unacknowledged);
+                    let unknown: Vec<_> = held.filter(|prefix| !known.contains(prefix)).collect();
+                    prop_assert!(unknown.is_empty(), "{unknown:?} of {neighbour:?}");
+                }
+            }
+            for (number, neighbour) in neighbours.iter_mut().enumerate() {
+                neighbour.tell(&(*set(0..NUMBERS)).clone());
+                neighbour.taken = newest.clone();
+                neighbour.tell(&(*set(0..NUMBERS)).clone());
+                neighbour.generation = newest.0;
+                neighbour.unacknowledged.clear();
+                board.post(&name(number), neighbour.status());
+            }
+            prop_assert_eq!(withdrawing(&board), BTreeSet::new(), "all is told and acknowledged");
+            prop_assert!(board.read().moved.is_empty());
+        }
     }
 }

@@ -48,7 +48,13 @@ fn rfc2918_a_flood_of_refreshes_is_answered_a_few_times_and_costs_no_other_sessi
         told += conversation.expect_update().announced.len();
     }
     assert_eq!(conversation.expect_update().is_end_of_rib(), Some(Family::Ipv4Unicast));
+    let status = wait_for(&speaker, |status| peer(status, "flooder").advertised == all);
+    let once = peer(&status, "flooder").counters.sent.update;
     conversation.send_octets(&RouteRefresh::request(Family::Ipv4Unicast).encode().repeat(FLOOD));
+    // While the flooder reads nothing, what is made for it is no more than one answer, and what its socket takes of the next.
+    let received = u64::try_from(FLOOD).unwrap();
+    let status = wait_for(&speaker, |status| peer(status, "flooder").counters.received.route_refresh == received);
+    assert!(peer(&status, "flooder").counters.sent.update <= once * u64::try_from(1 + ANSWERS).unwrap());
     let mut again = 0;
     while again < all {
         again += conversation.expect_update().announced.len();
