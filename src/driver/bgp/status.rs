@@ -57,9 +57,7 @@ impl SpeakerStatus {
 
     /// The prefixes that this peer is told: all of the set, less what its task has not heard of yet, and what is withheld from it.
     pub fn told(&self, peer: &PeerStatus) -> impl Iterator<Item = Prefix> {
-        let heard = |prefix: &Prefix| {
-            peer.generation >= self.generation || self.moved.get(prefix).is_none_or(|moved| moved.came <= peer.generation)
-        };
+        let heard = |prefix: &Prefix| self.moved.get(prefix).is_none_or(|moved| moved.came <= peer.generation);
         let prefixes = self.advertised.iter().filter(|_| peer.generation > 0).flat_map(|set| set.prefixes());
         prefixes.filter(move |prefix| heard(prefix) && !peer.withheld.contains_key(prefix))
     }
@@ -85,14 +83,11 @@ impl SpeakerStatus {
         self.forget();
     }
 
-    /// Forgets of what has moved all that no neighbour's task could be behind with. Of a set that no task has taken, or that all have left behind, nothing
-    /// is remembered, so that there are at most as many prefixes as in the current set and in two for each task.
+    /// Forgets of what has moved all that no neighbour's task could be behind with. A set that no task has taken, or that all have left behind, is no reason
+    /// to remember anything: what is remembered grows with the tasks and with the prefixes of a set, and not with the number of sets.
     fn forget(&mut self) {
         let sets: BTreeSet<u64> = self.peers.values().flat_map(|peer| [peer.generation, peer.taken]).collect();
-        let Some(oldest) = self.peers.values().map(|peer| peer.generation).min() else {
-            self.moved = Arc::default();
-            return;
-        };
+        let oldest = sets.first().copied().unwrap_or(u64::MAX);
         Arc::make_mut(&mut self.moved).retain(|_, Moved { since, came, left }| match left {
             Some(left) => sets.range(*since..*left).next().is_some(),
             None => *came > oldest,
@@ -296,7 +291,6 @@ impl Board {
                 status.generation += 1;
                 status.moved(&came, &left);
                 pass_on(status.generation, changed);
-                status.settle();
                 true
             });
             if pass_on.is_none() {
