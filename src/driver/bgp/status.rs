@@ -560,6 +560,10 @@ mod tests {
     const NEIGHBOURS: usize = 3;
     const NUMBERS: u8 = 6;
 
+    fn prefixes(numbers: impl IntoIterator<Item = u8>) -> BTreeSet<Prefix> {
+        Arc::unwrap_or_clone(set(numbers))
+    }
+
     /// A neighbour's task and its peer.
     #[derive(Debug, Default)]
     struct Neighbour {
@@ -606,7 +610,7 @@ mod tests {
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let some = || proptest::collection::btree_set(0..NUMBERS, 0..usize::from(NUMBERS)).prop_map(|numbers| (*set(numbers)).clone());
+        let some = || proptest::collection::btree_set(0..NUMBERS, 0..usize::from(NUMBERS)).prop_map(prefixes);
         prop_oneof![
             3 => some().prop_map(Step::Advertise),
             3 => (0..NEIGHBOURS).prop_map(Step::Take),
@@ -641,7 +645,7 @@ mod tests {
                     Step::Tell(number, prefixes) => neighbours[number].tell(&prefixes),
                     Step::Reach(number) => {
                         let neighbour = &mut neighbours[number];
-                        neighbour.tell(&(*set(0..NUMBERS)).clone());
+                        neighbour.tell(&prefixes(0..NUMBERS));
                         neighbour.generation = neighbour.taken.0;
                         board.post(&name(number), neighbour.status());
                     }
@@ -665,9 +669,9 @@ mod tests {
                 }
             }
             for (number, neighbour) in neighbours.iter_mut().enumerate() {
-                neighbour.tell(&(*set(0..NUMBERS)).clone());
+                neighbour.tell(&prefixes(0..NUMBERS));
                 neighbour.taken = newest.clone();
-                neighbour.tell(&(*set(0..NUMBERS)).clone());
+                neighbour.tell(&prefixes(0..NUMBERS));
                 neighbour.generation = newest.0;
                 neighbour.unacknowledged.clear();
                 board.post(&name(number), neighbour.status());
