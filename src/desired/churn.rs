@@ -76,7 +76,8 @@ fn changed_slices<'a>(before: &'a Snapshot, after: &'a Snapshot) -> Vec<(&'a Obj
         let lowest = match (old.peek(), new.peek()) {
             (None, None) => return changed,
             (Some((_, before)), Some((_, after))) if Arc::ptr_eq(before, after) => {
-                (old.next(), new.next());
+                old.next();
+                new.next();
                 continue;
             }
             (Some((before, _)), Some((after, _))) => *before.min(after),

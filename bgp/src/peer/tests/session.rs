@@ -139,7 +139,7 @@ fn rfc2918_section_4_refreshes_that_wait_are_one_and_what_is_asked_during_one_is
         };
         all(&mut bench);
         bench.event_at_last(Event::Writable { role: Role::Active });
-        let first = bench.peer.counters().sent.clone();
+        let first = bench.peer.counters().sent;
         let flood = Bytes::from(RouteRefresh::request(Family::Ipv4Unicast).encode().repeat(2849));
         let received = |bytes| Event::Received { role: Role::Active, bytes };
         for _ in 0..3 {
@@ -162,7 +162,7 @@ fn rfc2918_section_4_refreshes_that_wait_are_one_and_what_is_asked_during_one_is
         assert!(once > begun);
         bench.peer.handle(bench.now, Event::Tell);
         all(&mut bench);
-        let sent = bench.peer.counters().sent.clone();
+        let sent = bench.peer.counters().sent;
         assert!(!bench.peer.is_to_tell());
         assert_eq!((sent.update - first.update, sent.route_refresh - first.route_refresh), (2 * once, 2 * marks));
     }
