@@ -69,13 +69,36 @@ pub(super) enum Balanced<'a> {
 pub(super) fn claimants<'a>(snapshot: &'a Snapshot, dataplane: &Dataplane, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
     let mut claimants: Vec<_> =
         snapshot.services.iter().filter_map(|(name, service)| of_service(name, service, dataplane, rejections)).collect();
+    claimants.extend(ingresses(snapshot).map(|ingress| of_ingress(snapshot, ingress, dataplane, rejections)));
+    claimants
+}
+
+/// Those of them that want it for one of these Services, with all VIPs that they want.
+pub(super) fn claimants_over<'a>(snapshot: &'a Snapshot, services: &BTreeSet<ObjectRef>, dataplane: &Dataplane) -> Vec<Claimant<'a>> {
+    let mut told_elsewhere = Vec::new();
+    let named = services.iter().filter_map(|service| snapshot.services.get_key_value(service));
+    let mut claimants: Vec<_> = named.filter_map(|(name, service)| of_service(name, service, dataplane, &mut told_elsewhere)).collect();
+    let meant = |ingress: &Ingress<'_>| {
+        services.iter().any(|service| service.namespace == ingress.name.namespace && service.name == ingress.spec.service)
+    };
+    claimants.extend(ingresses(snapshot).filter(meant).map(|ingress| of_ingress(snapshot, ingress, dataplane, &mut told_elsewhere)));
+    claimants
+}
+
+/// An EricIngress or LvsIngress.
+struct Ingress<'a> {
+    name: &'a ObjectRef,
+    metadata: &'a ObjectMeta,
+    spec: &'a IngressSpec,
+    /// The field that names the Service.
+    field: &'static str,
+}
+
+fn ingresses(snapshot: &Snapshot) -> impl Iterator<Item = Ingress<'_>> {
     let ingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backends.name"));
     let older_form = snapshot.lvs_ingresses.iter();
     let older_form = older_form.map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backendService.serviceName"));
-    for (name, metadata, spec, field) in ingresses.chain(older_form) {
-        claimants.push(of_ingress(snapshot, name, metadata, spec, field, dataplane, rejections));
-    }
-    claimants
+    ingresses.chain(older_form).map(|(name, metadata, spec, field)| Ingress { name, metadata, spec, field })
 }
 
 fn of_service<'a>(
@@ -166,10 +189,7 @@ fn is_external_name(spec: &ServiceSpec) -> bool {
 
 fn of_ingress<'a>(
     snapshot: &'a Snapshot,
-    name: &'a ObjectRef,
-    metadata: &'a ObjectMeta,
-    spec: &'a IngressSpec,
-    field: &str,
+    Ingress { name, metadata, spec, field }: Ingress<'a>,
     dataplane: &Dataplane,
     rejections: &mut Vec<Rejection>,
 ) -> Claimant<'a> {

@@ -17,6 +17,7 @@ use bgp::peer::{Counters, DownReason, Peer, State, Timers};
 use bgp::rib::AdjRibIn;
 use bgp::wire::{MAX_MESSAGE_LENGTH, Negotiated, Notification};
 use bgp::{Family, HoldTime};
+use tokio::sync::watch;
 
 use super::Routes;
 use super::neighbours::Settings;
@@ -91,7 +92,6 @@ impl Report {
             omitted: BTreeMap::new(),
             withdrawing: Arc::default(),
             withheld: Arc::default(),
-            routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
             last_attempt_error: None,
@@ -99,6 +99,7 @@ impl Report {
             warning: None,
             shut: false,
             open_sockets: 0,
+            taken: 0,
             generation: 0,
         };
         Self {
@@ -201,11 +202,20 @@ impl Report {
         self.transport = Some(TransportFailure { loss: Loss { reason, timed_out: false }, ours: true });
     }
 
-    /// The task has the next set.
-    pub(super) fn routes(&mut self, routes: &Routes) {
-        self.status.routes = Arc::clone(&routes.set);
-        self.status.generation = routes.generation;
-        self.stale = true;
+    /// The next set, if there is one: the task begins to tell it.
+    pub(super) fn take(&mut self, routes: &mut watch::Receiver<Option<Routes>>) -> Option<Routes> {
+        if !routes.has_changed().unwrap_or(false) {
+            return None;
+        }
+        let routes = self.board.take(&self.name, || routes.borrow_and_update().clone())?;
+        self.status.taken = routes.generation;
+        Some(routes)
+    }
+
+    /// The core has all of the set that was taken last.
+    pub(super) const fn reached(&mut self) {
+        self.stale |= self.status.generation != self.status.taken;
+        self.status.generation = self.status.taken;
     }
 
     /// Other routes may be withheld now.

@@ -10,6 +10,7 @@ mod listening;
 mod not_reading;
 mod reflecting;
 mod reflecting_restart;
+mod refreshing;
 mod signing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +145,7 @@ fn advertises_and_withdraws_until_acknowledged() {
     let status = wait_for(&speaker, |status| is_up(status, "tor") && peer(status, "tor").advertised == 2);
     let withheld = BTreeMap::from([(prefix("2001:db8:7::7"), Withheld::NoNextHop(Family::Ipv6Unicast))]);
     assert_eq!(*peer(&status, "tor").withheld, withheld);
-    assert_eq!(peer(&status, "tor").told().collect::<Vec<_>>(), [prefix("10.0.0.7"), prefix("10.0.0.8")]);
+    assert_eq!(status.told(peer(&status, "tor")).collect::<Vec<_>>(), [prefix("10.0.0.7"), prefix("10.0.0.8")]);
 
     speaker.advertise(set(["10.0.0.8"]));
     assert!(speaker.status().withdrawing().contains(&prefix("10.0.0.7")) || peer(&speaker.status(), "tor").advertised == 1);

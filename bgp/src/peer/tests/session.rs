@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::rib::receiver::Receiver;
+use crate::wire::Capability;
 
 /// The UPDATEs of a reply that does nothing else.
 fn updates(actions: &[Action]) -> Vec<u8> {
@@ -120,6 +121,69 @@ fn rfc7313_section_4_a_refresh_initiated_locally_sends_everything_again_between_
     assert_eq!((receiver.updates.len(), receiver.routes.len()), (told + 1, 2));
     assert_eq!(bench.peer.counters().sent.route_refresh, marks + 2);
     assert_eq!(Bench::connecting().event(Event::Readvertise(Family::Ipv4Unicast)), [], "there is no session");
+}
+
+#[test]
+fn rfc2918_section_4_refreshes_that_wait_are_one_and_what_is_asked_during_one_is_exactly_one_more() {
+    let mut plain = peer_open();
+    plain.capabilities.retain(|capability| *capability != Capability::EnhancedRouteRefresh);
+    for (open, marks) in [(plain, 0), (peer_open(), 2)] {
+        let mut bench = Bench::connecting();
+        bench.establish(Role::Active, &open);
+        // Three times as much as may be sent at once.
+        bench.event(Event::Routes(many(40_000)));
+        let all = |bench: &mut Bench| {
+            while bench.peer.is_behind() {
+                bench.event_at_last(Event::Writable { role: Role::Active });
+            }
+        };
+        all(&mut bench);
+        bench.event_at_last(Event::Writable { role: Role::Active });
+        let first = bench.peer.counters().sent;
+        let flood = Bytes::from(RouteRefresh::request(Family::Ipv4Unicast).encode().repeat(2849));
+        let received = |bytes| Event::Received { role: Role::Active, bytes };
+        for _ in 0..3 {
+            assert_eq!(bench.peer.handle(bench.now, received(flood.clone())), [], "it waits");
+        }
+        assert!(bench.peer.is_to_tell());
+        bench.peer.handle(bench.now, Event::Tell);
+        assert!(!bench.peer.is_to_tell() && bench.peer.is_behind(), "it has begun");
+        let begun = bench.peer.counters().sent.update - first.update;
+        for _ in 0..3 {
+            assert_eq!(bench.peer.handle(bench.now, received(flood.clone())), []);
+        }
+        assert!(!bench.peer.is_to_tell(), "after the one that is under way");
+        while !bench.peer.is_to_tell() {
+            assert!(bench.peer.is_behind());
+            bench.peer.handle(bench.now, Event::Writable { role: Role::Active });
+        }
+        bench.peer.handle(bench.now, Event::Writable { role: Role::Active });
+        let once = bench.peer.counters().sent.update - first.update;
+        assert!(once > begun);
+        bench.peer.handle(bench.now, Event::Tell);
+        all(&mut bench);
+        let sent = bench.peer.counters().sent;
+        assert!(!bench.peer.is_to_tell());
+        assert_eq!((sent.update - first.update, sent.route_refresh - first.route_refresh), (2 * once, 2 * marks));
+    }
+}
+
+#[test]
+fn the_first_whole_set_of_a_session_waits_until_it_may_take_its_time() {
+    let mut bench = Bench::connecting();
+    bench.event(Event::Routes(rib(&["10.0.0.1"])));
+    bench.connected(Role::Active);
+    bench.receive(Role::Active, peer_open().encode());
+    let up = bench.peer.handle(bench.now, Event::Received { role: Role::Active, bytes: Bytes::from_static(&KEEPALIVE) });
+    assert_eq!(up, [to(State::OpenConfirm, State::Established)]);
+    let paths = rib(&["10.0.0.2"]).paths(&host("10.0.0.2")).into();
+    let changes = Arc::new(Changes::from([(host("10.0.0.2"), paths)]));
+    let change = Event::Changes { changes, rib: rib(&["10.0.0.1", "10.0.0.2"]) };
+    assert_eq!(bench.peer.handle(bench.now, change), [], "it comes with the whole");
+    let mut receiver = Receiver::new(bench.peer.negotiated().unwrap());
+    receiver.receive(&updates(&bench.peer.handle(bench.now, Event::Tell)));
+    assert_eq!((receiver.routes.len(), receiver.ends_of_rib().len()), (2, 2));
+    assert_eq!(bench.peer.handle(bench.now, Event::Tell), [], "there is nothing more");
 }
 
 #[test]
