@@ -311,7 +311,7 @@ fn rfc9774_3_a_path_with_a_set_withdraws_its_routes_and_the_session_stays() {
     // Of a two-octet peer, whose AS4_PATH counts too: also where it would not be used, since it is too long, or somebody has aggregated since.
     for set in [SET, CONFED_SET] {
         let aggregated = format!("C00706 FDEA 0A000009 C01208 00011171 0A000001 C01106 {set}");
-        for beside in [format!("C01106 {set}"), format!("C01112 0203 00000001 00000002 00000003 {set}"), aggregated] {
+        for beside in [format!("C01106 {set}"), format!("C01114 0203 00000001 00000002 00000003 {set}"), aggregated] {
             assert_eq!(from_two_octet_peer(&format!("400206 0202 FDEA 5BA0 {beside}")).2, withdraw, "{beside}");
         }
     }
