@@ -22,6 +22,7 @@ mod keyring;
 mod link;
 mod links;
 mod listener;
+mod listening;
 mod location;
 mod neighbours;
 mod orders;
@@ -31,6 +32,7 @@ mod session;
 mod signature;
 mod socket;
 mod status;
+mod vrf;
 mod whereabouts;
 mod words;
 

@@ -6,6 +6,7 @@
 //! old session is closed, unless only what is [`Adjustable`] changed, which its session takes over; one whose settings are the same notices nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use bgp::peer::{Import, PeerConfig, PeerId, RestartConfig, Stop};
 use bgp::rib::{Export, NextHopPolicy};
-use bgp::{Asn, BgpIdentifier, Prefix};
+use bgp::{Asn, BgpIdentifier};
 use nix::net::if_::if_nametoindex;
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -23,17 +25,17 @@ use tokio::time::timeout_at;
 
 use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
-use super::listener::{Listener, RangeKeys};
+use super::listener::Listener;
 use super::location::{self, Location};
 use super::orders::{Operation, OperatorError, Order, Request};
 use super::report::Complaints;
 use super::rib::Rib;
 use super::session::{Command, Feed, Inputs, Session};
-use super::signature::Signature;
 use super::socket::Way;
 use super::status::Board;
+use super::vrf::{self, Domain, Vrfs};
 use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
-use super::{Inheritance, Routes, Target, addresses, fatal_panics};
+use super::{Inheritance, Routes, Target, addresses, fatal_panics, listening};
 use crate::desired::{AoKey, DesiredBgp, DesiredImport, DesiredPeer, DesiredRestart, PeerAddress, Transport};
 use crate::telemetry::chain;
 
@@ -210,16 +212,6 @@ pub(super) enum Beginning {
     Another,
 }
 
-/// Each neighbour and range of dynamic neighbours, with how it connects.
-fn transports_by_range<'a>(desired: &'a DesiredBgp, whereabouts: &'a Whereabouts) -> impl Iterator<Item = (Prefix, &'a Transport)> {
-    let dynamic = desired.listen.iter().flat_map(|listen| listen.prefixes.iter().map(|prefix| (*prefix, &listen.template)));
-    let configured = desired.peers.values().flat_map(|peer| {
-        let found = candidates(&peer.address, whereabouts).unwrap_or_default();
-        found.into_iter().map(move |found| (Prefix::host(found.address), peer))
-    });
-    dynamic.chain(configured).map(|(range, peer)| (range, &peer.transport))
-}
-
 fn key_files(desired: &DesiredBgp) -> BTreeSet<PathBuf> {
     let peers = desired.listen.iter().map(|listen| &listen.template).chain(desired.peers.values());
     peers.flat_map(|peer| peer.transport.key_files().cloned()).collect()
@@ -228,13 +220,6 @@ fn key_files(desired: &DesiredBgp) -> BTreeSet<PathBuf> {
 /// The peers that have to be looked for.
 fn unknown_addresses(desired: &DesiredBgp) -> BTreeSet<PeerAddress> {
     desired.peers.values().map(|peer| peer.address.clone()).filter(|address| address.known().is_none()).collect()
-}
-
-/// What the listener is to demand, as far as it takes the family. A file without a key demands nothing: its neighbours are refused one by one.
-fn range_keys(desired: &DesiredBgp, keys: &Keys, whereabouts: &Whereabouts) -> RangeKeys {
-    let Some(listen) = &desired.listen else { return RangeKeys::new() };
-    let ranges = transports_by_range(desired, whereabouts).filter(|(range, _)| range.address().is_ipv4() == listen.address.is_ipv4());
-    ranges.filter_map(|(range, transport)| Some((range, Signature::demanded(transport, keys).ok()??))).collect()
 }
 
 /// What a dynamic neighbour at this address is to be, if one may come from there.
@@ -266,6 +251,9 @@ pub(super) struct Neighbours {
     /// The node's addresses, followed once there is a neighbour.
     location: Option<watch::Receiver<Location>>,
     listener: Listener,
+    /// Read anew, once somebody is listened for, whenever links have changed.
+    vrfs: Vrfs,
+    links: Option<watch::Receiver<()>>,
     running: BTreeMap<String, Running>,
     tasks: JoinSet<String>,
     /// Neighbours that an operator has shut down, whether they run or not.
@@ -288,6 +276,7 @@ enum Input {
     Ended(String),
     Keys,
     Whereabouts,
+    Links,
     Accepted(TcpStream, SocketAddr),
     Listener,
     Request(Request),
@@ -319,6 +308,8 @@ impl Neighbours {
             gate: Gate::default(),
             location: None,
             listener: Listener::default(),
+            vrfs: Vrfs::default(),
+            links: None,
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             shut: BTreeSet::new(),
@@ -349,7 +340,7 @@ impl Neighbours {
                 }
                 Target::Quit => return,
             };
-            self.board.set_listen_error(self.listener.error());
+            self.board.set_listen_error(self.listener.error().as_ref());
             // Who was given a configuration and then asks means the neighbours that are in it.
             if let Some(request) = request.take() {
                 self.operate(request, &target).await;
@@ -361,7 +352,7 @@ impl Neighbours {
                 None => input.await,
             };
             match input {
-                Input::Target(true) | Input::Keys | Input::Whereabouts | Input::Listener | Input::Time => {}
+                Input::Target(true) | Input::Keys | Input::Whereabouts | Input::Links | Input::Listener | Input::Time => {}
                 Input::Target(false) => return,
                 Input::Ended(name) => {
                     self.running.remove(&name);
@@ -379,6 +370,7 @@ impl Neighbours {
             Some(ended) = self.tasks.join_next() => ended.map_or(Input::Time, Input::Ended),
             Ok(()) = keys.changed() => Input::Keys,
             Ok(()) = whereabouts.changed() => Input::Whereabouts,
+            Ok(()) = changed(self.links.as_mut()) => Input::Links,
             accepted = self.listener.accept() => accepted.map_or(Input::Listener, |(stream, remote)| Input::Accepted(stream, remote)),
             Some(request) = self.requests.recv() => Input::Request(request),
         }
@@ -399,8 +391,11 @@ impl Neighbours {
         }
         keyring.follow(key_files(desired)).await;
         locator.follow(unknown_addresses(desired)).await;
-        self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
-        self.listener.demand(range_keys(desired, &keyring.keys(), &locator.whereabouts()));
+        self.look_for_vrfs(desired).await;
+        let address = desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port));
+        let shared = !self.vrfs.is_empty() && listening::is_shared();
+        let domains = listening::domains(desired, &keyring.keys(), &locator.whereabouts(), &self.vrfs, shared);
+        self.listener.listen(address, domains);
         for (name, running) in &mut self.running {
             let wanted = match desired.peers.get(name) {
                 Some(peer) => Some(Settings::new(desired, identifier, peer.clone(), false)),
@@ -427,6 +422,18 @@ impl Neighbours {
         true
     }
 
+    /// An interface that a neighbour is to dial by may be in a VRF.
+    async fn look_for_vrfs(&mut self, desired: &DesiredBgp) {
+        if desired.listen.is_none() || desired.peers.values().all(|peer| peer.interface().is_none()) {
+            return;
+        }
+        self.links.get_or_insert_with(vrf::follow).mark_unchanged();
+        match Vrfs::read().await {
+            Ok(vrfs) => self.vrfs = vrfs,
+            Err(error) => tracing::warn!(error = %chain(&error), "the VRFs of the node cannot be read; those read before count"),
+        }
+    }
+
     /// Until when dynamic neighbours that have not come back may hold what an earlier process has announced; `None` where that is over.
     fn held_by_dynamic_until(&self, desired: &DesiredBgp) -> Option<Instant> {
         let template = desired.listen.as_ref().filter(|listen| !listen.prefixes.is_empty()).map(|listen| &listen.template)?;
@@ -437,7 +444,7 @@ impl Neighbours {
     }
 
     fn stop_all(&mut self, stop: &Stop) {
-        self.listener.listen(None);
+        self.listener.listen(None, BTreeMap::new());
         for running in self.running.values() {
             running.order(stop.clone());
         }
@@ -485,7 +492,9 @@ impl Neighbours {
         let Target::Run(desired) = target else { return };
         let address = remote.ip();
         let whereabouts = locator.whereabouts();
-        if let Some(running) = self.running.values().find(|running| running.is_at(remote, &whereabouts)) {
+        let domain = self.domain(&stream);
+        let here = |running: &&Running| self.vrfs.domain(running.settings.peer.interface()) == domain;
+        if let Some(running) = self.running.values().filter(here).find(|running| running.is_at(remote, &whereabouts)) {
             // Where its task is far behind, the neighbour will dial again.
             running.commands.try_send(Command::Accept(stream)).ok();
             return;
@@ -493,7 +502,8 @@ impl Neighbours {
         let name = format!("dynamic:{address}");
         let limit = desired.listen.as_ref().map_or(0, |listen| listen.limit);
         let dynamic = self.running.values().filter(|running| running.settings.dynamic).count();
-        let settings = self.board.router_id().and_then(|identifier| dynamic_settings(desired, identifier, address));
+        let identifier = self.board.router_id().filter(|_| domain.is_none());
+        let settings = identifier.and_then(|identifier| dynamic_settings(desired, identifier, address));
         match settings {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
             Some(_) if self.shut.contains(&name) || self.running.contains_key(&name) => {}
@@ -504,6 +514,12 @@ impl Neighbours {
             }
             Some(settings) => self.start(&name, settings, keyring, locator, Some(stream)),
         }
+    }
+
+    /// Where a connection was dialled: the kernel binds it to the VRF that it came by.
+    fn domain(&self, stream: &TcpStream) -> Domain {
+        let device = SockRef::from(stream).device().ok().flatten()?;
+        self.vrfs.domain(std::str::from_utf8(&device).ok())
     }
 
     /// Does what an operator wants.
@@ -563,6 +579,14 @@ impl Neighbours {
             tracing::warn!(%problem, "trying again each second");
         }
         None
+    }
+}
+
+/// Waits for ever where there is nothing to wait for.
+async fn changed(links: Option<&mut watch::Receiver<()>>) -> Result<(), watch::error::RecvError> {
+    match links {
+        Some(links) => links.changed().await,
+        None => pending().await,
     }
 }
 

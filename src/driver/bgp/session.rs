@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout_at;
 
-use super::addresses::local_among;
+use super::addresses::{Ends, local_among};
 use super::connection::{Connection, Happening};
 use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
@@ -373,10 +373,13 @@ impl Session {
         self.report.policy_changed();
         let location = Location::clone(&self.inputs.location.borrow_and_update());
         let advertised = self.inputs.feed.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
-        let ends = |(role, connection): (Role, &mut Connection)| Some((role, connection.local()?, connection.remote()?.ip()));
+        let device = self.way.device();
+        let ends = |(role, connection): (Role, &mut Connection)| {
+            Some((role, Ends { local: connection.local()?, remote: connection.remote()?.ip(), device }))
+        };
         let own: Vec<_> = self.links.up().filter_map(ends).collect();
-        for (role, local, remote) in own {
-            let local = self.own(local_among(&location, local, remote, &advertised));
+        for (role, ends) in own {
+            let local = self.own(local_among(&location, ends, &advertised));
             self.handle(Event::Local { role, local });
         }
     }
