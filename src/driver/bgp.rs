@@ -29,6 +29,7 @@ mod orders;
 mod report;
 mod rib;
 mod session;
+mod settings;
 mod signature;
 mod socket;
 mod status;

@@ -20,7 +20,7 @@ use bgp::{Family, HoldTime};
 use tokio::sync::watch;
 
 use super::Routes;
-use super::neighbours::Settings;
+use super::settings::Settings;
 use super::status::{Board, Failures, Moment, Notified, Opens, PeerStatus};
 use super::whereabouts::Found;
 use super::words::Loss;
