@@ -188,11 +188,12 @@ fn dr_to_a_pod_behind_a_gateway_is_refused_with_the_reason() {
     let told = "TCP 10.232.35.199:80 of EricIngress default/web does without 10.77.0.12, which is behind a next hop";
     wait_until("it says who is left out", PATIENCE, || stage.said().contains(told));
     assert!(!stage.table().contains("10.77.0.12"), "{}", stage.table());
+    // Of the other one alone the reason is told again, until the route goes.
     stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &both[1..])));
-    stage.wait_for_vip(VIP, false);
-    // The route goes, and with it the reason.
+    wait_until("the reason is told again", PATIENCE, || stage.said().contains(reason));
     stage.router.ip("route del 10.77.0.12/32 via 10.77.0.11");
-    stage.wait_for_vip(VIP, true);
+    wait_until("it is reached", PATIENCE, || stage.table().contains("10.77.0.12"));
+    wait_until("nothing is wrong any more", PATIENCE, || !stage.said().contains(reason));
     stage.drain();
 }
 
