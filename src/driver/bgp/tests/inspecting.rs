@@ -37,15 +37,6 @@ fn announcement<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Message {
     Message::Update(Update { attributes, announced: addresses.into_iter().map(|one| prefix(one).into()).collect(), ..Update::default() })
 }
 
-/// Waits for what wakes nobody.
-fn poll(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn rfc2918_a_soft_reset_tells_everything_again_and_asks_for_everything() {
     let fake = FakePeer::listening();
