@@ -440,8 +440,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:4:24: bgp.peers[0].address: expected the IPv4 or IPv6 address of the peer, found '0.0.0.0': it is the unspecified address\nc.yaml:5:24: bgp.peers[1].address: expected the IPv4 or IPv6 address of the peer, found '224.0.0.1': it is a multicast address\nc.yaml:6:24: bgp.peers[2].address: expected the IPv4 or IPv6 address of the peer, found '255.255.255.255': it is the broadcast address\nc.yaml:7:24: bgp.peers[3].address: this link-local address is good on one link only: say on which by interface\nc.yaml:8:24: bgp.peers[4].address: expected the IPv4 or IPv6 address of the peer, found '::ffff:192.0.2.1': it is an IPv4 address in IPv6 form; write it as IPv4",
     ),
     (
-        "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1}\n  - {name: a, address: 192.0.2.2, asn: 1}\n  - {name: b, address: 192.0.2.1, asn: 2, port: 179}\n",
-        "c.yaml:5:12: bgp.peers[1].name: another peer is named 'a'\nc.yaml:6:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
+        "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1}\n  - {name: a, address: 192.0.2.2, asn: 1}\n  - {name: b, address: 192.0.2.1, asn: 2, port: 179}\n  - {name: c, address: 192.0.2.1, asn: 1, interface: red}\n  - {name: d, address: 192.0.2.1, asn: 1, interface: red}\n",
+        "c.yaml:5:12: bgp.peers[1].name: another peer is named 'a'\nc.yaml:6:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)\nc.yaml:8:24: bgp.peers[4].address: bgp.peers[3] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
     ),
     (
         "bgp:\n  asn: 1\n  listen: {address: 0.0.0.0, prefixes: [192.0.2.0/24], gateway: true}\n",

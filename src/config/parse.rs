@@ -288,12 +288,13 @@ fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredP
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<String>,
-    endpoints: BTreeMap<(PeerAddress, u16), usize>,
+    endpoints: BTreeMap<(PeerAddress, u16, Option<String>), usize>,
     peers: usize,
 }
 
 impl Seen {
-    /// Names are keys everywhere; and of two sessions between the same two addresses collision detection closes one (RFC 4271 §6.8).
+    /// Names are keys everywhere; and of two sessions between the same two addresses collision detection closes one (RFC 4271 §6.8). On another link, or
+    /// in a VRF, the same address is another host's.
     fn check(&mut self, reader: &mut Reader<'_>, section: &Section<'_>, name: Option<&str>, peer: Option<&DesiredPeer>) {
         if let Some(name) = name
             && !self.names.insert(name.to_owned())
@@ -301,7 +302,7 @@ impl Seen {
             reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
         }
         if let Some(peer) = peer {
-            let other = *self.endpoints.entry((peer.address.clone(), peer.port)).or_insert(self.peers);
+            let other = *self.endpoints.entry((peer.address.clone(), peer.port, peer.transport.interface.clone())).or_insert(self.peers);
             if other != self.peers {
                 let message = format!(
                     "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",

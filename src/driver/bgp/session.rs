@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout_at;
 
-use super::addresses::local_among;
+use super::addresses::{Ends, local_among};
 use super::connection::{Connection, Happening};
 use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
@@ -27,9 +27,9 @@ use super::fatal_panics;
 use super::keyring::Keys;
 use super::link::{Link, Links, News};
 use super::location::Location;
-use super::neighbours::{Adjustable, Beginning, Settings};
 use super::orders::Order;
-use super::report::Report;
+use super::report::{Complaints, Report};
+use super::settings::{Adjustable, Beginning, Settings};
 use super::signature::Signature;
 use super::socket::{self, Way};
 use super::status::Board;
@@ -48,6 +48,8 @@ pub(super) struct Inputs {
     pub(super) location: watch::Receiver<Location>,
     pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
     pub(super) feed: Feed,
+    /// What operators know of dynamic neighbours.
+    pub(super) complaints: Complaints,
 }
 
 /// What a session is to do next.
@@ -122,7 +124,7 @@ impl Session {
                 peer.defer_end_of_rib(until);
             }
         }
-        let report = Report::new(name, settings, &peer, board);
+        let report = Report::new(name, settings, &peer, board, inputs.complaints.clone());
         let mut session = Self {
             way: settings.way(),
             destination: Destination::new(settings.peer.address.clone()),
@@ -371,10 +373,13 @@ impl Session {
         self.report.policy_changed();
         let location = Location::clone(&self.inputs.location.borrow_and_update());
         let advertised = self.inputs.feed.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
-        let ends = |(role, connection): (Role, &mut Connection)| Some((role, connection.local()?, connection.remote()?.ip()));
+        let device = self.way.device();
+        let ends = |(role, connection): (Role, &mut Connection)| {
+            Some((role, Ends { local: connection.local()?, remote: connection.remote()?.ip(), device }))
+        };
         let own: Vec<_> = self.links.up().filter_map(ends).collect();
-        for (role, local, remote) in own {
-            let local = self.own(local_among(&location, local, remote, &advertised));
+        for (role, ends) in own {
+            let local = self.own(local_among(&location, ends, &advertised));
             self.handle(Event::Local { role, local });
         }
     }

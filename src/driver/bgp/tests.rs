@@ -627,10 +627,12 @@ fn a_session_takes_a_new_key_and_outlives_the_loss_of_the_file() {
     conversation.expect_empty_table();
     let since = peer(&wait_for(&speaker, |status| is_up(status, "tor")), "tor").established_since;
 
+    let changed = Instant::now();
     std::fs::write(&file, "other\n").unwrap();
     conversation.change_key(b"other");
     speaker.advertise(set(["10.0.0.7"]));
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+    assert!(changed.elapsed() < Duration::from_secs(5), "{:?}", changed.elapsed());
 
     std::fs::remove_file(&file).unwrap();
     wait_for(&speaker, |status| peer(status, "tor").warning.is_some());

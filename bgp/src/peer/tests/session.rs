@@ -217,6 +217,23 @@ fn received_routes_are_counted_and_not_kept() {
 }
 
 #[test]
+fn rfc8212_section_2_without_a_policy_nothing_of_an_external_peer_is_imported() {
+    let external = PeerConfig { remote_asn: asn(65002), ..config() };
+    let mut bench = Bench::new(external.clone());
+    bench.event(Event::Start);
+    let open = Open { asn: asn(65002), ..peer_open() };
+    bench.establish(Role::Active, &open);
+    let path = crate::wire::AsPath(vec![crate::wire::AsPathSegment::Sequence(vec![asn(65002)])]);
+    let attributes = [PathAttribute::Origin(Origin::Igp), PathAttribute::AsPath(path)];
+    let (next_hop, negotiated) = (NextHop::V4(Ipv4Addr::new(10, 211, 1, 9)), Negotiated::new(&external.open(), &open));
+    let mut octets = Vec::new();
+    encode_announcement(&attributes, next_hop, Family::Ipv4Unicast, &[host("10.9.0.0").into()], &negotiated, &mut octets).unwrap();
+    assert_eq!(bench.receive(Role::Active, octets), [], "nobody is told");
+    assert_eq!(bench.peer.counters().prefixes[&Family::Ipv4Unicast], PrefixCounts { announced: 1, withdrawn: 0 });
+    assert!(bench.peer.adj_rib_in().is_none());
+}
+
+#[test]
 fn rfc7606_section_2_a_malformed_attribute_ends_no_session() {
     let mut bench = Bench::established();
     let mut octets = update();
