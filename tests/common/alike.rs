@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What IPVS and nftables do alike: ranges of ports in both families, and UDP clients that go on with one socket.
+//!
+//! Input: the dataplane. Whoever calls it has a kernel with what that needs.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use super::common::wait_until;
+use super::stage::{PATIENCE, Stage, VIP, eric, service, slice};
+
+const VIP6: &str = "2001:db8:7::1";
+
+pub(crate) fn both_families_short_ranges_with_an_offset_and_long_ones(dataplane: &'static str) {
+    let mut stage = Stage::with(dataplane, "ranges", &["192.168.1.1", "192.168.1.2", "2001:db8:1::11", "2001:db8:1::12"]);
+    for port in [9000, 9001, 20_000, 20_999] {
+        stage.answer_tcp(port);
+    }
+    let ports = "{name: a, port: 9000}";
+    let of = |endpoints: &[&str]| slice("pods", ports, endpoints);
+    stage.publish("pods", &(service("pods", ports) + &of(&["192.168.1.1", "192.168.1.2"]) + &of(&["2001:db8:1::11", "2001:db8:1::12"])));
+    let mappings = [("7000-7001", "9000-9001", "algo: rr"), ("20000-20999", "20000-20999", "algo: rr")];
+    stage.publish("four", &eric("four", VIP, "pods", &mappings));
+    stage.publish("six", &eric("six", VIP6, "pods", &mappings));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.wait_for_vip(VIP6, true);
+    for (vip, port, server) in [
+        (VIP, 7000, "192.168.1.1:9000"),
+        (VIP, 7001, "192.168.1.2:9001"),
+        (VIP, 20_000, "192.168.1.1:20000"),
+        (VIP, 20_999, "192.168.1.2:20999"),
+        (VIP6, 7001, "[2001:db8:1::11]:9001"),
+        (VIP6, 20_999, "[2001:db8:1::12]:20999"),
+    ] {
+        let spread = stage.spread(vip, port, 4);
+        assert_eq!(spread.get(server), Some(&2), "{vip} {port}: {spread:?}");
+    }
+    assert!(stage.connect(VIP, 21_000).is_err());
+    stage.drain();
+}
+
+pub(crate) fn a_udp_client_with_one_socket_is_answered_by_the_new_server(dataplane: &'static str) {
+    let mut stage = Stage::with(dataplane, "udp", &["192.168.1.1", "192.168.1.2"]);
+    stage.answer_udp("192.168.1.1", 162);
+    stage.answer_udp("192.168.1.2", 162);
+    let ports = "{port: 162, protocol: UDP}";
+    let pods = |endpoints: &[&str]| service("traps", ports) + &slice("traps", ports, endpoints);
+    stage.publish("pods", &pods(&["192.168.1.1"]));
+    stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let ask = || {
+        let mut octets = [0; 64];
+        socket.send_to(b"?", (VIP, 162)).unwrap();
+        socket.recv(&mut octets).ok().map(|length| String::from_utf8_lossy(&octets[..length]).into_owned())
+    };
+    wait_until("the first one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.1:162"));
+    stage.publish("pods", &pods(&["192.168.1.2"]));
+    let since = Instant::now();
+    wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    stage.drain();
+}
