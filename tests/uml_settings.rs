@@ -8,10 +8,13 @@
 mod common;
 #[path = "common/stage.rs"]
 mod stage;
+#[path = "common/tor.rs"]
+mod tor;
 
 use common::{Process, wait_until};
 use nix::sys::signal::Signal;
 use stage::{PATIENCE, Stage, VIP, eric, service, slice};
+use tor::Tor;
 
 const SERVER: &str = "192.168.1.1";
 const PORT: &str = "{port: 80}";
@@ -84,9 +87,17 @@ fn of_two_instances_the_one_with_longer_timeouts_wins() {
     stage.drain();
 }
 
+/// The ToR loses the route together with the last real server that a frame reaches, and has it again with the first.
 #[test]
 fn dr_is_tried_only_where_a_frame_gets_there() {
     let mut stage = Stage::new("distant", &[SERVER]);
+    let tor = Tor::new("distant", &stage.router, 1);
+    stage.bgp = ", peers: [{name: tor, address: 10.99.1.2, asn: 65001}]";
+    let announced = |wanted: bool| {
+        wait_until(&format!("the ToR has a route to the VIP: {wanted}"), PATIENCE, || {
+            tor.learned().contains(&VIP.parse().unwrap()) == wanted && tor.kernel_routes() == tor.learned()
+        });
+    };
     stage.router.ip("route add 10.50.0.0/24 via 192.168.1.1");
     stage.publish("pods", &(service("pods", PORT) + &slice("pods", PORT, &["10.50.0.1", SERVER])));
     stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr, mode: dr")]));
@@ -94,13 +105,18 @@ fn dr_is_tried_only_where_a_frame_gets_there() {
     let served = format!("TCP  {VIP}:80 rr\n  -> {SERVER}:80               Route   1      0          0\n");
     stage.wait_for_table(&served);
     stage.wait_for_vip(VIP, true);
-    // The address stays, as where others remove a virtual service; the announcement is given up before the real server is.
+    announced(true);
     stage.router.ip("route add 192.168.1.1/32 via 192.168.0.9");
     let nobody = "dr sends frames to real servers over a link of this node";
     wait_until("it says why nobody is reached", PATIENCE, || stage.said().contains(nobody));
+    announced(false);
     stage.wait_for_table(&format!("TCP  {VIP}:80 rr\n"));
+    // What the node lacks for a while takes no address away, as where others remove a virtual service.
+    assert!(stage.router.ip("-o addr show dev lo").contains(&format!(" {VIP}/")));
     stage.router.ip("route del 192.168.1.1/32 via 192.168.0.9");
+    announced(true);
     stage.wait_for_table(&served);
     wait_until("nothing is wrong any more", PATIENCE, || !stage.said().contains(nobody));
+    assert_eq!((tor.withdrawals(), tor.sessions()), (1, 1), "it was told once, by the one session that there was");
     stage.drain();
 }
