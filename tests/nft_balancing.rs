@@ -126,6 +126,11 @@ fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
 }
 
 #[test]
+fn a_client_stays_with_its_real_server_until_that_gets_nothing_new() {
+    alike::a_client_stays_with_its_real_server_until_that_gets_nothing_new("nftables");
+}
+
+#[test]
 fn what_somebody_breaks_by_hand_is_repaired_and_a_crash_leaves_nothing() {
     let mut stage = Stage::with("nftables", "hand", &["192.168.1.1", "192.168.1.2"]);
     stage.answer_tcp(80);

@@ -178,6 +178,11 @@ fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
 }
 
 #[test]
+fn a_client_stays_with_its_real_server_until_that_gets_nothing_new() {
+    alike::a_client_stays_with_its_real_server_until_that_gets_nothing_new("ipvs");
+}
+
+#[test]
 fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
     let mut stage = Stage::new("crash", &["192.168.1.1"]);
     stage.answer_tcp(80);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every scheduler of the kernel with every forwarding method, protocol and family: requests are answered by real servers, in the proportions that the
+//! Every scheduler of a dataplane with every forwarding method, protocol and family: requests are answered by real servers, in the proportions that the
 //! scheduler promises, and these see the client as documented.
 //!
-//! Runs in the guest that `tests/uml` boots. Pairs of the four are complete here; all combinations are tried where `VIPHERALD_SOAK` is set (`make soak`).
+//! Runs in the guest that `tests/uml` boots. Of IPVS, pairs of the four are complete here; all combinations are tried where `VIPHERALD_SOAK` is set
+//! (`make soak`). Of nftables, which has fewer, all are.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -22,6 +23,7 @@ use stage::{PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
 
 const VIP6: &str = "2001:db8:7::1";
 const SCHEDULERS: [&str; 14] = ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "mh", "sed", "nq", "fo", "ovf", "twos"];
+const SCHEDULERS_OF_NFT: [&str; 4] = ["rr", "wrr", "sh", "mh"];
 const FORWARDING: [&str; 3] = ["nat", "dr", "tun"];
 const PROTOCOLS: [&str; 3] = ["tcp", "udp", "sctp"];
 const PODS: u8 = 3;
@@ -97,21 +99,23 @@ impl Row {
     }
 }
 
-/// All rows, or so many that each two values of two columns meet.
-fn rows() -> Vec<Row> {
-    let all = std::env::var_os("VIPHERALD_SOAK").is_some();
+/// Those of all combinations of which this holds, given each one's place in its column; protocol and family have one together.
+fn rows(schedulers: &[&'static str], forwarding: &[&'static str], holds: impl Fn([usize; 3]) -> bool) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (first, scheduler) in SCHEDULERS.into_iter().enumerate() {
-        for (second, forwarding) in FORWARDING.into_iter().enumerate() {
-            for third in 0..6 {
-                if all || third == (first + second) % 6 {
-                    let port = 1000 + u16::try_from(rows.len()).unwrap();
-                    rows.push(Row { scheduler, forwarding, protocol: PROTOCOLS[third % 3], ipv6: third % 2 == 1, port });
-                }
+    for (first, scheduler) in schedulers.iter().enumerate() {
+        for (second, forwarding) in forwarding.iter().enumerate() {
+            for third in (0..6).filter(|third| holds([first, second, *third])) {
+                let port = 1000 + u16::try_from(rows.len()).unwrap();
+                rows.push(Row { scheduler, forwarding, protocol: PROTOCOLS[third % 3], ipv6: third % 2 == 1, port });
             }
         }
     }
     rows
+}
+
+/// So many of IPVS that each two values of two columns meet.
+fn pairs() -> Vec<Row> {
+    rows(&SCHEDULERS, &FORWARDING, |[first, second, third]| third == (first + second) % 6)
 }
 
 /// A pod on a bridge of the router that answers on the ports of all rows with its name and who asked.
@@ -177,15 +181,24 @@ fn ask(mut socket: Socket, server: SocketAddr) -> std::io::Result<(Socket, Strin
 
 #[test]
 fn each_scheduler_does_what_it_promises_with_each_forwarding_protocol_and_family() {
-    let rows = rows();
-    let mut stage = Stage::new("schedulers", &[]);
+    let all = std::env::var_os("VIPHERALD_SOAK").is_some();
+    promises_are_kept("ipvs", &if all { rows(&SCHEDULERS, &FORWARDING, |_| true) } else { pairs() });
+}
+
+#[test]
+fn each_scheduler_of_nft_does_what_it_promises_with_each_protocol_and_family() {
+    promises_are_kept("nftables", &rows(&SCHEDULERS_OF_NFT, &["nat"], |_| true));
+}
+
+fn promises_are_kept(dataplane: &'static str, rows: &[Row]) {
+    let mut stage = Stage::with(dataplane, dataplane, &[]);
     stage.router.ip("link add pods type bridge");
     stage.router.ip("link set pods up");
     stage.router.ip("addr add 10.77.0.1/24 dev pods");
     stage.router.ip("addr add 2001:db8:77::1/64 dev pods");
     // Here the router forwards answers that have an address of its own for their source; elsewhere a ToR does.
     stage.router.sysctl("net/ipv4/conf/pods/accept_local", "1");
-    let _pods: Vec<Namespace> = (1..=PODS).map(|number| pod(&stage, number, &rows)).collect();
+    let _pods: Vec<Namespace> = (1..=PODS).map(|number| pod(&stage, number, rows)).collect();
     let four: Vec<String> = (1..=PODS).map(|number| format!("10.77.0.1{number}")).collect();
     let six: Vec<String> = (1..=PODS).map(|number| format!("2001:db8:77::1{number}")).collect();
     let [four, six] = [&four, &six].map(|servers| servers.iter().map(String::as_str).collect::<Vec<_>>());
@@ -206,9 +219,12 @@ fn each_scheduler_does_what_it_promises_with_each_forwarding_protocol_and_family
     stage.start("");
     stage.wait_for_vip(VIP, true);
     stage.wait_for_vip(VIP6, true);
-    let lines = || stage.table().lines().filter(|line| line.contains("->")).count();
-    wait_until("all real servers are there", PATIENCE, || lines() == rows.len() * usize::from(PODS));
-    for row in &rows {
+    let real_servers = || match dataplane {
+        "ipvs" => stage.table().matches("->").count(),
+        _ => stage.router.output(&["nft", "list", "ruleset"]).matches("comment \"weight 1\"").count(),
+    };
+    wait_until("all real servers are there", PATIENCE, || real_servers() == rows.len() * usize::from(PODS));
+    for row in rows {
         let vip = SocketAddr::new(row.vip().parse().unwrap(), row.port);
         let from = SocketAddr::new(row.client().parse().unwrap(), 0);
         let ask = |_| ask(row.socket(from), vip);
@@ -226,29 +242,30 @@ fn each_scheduler_does_what_it_promises_with_each_forwarding_protocol_and_family
 }
 
 #[test]
-fn nft_balances_sctp_too() {
-    let servers = ["192.168.1.1", "192.168.1.2"];
-    let mut stage = Stage::with("nftables", "sctp", &servers);
-    let ports = "{name: s6a, port: 3868, protocol: SCTP}";
-    for server in servers {
-        answer(stage.servers.run(|| socket("sctp", SocketAddr::new(server.parse().unwrap(), 3868))), server.to_owned());
+fn an_association_comes_to_another_port() {
+    for dataplane in ["ipvs", "nftables"] {
+        let servers = ["192.168.1.1", "192.168.1.2"];
+        let mut stage = Stage::with(dataplane, &format!("sctp-{dataplane}"), &servers);
+        for server in servers {
+            answer(stage.servers.run(|| socket("sctp", SocketAddr::new(server.parse().unwrap(), 3868))), server.to_owned());
+        }
+        let ports = "{name: s6a, port: 2905, protocol: SCTP}";
+        let service = service("hss", ports).replace("clusterIP: None", &format!("clusterIP: None, externalIPs: [{VIP}]"));
+        stage.publish("hss", &(service + &slice("hss", "{name: s6a, port: 3868, protocol: SCTP}", &servers)));
+        stage.start(", scheduler: rr");
+        stage.wait_for_vip(VIP, true);
+        let ask = || ask(socket("sctp", SocketAddr::new([10, 99, 0, 2].into(), 0)), SocketAddr::new(VIP.parse().unwrap(), 2905));
+        let mut asked: Vec<_> = (0..4).map(|_| stage.client.run(ask).unwrap().1).collect();
+        asked.sort();
+        let twice = |server| [format!("{server} {ROUTER}"), format!("{server} {ROUTER}")];
+        assert_eq!(asked, servers.map(twice).concat(), "{dataplane}");
+        stage.drain();
     }
-    let spec = format!("spec: {{externalIPs: [{VIP}], ports: [{{name: s6a, port: 2905, protocol: SCTP}}]}}\n");
-    let head = "---\napiVersion: v1\nkind: Service\nmetadata: {name: hss}\n";
-    stage.publish("hss", &(head.to_owned() + &spec + &slice("hss", ports, &servers)));
-    stage.start(", scheduler: rr");
-    stage.wait_for_vip(VIP, true);
-    let ask = || ask(socket("sctp", SocketAddr::new([10, 99, 0, 2].into(), 0)), SocketAddr::new(VIP.parse().unwrap(), 2905));
-    let mut asked: Vec<_> = (0..4).map(|_| stage.client.run(ask).unwrap().1).collect();
-    asked.sort();
-    let twice = |server| [format!("{server} {ROUTER}"), format!("{server} {ROUTER}")];
-    assert_eq!(asked, servers.map(twice).concat());
-    stage.drain();
 }
 
 #[test]
 fn each_two_values_of_two_columns_meet() {
-    let rows = rows();
+    let rows = pairs();
     let columns = |row: &Row| [row.scheduler, row.forwarding, row.protocol, if row.ipv6 { "v6" } else { "v4" }];
     let values = [SCHEDULERS.to_vec(), FORWARDING.to_vec(), PROTOCOLS.to_vec(), vec!["v4", "v6"]];
     for (one, other) in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What IPVS and nftables do alike: ranges of ports in both families, and UDP clients that go on with one socket.
+//! What IPVS and nftables do alike: ranges of ports in both families, UDP clients that go on with one socket, clients that are remembered.
 //!
 //! Input: the dataplane. Whoever calls it has a kernel with what that needs.
 
@@ -62,5 +62,29 @@ pub(crate) fn a_udp_client_with_one_socket_is_answered_by_the_new_server(datapla
     let since = Instant::now();
     wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
     assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    stage.drain();
+}
+
+pub(crate) fn a_client_stays_with_its_real_server_until_that_gets_nothing_new(dataplane: &'static str) {
+    let servers = ["192.168.1.1", "192.168.1.2", "192.168.1.3"];
+    let mut stage = Stage::with(dataplane, "affinity", &servers);
+    stage.answer_tcp(80);
+    let ports = "{port: 80}";
+    let remembers = format!("clusterIP: None, sessionAffinity: ClientIP, externalIPs: [{VIP}]");
+    let web = service("web", ports).replace("clusterIP: None", &remembers);
+    stage.publish("web", &(web.clone() + &slice("web", ports, &servers)));
+    stage.start(", scheduler: rr");
+    stage.wait_for_vip(VIP, true);
+    let spread = stage.spread(VIP, 80, 12);
+    let (first, 12) = spread.first_key_value().map(|(server, count)| (server.clone(), *count)).unwrap() else { panic!("{spread:?}") };
+    let leaves = |server: &&str| match first == format!("{server}:80") {
+        true => format!("{server} ready: false, serving: true, terminating: true"),
+        false => (*server).to_owned(),
+    };
+    let endpoints: Vec<String> = servers.iter().map(leaves).collect();
+    stage.publish("web", &(web + &slice("web", ports, &endpoints.iter().map(String::as_str).collect::<Vec<_>>())));
+    wait_until("it gets another one", PATIENCE, || stage.connect(VIP, 80).unwrap().server != first);
+    let spread = stage.spread(VIP, 80, 12);
+    assert!(spread.len() == 1 && !spread.contains_key(&first), "{first} and then {spread:?}");
     stage.drain();
 }
