@@ -297,6 +297,21 @@ fn segments_of_translated_connections_are_clamped() {
 }
 
 #[test]
+fn ports_that_nobody_serves_are_silent_or_refused() {
+    filters::ports_that_nobody_serves_are_silent_or_refused("nftables");
+}
+
+#[test]
+fn marks_of_others_are_in_nobodys_way_and_ours_do_not_leave() {
+    filters::marks_of_others_are_in_nobodys_way_and_ours_do_not_leave("nftables");
+}
+
+#[test]
+fn large_answers_pass_a_link_that_is_narrower_than_others() {
+    filters::large_answers_pass_a_link_that_is_narrower_than_others("nftables");
+}
+
+#[test]
 fn no_error_while_schedulers_back_ends_and_ports_change() {
     traffic::no_error_while_schedulers_back_ends_and_ports_change("nftables", &["rr", "wrr", "sh", "mh"]);
 }
