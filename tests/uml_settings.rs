@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the daemon leaves to others: settings where the configuration forbids them, timeouts that another instance wants longer, real servers to which no
-//! frame gets.
+//! Settings of the kernel, which are set or left to others: where the configuration forbids them, where nothing is served without one, timeouts that another
+//! instance wants longer; and real servers to which no frame gets.
 //!
 //! Runs in the guest that `tests/uml` boots, on the stage of `tests/common/stage.rs`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -52,6 +52,48 @@ fn nothing_is_set_where_the_configuration_forbids_it() {
     stage.wait_for_vip(VIP, true);
     wait_until("timeouts are no sysctl", PATIENCE, || timeouts(&stage) == "1800 120 300");
     assert_eq!(settings(&stage, "front"), ["0", "0", "1"]);
+    stage.drain();
+}
+
+/// Without connection tracking nobody would masquerade, and answers would not come back.
+#[test]
+fn a_vip_is_not_served_while_a_setting_is_missing_that_nobody_may_set() {
+    let mut stage = stage("missing");
+    stage.router.sysctl("net/ipv4/ip_forward", "1");
+    stage.router.sysctl("net/ipv4/vs/conntrack", "0");
+    stage.start(", setSysctls: false");
+    let missing = "net.ipv4.vs.conntrack is 0 and must be 1: nft sees, and masquerades, what IPVS translates";
+    wait_until("it says what is missing", PATIENCE, || stage.said().contains(missing) && stage.said().contains("SysctlMissing"));
+    assert!(!stage.router.ip("-o addr show dev lo").contains(VIP));
+    stage.router.sysctl("net/ipv4/vs/conntrack", "1");
+    stage.wait_for_vip(VIP, true);
+    wait_until("nothing is missing any more", PATIENCE, || !stage.said().contains("SysctlMissing"));
+    assert!(stage.connect(VIP, 80).is_ok());
+    stage.drain();
+}
+
+/// A host on the link that takes the VIP for one of its neighbours.
+#[test]
+fn nobody_on_an_external_link_is_told_where_the_vip_is() {
+    let mut stage = stage("arp");
+    stage.router.ip("route add default via 10.99.0.2");
+    // As it is without us, an address on lo is answered for on every link.
+    stage.client.ip(&format!("route add {VIP}/32 dev eth0"));
+    let neighbour = |stage: &Stage, wanted: &str| {
+        stage.client.command("ping").args(["-c", "1", "-W", "1", VIP]).output().unwrap();
+        let found = stage.client.ip(&format!("neigh show {VIP}"));
+        stage.client.ip("neigh flush all");
+        found.contains(wanted)
+    };
+    stage.router.ip(&format!("addr add {VIP}/32 dev lo"));
+    wait_until("the router answers by itself", PATIENCE, || neighbour(&stage, "lladdr"));
+    stage.router.ip(&format!("addr del {VIP}/32 dev lo"));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    wait_until("the external link is set", PATIENCE, || settings(&stage, "front")[0] == "1");
+    assert!(neighbour(&stage, "FAILED") || neighbour(&stage, "INCOMPLETE"), "somebody answers for the VIP");
+    stage.client.ip(&format!("route replace {VIP}/32 via 10.99.0.1"));
+    assert!(stage.connect(VIP, 80).is_ok(), "routed it is served");
     stage.drain();
 }
 
