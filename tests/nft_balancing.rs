@@ -131,6 +131,11 @@ fn a_client_stays_with_its_real_server_until_that_gets_nothing_new() {
 }
 
 #[test]
+fn a_port_that_a_client_takes_again_is_no_old_connection() {
+    alike::a_port_that_a_client_takes_again_is_no_old_connection("nftables");
+}
+
+#[test]
 fn what_somebody_breaks_by_hand_is_repaired_and_a_crash_leaves_nothing() {
     let mut stage = Stage::with("nftables", "hand", &["192.168.1.1", "192.168.1.2"]);
     stage.answer_tcp(80);

@@ -183,6 +183,11 @@ fn a_client_stays_with_its_real_server_until_that_gets_nothing_new() {
 }
 
 #[test]
+fn a_port_that_a_client_takes_again_is_no_old_connection() {
+    alike::a_port_that_a_client_takes_again_is_no_old_connection("ipvs");
+}
+
+#[test]
 fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
     let mut stage = Stage::new("crash", &["192.168.1.1"]);
     stage.answer_tcp(80);

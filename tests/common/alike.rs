@@ -3,8 +3,12 @@
 //!
 //! Input: the dataplane. Whoever calls it has a kernel with what that needs.
 
-use std::net::UdpSocket;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use super::common::wait_until;
 use super::stage::{PATIENCE, Stage, VIP, eric, service, slice};
@@ -86,5 +90,51 @@ pub(crate) fn a_client_stays_with_its_real_server_until_that_gets_nothing_new(da
     wait_until("it gets another one", PATIENCE, || stage.connect(VIP, 80).unwrap().server != first);
     let spread = stage.spread(VIP, 80, 12);
     assert!(spread.len() == 1 && !spread.contains_key(&first), "{first} and then {spread:?}");
+    stage.drain();
+}
+
+/// As a client does that has used up all of its ports.
+pub(crate) fn a_port_that_a_client_takes_again_is_no_old_connection(dataplane: &'static str) {
+    let servers = ["192.168.1.1", "192.168.1.2", "192.168.1.3"];
+    let mut stage = Stage::with(dataplane, "reuse", &servers);
+    let listener = stage.servers.run(|| TcpListener::bind("0.0.0.0:80").unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let address = stream.local_addr().unwrap().ip().to_string();
+            stream.write_all(address.as_bytes()).ok();
+        }
+    });
+    let ports = "{port: 80}";
+    let publish = |stage: &Stage, endpoints: &[&str]| stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, endpoints)));
+    publish(&stage, &servers);
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: mh")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    // The real server ends the connection, so that the client may take the port again at once.
+    let ask = |stage: &Stage| {
+        stage.client.run(|| {
+            let since = Instant::now();
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_reuse_address(true).unwrap();
+            socket.bind(&SocketAddr::from(([10, 99, 0, 2], 5000)).into()).unwrap();
+            socket.connect_timeout(&SocketAddr::new(VIP.parse().unwrap(), 80).into(), PATIENCE).unwrap();
+            let mut server = String::new();
+            TcpStream::from(socket).read_to_string(&mut server).unwrap();
+            (server, since.elapsed())
+        })
+    };
+    // A SYN that is dropped is sent again after a second. A busy machine may take as long now and then.
+    let are_prompt =
+        |asked: &[(String, Duration)]| asked.iter().filter(|(_, time)| *time > Duration::from_secs(1)).count() < asked.len() / 10;
+    let (first, _) = ask(&stage);
+    let again: Vec<_> = (0..50).map(|_| ask(&stage)).collect();
+    assert!(again.iter().all(|(server, _)| *server == first) && are_prompt(&again), "{first} and then {again:?}");
+    let leaves = format!("{first} ready: false, serving: true, terminating: true");
+    let endpoints = servers.map(|server| if server == first { leaves.as_str() } else { server });
+    publish(&stage, &endpoints);
+    wait_until("it gets nothing new", PATIENCE, || ask(&stage).0 != first);
+    let again: Vec<_> = (0..50).map(|_| ask(&stage)).collect();
+    assert!(again.iter().all(|(server, _)| *server != first) && are_prompt(&again), "{first} and then {again:?}");
     stage.drain();
 }
