@@ -141,7 +141,7 @@ const SERVERS: usize = 4;
 
 /// A ToR that spreads over four routers, and four real servers.
 fn fabric(forwarding: &str) -> Fabric {
-    Fabric::new("move", ROUTERS, SERVERS, forwarding, echo)
+    Fabric::new("move", ROUTERS, SERVERS, forwarding, |_, host| echo(host))
 }
 
 /// All routers balance this way.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every scheduler of a dataplane with every forwarding method, protocol and family: requests are answered by real servers, in the proportions that the
-//! scheduler promises, and these see the client as documented.
+//! scheduler promises, and these see the client as documented. A ToR sends packets by one of two routers, then by the other one.
 //!
 //! Runs in the guest that `tests/uml` boots. Of IPVS, pairs of the four are complete here; all combinations are tried where `VIPHERALD_SOAK` is set
 //! (`make soak`). Of nftables, which has fewer, all are.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/fabric.rs"]
+mod fabric;
+#[path = "common/router.rs"]
+mod router;
 #[path = "common/stage.rs"]
 mod stage;
 
@@ -18,15 +22,16 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Namespace, wait_until};
+use fabric::Fabric;
+use router::{PATIENCE, Router, VIP, VIP6};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use stage::{PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
+use stage::{ROUTER, Stage, eric, service, slice};
 
-const VIP6: &str = "2001:db8:7::1";
 const SCHEDULERS: [&str; 14] = ["rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "mh", "sed", "nq", "fo", "ovf", "twos"];
 const SCHEDULERS_OF_NFT: [&str; 4] = ["rr", "wrr", "sh", "mh"];
 const FORWARDING: [&str; 3] = ["nat", "dr", "tun"];
 const PROTOCOLS: [&str; 3] = ["tcp", "udp", "sctp"];
-const PODS: u8 = 3;
+const PODS: usize = 3;
 /// So many for each pod, were they equal.
 const EACH: usize = 3;
 
@@ -46,9 +51,8 @@ impl Row {
     }
 
     /// The address at which a pod gets packets.
-    fn at(&self, pod: u8) -> IpAddr {
-        let own = if self.ipv6 { format!("2001:db8:77::1{pod}") } else { format!("10.77.0.1{pod}") };
-        if self.forwarding == "nat" { own.parse().unwrap() } else { self.vip().parse().unwrap() }
+    fn at(&self, pod: usize) -> IpAddr {
+        if self.forwarding == "nat" { address(pod, self.ipv6).parse().unwrap() } else { self.vip().parse().unwrap() }
     }
 
     const fn client(&self) -> &'static str {
@@ -56,11 +60,11 @@ impl Row {
     }
 
     /// Whom a pod sees: with nat the router, else the client.
-    fn asks(&self) -> &'static str {
+    fn asks(&self, router: usize) -> String {
         match (self.forwarding, self.ipv6) {
-            ("nat", false) => "10.77.0.1",
-            ("nat", true) => "2001:db8:77::1",
-            _ => self.client(),
+            ("nat", false) => format!("192.168.0.1{router}"),
+            ("nat", true) => format!("2001:db8:1::1{router}"),
+            _ => self.client().to_owned(),
         }
     }
 
@@ -81,12 +85,12 @@ impl Row {
 
     /// With `ovf` a pod whose connections are more than its weight gets no more, so that a few fill all of them.
     fn connections(&self) -> usize {
-        usize::from(PODS) * if self.scheduler == "ovf" { 1 } else { EACH }
+        PODS * if self.scheduler == "ovf" { 1 } else { EACH }
     }
 
     /// Whether so many answers of each pod are what the scheduler promises to one client with several ports, all of them still connected.
     fn is_in_proportion(&self, answers: &BTreeMap<String, usize>) -> bool {
-        let equal = answers.len() == usize::from(PODS) && answers.values().all(|count| *count == EACH);
+        let equal = answers.len() == PODS && answers.values().all(|count| *count == EACH);
         match self.scheduler {
             "rr" | "wrr" | "lc" | "wlc" => equal,
             // They count connections that are established, as those of TCP are.
@@ -118,21 +122,16 @@ fn pairs() -> Vec<Row> {
     rows(&SCHEDULERS, &FORWARDING, |[first, second, third]| third == (first + second) % 6)
 }
 
-/// A pod on a bridge of the router that answers on the ports of all rows with its name and who asked.
-fn pod(stage: &Stage, number: u8, rows: &[Row]) -> Namespace {
-    let pod = Namespace::new(&format!("schedulers-pod{number}"));
-    pod.veth("eth0", &stage.router, &format!("pod{number}"));
-    stage.router.ip(&format!("link set pod{number} master pods"));
-    pod.ip(&format!("addr add 10.77.0.1{number}/24 dev eth0"));
-    pod.ip(&format!("addr add 2001:db8:77::1{number}/64 dev eth0"));
-    pod.ip("route add default via 10.77.0.1");
-    pod.ip("-6 route add default via 2001:db8:77::1");
-    pod.output(&[env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP, VIP6, "--tunnel", "ipip"]);
+fn address(pod: usize, ipv6: bool) -> String {
+    if ipv6 { format!("2001:db8:1::2{pod}") } else { format!("192.168.1.{pod}") }
+}
+
+/// Answers on the ports of all rows with the pod's name and who asked.
+fn serve(pod: usize, host: &Namespace, rows: &[Row]) {
     for row in rows {
-        let socket = pod.run(|| row.socket(SocketAddr::new(row.at(number), row.port)));
-        answer(socket, format!("pod{number}"));
+        let socket = host.run(|| row.socket(SocketAddr::new(row.at(pod), row.port)));
+        answer(socket, format!("pod{pod}"));
     }
-    pod
 }
 
 fn socket(protocol: &str, address: SocketAddr) -> Socket {
@@ -191,19 +190,33 @@ fn each_scheduler_of_nft_does_what_it_promises_with_each_protocol_and_family() {
 }
 
 fn promises_are_kept(dataplane: &'static str, rows: &[Row]) {
-    let mut stage = Stage::with(dataplane, dataplane, &[]);
-    stage.router.ip("link add pods type bridge");
-    stage.router.ip("link set pods up");
-    stage.router.ip("addr add 10.77.0.1/24 dev pods");
-    stage.router.ip("addr add 2001:db8:77::1/64 dev pods");
-    // Here the router forwards answers that have an address of its own for their source; elsewhere a ToR does.
-    stage.router.sysctl("net/ipv4/conf/pods/accept_local", "1");
-    let _pods: Vec<Namespace> = (1..=PODS).map(|number| pod(&stage, number, rows)).collect();
-    let four: Vec<String> = (1..=PODS).map(|number| format!("10.77.0.1{number}")).collect();
-    let six: Vec<String> = (1..=PODS).map(|number| format!("2001:db8:77::1{number}")).collect();
+    let mut fabric = Fabric::new(dataplane, 2, PODS, "tun", |pod, host| serve(pod, host, rows));
+    for router in &mut fabric.routers {
+        publish(router, rows);
+        router.start(&format!("type: {dataplane}"));
+    }
+    for router in &fabric.routers {
+        router.wait_for(VIP);
+        router.wait_for(VIP6);
+        wait_until("all real servers are there", PATIENCE, || real_servers(router, dataplane) == rows.len() * PODS);
+    }
+    for router in 1..=fabric.routers.len() {
+        fabric.route(&[router]);
+        for row in rows {
+            assert_promise(&fabric, router, row);
+        }
+    }
+    for router in &mut fabric.routers {
+        router.drain();
+        assert_eq!((real_servers(router, dataplane), router.namespace.output(&["nft", "list", "tables"])), (0, String::new()));
+    }
+}
+
+fn publish(router: &Router, rows: &[Row]) {
+    let [four, six] = [false, true].map(|ipv6| (1..=PODS).map(|pod| address(pod, ipv6)).collect::<Vec<_>>());
     let [four, six] = [&four, &six].map(|servers| servers.iter().map(String::as_str).collect::<Vec<_>>());
     let slices = [&four, &six].map(|servers| slice("pods", "{port: 9}", servers));
-    stage.publish("pods", &(service("pods", "{port: 9}") + &slices.concat()));
+    router.publish("pods", &(service("pods", "{port: 9}") + &slices.concat()));
     for (name, ipv6, vip) in [("four", false, VIP), ("six", true, VIP6)] {
         let of_family = rows.iter().filter(|row| row.ipv6 == ipv6 && row.protocol != "sctp");
         let words =
@@ -211,34 +224,33 @@ fn promises_are_kept(dataplane: &'static str, rows: &[Row]) {
         let mappings: Vec<_> = of_family.map(words).collect();
         let mappings: Vec<(&str, &str, &str)> =
             mappings.iter().map(|(port, words)| (port.as_str(), port.as_str(), words.as_str())).collect();
-        stage.publish(name, &eric(name, vip, "pods", &mappings));
+        router.publish(name, &eric(name, vip, "pods", &mappings));
     }
     for row in rows.iter().filter(|row| row.protocol == "sctp") {
-        stage.publish(&format!("sctp-{}", row.port), &row.service(if row.ipv6 { &six } else { &four }));
+        router.publish(&format!("sctp-{}", row.port), &row.service(if row.ipv6 { &six } else { &four }));
     }
-    stage.start("");
-    stage.wait_for_vip(VIP, true);
-    stage.wait_for_vip(VIP6, true);
-    let real_servers = || match dataplane {
-        "ipvs" => stage.table().matches("->").count(),
-        _ => stage.router.output(&["nft", "list", "ruleset"]).matches("comment \"weight 1\"").count(),
-    };
-    wait_until("all real servers are there", PATIENCE, || real_servers() == rows.len() * usize::from(PODS));
-    for row in rows {
-        let vip = SocketAddr::new(row.vip().parse().unwrap(), row.port);
-        let from = SocketAddr::new(row.client().parse().unwrap(), 0);
-        let ask = |_| ask(row.socket(from), vip);
-        let asked = stage.client.run(|| (0..row.connections()).map(ask).collect::<std::io::Result<Vec<_>>>());
-        let asked = asked.unwrap_or_else(|error| panic!("{row:?}: {error}\n{}", stage.table()));
-        let mut answers: BTreeMap<String, usize> = BTreeMap::new();
-        for (_, answer) in &asked {
-            let (pod, client) = answer.split_once(' ').unwrap();
-            assert_eq!(client, row.asks(), "{row:?}");
-            *answers.entry(pod.to_owned()).or_default() += 1;
-        }
-        assert!(row.is_in_proportion(&answers), "{row:?}: {answers:?}");
+}
+
+fn real_servers(router: &Router, dataplane: &str) -> usize {
+    match dataplane {
+        "ipvs" => router.namespace.output(&["ipvsadm", "-Ln"]).lines().skip(3).filter(|line| line.contains("->")).count(),
+        _ => router.namespace.output(&["nft", "list", "ruleset"]).matches("comment \"weight 1\"").count(),
     }
-    stage.drain();
+}
+
+fn assert_promise(fabric: &Fabric, router: usize, row: &Row) {
+    let vip = SocketAddr::new(row.vip().parse().unwrap(), row.port);
+    let from = SocketAddr::new(row.client().parse().unwrap(), 0);
+    let ask = |_| ask(row.socket(from), vip);
+    let asked = fabric.client.run(|| (0..row.connections()).map(ask).collect::<std::io::Result<Vec<_>>>());
+    let asked = asked.unwrap_or_else(|error| panic!("router {router}, {row:?}: {error}"));
+    let mut answers: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, answer) in &asked {
+        let (pod, client) = answer.split_once(' ').unwrap();
+        assert_eq!(client, row.asks(router), "{row:?}");
+        *answers.entry(pod.to_owned()).or_default() += 1;
+    }
+    assert!(row.is_in_proportion(&answers), "router {router}, {row:?}: {answers:?}");
 }
 
 #[test]

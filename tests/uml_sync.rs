@@ -24,7 +24,7 @@ const SYNC: &str = ", connectionSync: {interface: eth0, syncId: 7}";
 
 /// Two routers with connection synchronisation, and three real servers.
 fn pair(forwarding: &str) -> Fabric {
-    let mut fabric = Fabric::new("sync", 2, SERVERS.len(), forwarding, |host| Stage::answer_tcp_in(host, 80));
+    let mut fabric = Fabric::new("sync", 2, SERVERS.len(), forwarding, |_, host| Stage::answer_tcp_in(host, 80));
     for router in &mut fabric.routers {
         router.publish("pods", &(service("pods", PORT) + &slice("pods", PORT, &SERVERS)));
         router.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: rr, mode: {forwarding}"))]));
