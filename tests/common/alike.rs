@@ -23,7 +23,14 @@ pub(crate) fn both_families_short_ranges_with_an_offset_and_long_ones(dataplane:
     let ports = "{name: a, port: 9000}";
     let of = |endpoints: &[&str]| slice("pods", ports, endpoints);
     stage.publish("pods", &(service("pods", ports) + &of(&["192.168.1.1", "192.168.1.2"]) + &of(&["2001:db8:1::11", "2001:db8:1::12"])));
-    let mappings = [("7000-7001", "9000-9001", "algo: rr"), ("20000-20999", "20000-20999", "algo: rr")];
+    let mappings = [
+        ("7000-7001", "9000-9001", "algo: rr"),
+        ("20000-20999", "20000-20999", "algo: rr"),
+        ("20000-20999", "20000-20999", "algo: sh, protocol: udp"),
+    ];
+    for server in ["192.168.1.1", "192.168.1.2", "2001:db8:1::11", "2001:db8:1::12"] {
+        stage.answer_udp(server, 20_500);
+    }
     stage.publish("four", &eric("four", VIP, "pods", &mappings));
     stage.publish("six", &eric("six", VIP6, "pods", &mappings));
     stage.start("");
@@ -41,6 +48,19 @@ pub(crate) fn both_families_short_ranges_with_an_offset_and_long_ones(dataplane:
         assert_eq!(spread.get(server), Some(&2), "{vip} {port}: {spread:?}");
     }
     assert!(stage.connect(VIP, 21_000).is_err());
+    // One client has one real server, from whatever port.
+    for (vip, any) in [(VIP, "0.0.0.0:0"), (VIP6, "[::]:0")] {
+        let ask = || {
+            let socket = stage.client.run(|| UdpSocket::bind(any).unwrap());
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut octets = [0; 64];
+            socket.send_to(b"?", (vip, 20_500)).unwrap();
+            let length = socket.recv(&mut octets).unwrap_or_else(|error| panic!("{vip}: {error}"));
+            String::from_utf8_lossy(&octets[..length]).into_owned()
+        };
+        let server = ask();
+        assert!((0..4).all(|_| ask() == server) && server.ends_with(":20500"), "{vip}: {server}");
+    }
     stage.drain();
 }
 
