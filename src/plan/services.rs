@@ -79,10 +79,13 @@ impl Planner<'_> {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
         self.balanced.unruly = self.are_unruly();
         for (key, desired) in churn {
+            if !self.is_wanted(key.vip) {
+                continue;
+            }
             let confirmed = record.confirmed_services.contains(key);
             let recorded = confirmed || record.pending_services.contains(key);
             let service = Known { key: *key, desired: Some(desired), observed: balancer.services.get(key), confirmed, recorded };
-            self.decide_service(service, self.is_wanted(key.vip));
+            self.decide_service(service, true);
         }
         let Balanced { mut steps, backed, .. } = self.balanced;
         steps.retain(|step| matches!(step, Step::ChangeVirtualService(key, _) if backed.contains(&key.vip)));

@@ -84,24 +84,19 @@ impl SpeakerStatus {
     }
 
     /// Forgets of what has moved all that no neighbour's task could be behind with. A set that no task has taken, or that all have left behind, is no reason
-    /// to remember anything: what is remembered grows with the tasks and with the prefixes of a set, and not with the number of sets.
-    fn forget(&mut self) {
+    /// to remember anything: what is remembered grows with the tasks and with the prefixes of a set, and not with the number of sets. Whether there was any.
+    fn forget(&mut self) -> bool {
         let sets: BTreeSet<u64> = self.peers.values().flat_map(|peer| [peer.generation, peer.taken]).collect();
         let oldest = sets.first().copied().unwrap_or(u64::MAX);
-        Arc::make_mut(&mut self.moved).retain(|_, Moved { since, came, left }| match left {
+        let matters = |Moved { since, came, left }: &Moved| match left {
             Some(left) => sets.range(*since..*left).next().is_some(),
             None => *came > oldest,
-        });
-    }
-
-    /// Forgets all that has moved once every neighbour's task has the current set. Whether that changed anything.
-    fn settle(&mut self) -> bool {
-        let settled = self.peers.values().all(|peer| peer.generation >= self.generation);
-        if !settled || self.moved.is_empty() {
-            return false;
+        };
+        let forgets = !self.moved.values().all(matters);
+        if forgets {
+            Arc::make_mut(&mut self.moved).retain(|_, moved| matters(moved));
         }
-        self.moved = Arc::default();
-        true
+        forgets
     }
 }
 
@@ -364,9 +359,9 @@ impl Board {
     pub(super) fn post(&self, name: &str, peer: PeerStatus) {
         self.0.send_if_modified(|status| {
             let status = Arc::make_mut(status);
-            let news = status.peers.get(name).is_none_or(|old| peer.is_news(old));
-            status.peers.insert(name.to_owned(), Arc::new(peer));
-            status.settle() || news
+            let old = status.peers.insert(name.to_owned(), Arc::new(peer.clone()));
+            let goes_on = old.as_ref().is_none_or(|old| (old.taken, old.generation) != (peer.taken, peer.generation));
+            goes_on && status.forget() || old.is_none_or(|old| peer.is_news(&old))
         });
     }
 
@@ -375,7 +370,7 @@ impl Board {
         self.0.send_if_modified(|status| {
             let status = Arc::make_mut(status);
             let known = status.peers.remove(name).is_some();
-            status.settle() || known
+            status.forget() || known
         });
     }
 }

@@ -79,6 +79,15 @@ fn wait_for(speaker: &Speaker, wanted: impl Fn(&SpeakerStatus) -> bool) -> Arc<S
     })
 }
 
+/// Waits for what wakes nobody.
+fn poll(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn peer<'a>(status: &'a SpeakerStatus, name: &str) -> &'a PeerStatus {
     status.peers.get(name).unwrap()
 }
