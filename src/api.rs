@@ -37,6 +37,10 @@ pub enum Kind {
     EndpointSlice,
     /// `v1` Node.
     Node,
+    /// `apps/v1` DaemonSet.
+    DaemonSet,
+    /// `apps/v1` StatefulSet.
+    StatefulSet,
     /// EricIngress.
     EricIngress,
     /// LvsIngress.
@@ -45,7 +49,8 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are read.
-    pub const ALL: [Self; 5] = [Self::Service, Self::EndpointSlice, Self::Node, Self::EricIngress, Self::LvsIngress];
+    pub const ALL: [Self; 7] =
+        [Self::Service, Self::EndpointSlice, Self::Node, Self::DaemonSet, Self::StatefulSet, Self::EricIngress, Self::LvsIngress];
 
     /// Its name in `kind`.
     #[must_use]
@@ -54,6 +59,8 @@ impl Kind {
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
+            Self::DaemonSet => "DaemonSet",
+            Self::StatefulSet => "StatefulSet",
             Self::EricIngress => "EricIngress",
             Self::LvsIngress => "LvsIngress",
         }
@@ -65,6 +72,7 @@ impl Kind {
         match self {
             Self::Service | Self::Node => "v1",
             Self::EndpointSlice => "discovery.k8s.io/v1",
+            Self::DaemonSet | Self::StatefulSet => "apps/v1",
             Self::EricIngress => "routing.ericingress.ericsson.com/v1alpha1",
             Self::LvsIngress => "routing.lvsingress.ericsson.com/v1alpha1",
         }

@@ -15,6 +15,7 @@ mod route_set;
 pub(crate) mod routing;
 mod rules;
 mod speaker;
+mod termination;
 mod virtual_services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,7 @@ pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
 pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
+pub use self::termination::{Termination, termination};
 use self::virtual_services::virtual_service;
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
 use crate::api::{ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};

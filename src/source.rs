@@ -9,6 +9,7 @@ pub mod dir;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::{Serialize, Serializer};
@@ -32,6 +33,10 @@ pub struct Snapshot {
     pub endpoint_slices: BTreeMap<ObjectRef, Arc<EndpointSlice>>,
     /// Nodes by name.
     pub nodes: BTreeMap<ObjectRef, Arc<Node>>,
+    /// DaemonSets by namespace and name: of one of them we may be a pod.
+    pub daemon_sets: BTreeMap<ObjectRef, Arc<DaemonSet>>,
+    /// StatefulSets by namespace and name, likewise.
+    pub stateful_sets: BTreeMap<ObjectRef, Arc<StatefulSet>>,
     /// EricIngresses by namespace and name.
     pub eric_ingresses: BTreeMap<ObjectRef, Arc<EricIngress>>,
     /// LvsIngresses by namespace and name.
@@ -47,6 +52,8 @@ impl Snapshot {
             Object::Service(service) => drop(self.services.insert(name, service)),
             Object::EndpointSlice(slice) => drop(self.endpoint_slices.insert(name, slice)),
             Object::Node(node) => drop(self.nodes.insert(name, node)),
+            Object::DaemonSet(set) => drop(self.daemon_sets.insert(name, set)),
+            Object::StatefulSet(set) => drop(self.stateful_sets.insert(name, set)),
             Object::EricIngress(ingress) => drop(self.eric_ingresses.insert(name, ingress)),
             Object::LvsIngress(ingress) => drop(self.lvs_ingresses.insert(name, ingress)),
         }
@@ -59,6 +66,8 @@ pub(crate) enum Object {
     Service(Arc<Service>),
     EndpointSlice(Arc<EndpointSlice>),
     Node(Arc<Node>),
+    DaemonSet(Arc<DaemonSet>),
+    StatefulSet(Arc<StatefulSet>),
     EricIngress(Arc<EricIngress>),
     LvsIngress(Arc<LvsIngress>),
 }
@@ -69,6 +78,8 @@ impl Serialize for Object {
             Self::Service(service) => service.as_ref().serialize(serializer),
             Self::EndpointSlice(slice) => slice.as_ref().serialize(serializer),
             Self::Node(node) => node.as_ref().serialize(serializer),
+            Self::DaemonSet(set) => set.as_ref().serialize(serializer),
+            Self::StatefulSet(set) => set.as_ref().serialize(serializer),
             Self::EricIngress(ingress) => ingress.as_ref().serialize(serializer),
             Self::LvsIngress(ingress) => ingress.as_ref().serialize(serializer),
         }

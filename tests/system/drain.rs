@@ -16,7 +16,7 @@ fn three() -> BTreeSet<IpAddr> {
     vips(["10.1.0.1", "10.1.0.2", "2001:db8:7::1"])
 }
 
-fn assert_nothing_is_left(rig: &Rig) {
+pub(crate) fn assert_nothing_is_left(rig: &Rig) {
     assert_eq!(addresses(&rig.node, "lo"), BTreeSet::new());
     assert!(!rig.has_record());
     assert_eq!(rig.node.output(&["nft", "list", "ruleset"]), "");
