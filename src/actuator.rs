@@ -43,7 +43,7 @@ use self::record::Table;
 use self::routes::Routes;
 pub(crate) use self::sysctl::{interface_path, read_interfaces};
 use crate::desired::{BalancerKind, DesiredBalancing};
-use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
+use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress, Record};
 use crate::plan::{Step, StepKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -175,12 +175,14 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        let ipvs = Ipvs::new(table.known());
+        let dnat = Dnat::open(instance).await?;
+        // What the chains of nft balance is recorded alike, and proves nothing about IPVS.
+        let ipvs = if dnat.known().exists { Ipvs::new(&Record { exists: true, ..Record::default() }) } else { Ipvs::new(table.known()) };
         Ok(Self {
             interface: interface.to_owned(),
             handle,
             hints,
-            keeper: Keeper::new(table, Dnat::open(instance).await?),
+            keeper: Keeper::new(table, dnat),
             addresses: None,
             routes: None,
             kube_ipvs: None,
@@ -267,12 +269,14 @@ impl Kernel {
         let of_nft = || if translated.exists { BalancerKind::Nftables } else { BalancerKind::Ipvs };
         self.balancer = self.wanted.unwrap_or_else(of_nft);
         if self.balancer == BalancerKind::Ipvs {
+            self.ipvs.adopt(record);
             let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
             return Ok(Balancer { former: translated.services.clone(), ..balancer });
         }
         let services = translated.services.clone();
         // What is left there is counted by its connections.
         self.ipvs.distrust();
+        self.ipvs.take_for_theirs();
         let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), &record.marks).await.map_err(KernelError::Balancer)?;
         let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));

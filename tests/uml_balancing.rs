@@ -270,6 +270,41 @@ fn a_port_that_somebody_else_has_is_told_and_left_alone() {
     stage.drain();
 }
 
+/// What nft balances is recorded as what IPVS balances is: that proves nothing about a service of IPVS of the same name.
+#[test]
+fn what_somebody_has_in_ipvs_stays_where_nft_balances() {
+    let mut stage = Stage::with("nftables", "theirs", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    let web = |name: &str, vip: &str| eric(name, vip, "pods", &[("80", "80", "algo: rr")]);
+    stage.publish("web", &web("web", VIP));
+    let foreign = format!("{VIP}:80");
+    for words in [["-A", "-t", &foreign].as_slice(), &["-a", "-t", &foreign, "-r", "10.8.8.8:1", "-m"]] {
+        assert!(stage.router.command("ipvsadm").args(words).status().unwrap().success());
+    }
+    let theirs = stage.table();
+    for later in ["10.232.35.200", "10.232.35.201"] {
+        stage.start(", drainTimeout: 1s");
+        stage.wait_for_vip(VIP, true);
+        wait_until("the VIP is served", PATIENCE, || stage.connect(VIP, 80).is_ok());
+        // Time for what would come after that.
+        stage.publish(later, &web(&later.replace('.', "-"), later));
+        wait_until("a later VIP is served", PATIENCE, || stage.connect(later, 80).is_ok());
+        assert_eq!(stage.table(), theirs);
+        stage.daemon.take().unwrap().kill();
+    }
+    stage.start(", drainTimeout: 1s");
+    stage.wait_for_vip(VIP, true);
+    stage.change_dataplane("ipvs", "");
+    wait_until("it says whose the port is", PATIENCE, || {
+        stage.said().contains("TCP 10.232.35.199:80 is a virtual service of somebody else, and is left alone")
+    });
+    assert!(stage.table().contains(&theirs), "{}", stage.table());
+    stage.drain_beside(&theirs);
+    assert_eq!(stage.table(), theirs);
+}
+
 #[test]
 fn a_port_that_somebody_takes_between_our_look_and_our_change_is_left_alone() {
     let mut stage = Stage::new("race", &["192.168.1.1"]);

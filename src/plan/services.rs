@@ -192,7 +192,7 @@ impl Planner<'_> {
                     }
                     self.enter_service(key, desired, recorded);
                 }
-                None if recorded && !self.observed.kernel.balancer.former.contains_key(&key) => self.strike(key),
+                None if recorded && !self.is_left_in_former(key) => self.strike(key),
                 None => {}
             },
             Some(observed) => {
@@ -228,6 +228,14 @@ impl Planner<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the dataplane that balanced before has it still, and it takes a step of its own to remove it there. In a drain the chains of nft go with the
+    /// record.
+    fn is_left_in_former(&self, key: ServiceKey) -> bool {
+        let by_nft = self.desired.balancing.as_ref().is_some_and(|balancing| !balancing.rules.translates());
+        let goes_with_record = by_nft && self.desired.lifecycle == Lifecycle::Drain;
+        !goes_with_record && self.observed.kernel.balancer.former.contains_key(&key)
     }
 
     /// Whether a virtual service that somebody else removed may be made again. Whoever goes on removing it is not fought: each time it waits twice as long.
