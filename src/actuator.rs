@@ -27,7 +27,7 @@ use futures_util::{StreamExt as _, stream};
 use nix::errno::Errno;
 use rtnetlink::Handle;
 
-use self::address::Interface;
+use self::address::{Addresses, Interface};
 use self::dnat::Dnat;
 pub use self::dnat::DnatError;
 use self::hint::Hints;
@@ -65,6 +65,8 @@ pub struct Kernel {
     handle: Handle,
     hints: Hints,
     keeper: Keeper,
+    /// As last read, the interface having had this index; the kernel tells of each change.
+    addresses: Option<(Option<u32>, Addresses)>,
     /// As last read; they change rarely, and reading them takes long where there are many routes.
     routes: Option<Routes>,
     /// Whether the interface of kube-proxy's IPVS mode is there, as last read.
@@ -179,6 +181,7 @@ impl Kernel {
             handle,
             hints,
             keeper: Keeper::new(table, Dnat::open(instance).await?),
+            addresses: None,
             routes: None,
             kube_ipvs: None,
             ipvs,
@@ -201,21 +204,30 @@ impl Kernel {
         }
     }
 
-    /// Reads the addresses and, where we balance or have something there, IPVS, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
+    /// Reads the addresses, where the kernel hints at a change of them, and, where we balance or have something there, IPVS, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
     /// [`Self::changed`] tells of it: a hanging `nft` holds up nothing else.
     ///
     /// # Errors
     /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
     pub async fn observe(&mut self) -> Result<KernelState, KernelError> {
         self.keeper.look().await;
-        if self.hints.drain(self.keeper.own_ports()).record {
+        let told = self.hints.drain(self.keeper.own_ports());
+        if told.record {
             self.keeper.suspect();
+        }
+        if told.kernel {
+            self.addresses = None;
         }
         self.keeper.forget_ports();
         let found = self.find_interface().await;
         let interface = found.map_err(|source| KernelError::Lookup { interface: self.interface.clone(), source })?;
         self.hints.index = interface.map(|interface| interface.index);
-        let addresses = address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?;
+        let known = self.addresses.take().filter(|(index, _)| *index == self.hints.index).map(|(_, addresses)| addresses);
+        let addresses = match known {
+            Some(addresses) => addresses,
+            None => address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?,
+        };
+        self.addresses = Some((self.hints.index, addresses.clone()));
         let alike = self.unrecorded(&addresses.here);
         self.keeper.catch_up(&alike);
         let routes = match self.routes.take() {
@@ -268,10 +280,11 @@ impl Kernel {
         Ok(Balancer { availability, services, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
     }
 
-    /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the record, those of other instances, and the routes.
+    /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the addresses, the record, those of other instances, and the routes.
     pub fn distrust(&mut self) {
         self.keeper.audit();
         self.keeper.forget_claims();
+        self.addresses = None;
         (self.routes, self.kube_ipvs) = (None, None);
         self.ipvs.distrust();
     }

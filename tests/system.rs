@@ -30,7 +30,7 @@ mod policy;
 mod rig;
 #[path = "system/served.rs"]
 mod served;
-#[path = "system/tor.rs"]
+#[path = "common/tor.rs"]
 mod tor;
 #[path = "system/trouble.rs"]
 mod trouble;

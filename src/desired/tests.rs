@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+mod churn;
 mod filters;
 
 use std::fmt::Write;

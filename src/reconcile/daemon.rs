@@ -89,6 +89,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         inherited: false,
         audit_at: started + super::RESYNC,
         rounds: 0,
+        at_rest: false,
     };
     reconciler.run().await?;
     tracing::info!(after = %humantime::format_duration(Duration::from_secs(started.elapsed().as_secs())), "stopped");
