@@ -409,6 +409,8 @@ impl Kernel {
     }
 
     async fn execute_on_addresses(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
+        // The kernel tells of an IPv6 address later than it acknowledges the request.
+        self.addresses = None;
         let found = self.find_interface().await.and_then(|found| found.ok_or_else(|| io::Error::from(Errno::ENODEV)));
         let handle = &self.handle;
         let outcomes: Vec<io::Result<()>> = match found {

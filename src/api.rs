@@ -46,6 +46,10 @@ pub enum Kind {
     Node,
     /// `v1` Namespace, for its labels.
     Namespace,
+    /// `apps/v1` DaemonSet.
+    DaemonSet,
+    /// `apps/v1` StatefulSet.
+    StatefulSet,
     /// EricIngress.
     EricIngress,
     /// LvsIngress.
@@ -54,7 +58,16 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are read.
-    pub const ALL: [Self; 6] = [Self::Service, Self::EndpointSlice, Self::Node, Self::Namespace, Self::EricIngress, Self::LvsIngress];
+    pub const ALL: [Self; 8] = [
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Node,
+        Self::Namespace,
+        Self::DaemonSet,
+        Self::StatefulSet,
+        Self::EricIngress,
+        Self::LvsIngress,
+    ];
 
     /// Its name in `kind`.
     #[must_use]
@@ -64,6 +77,8 @@ impl Kind {
             Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
             Self::Namespace => "Namespace",
+            Self::DaemonSet => "DaemonSet",
+            Self::StatefulSet => "StatefulSet",
             Self::EricIngress => "EricIngress",
             Self::LvsIngress => "LvsIngress",
         }
@@ -75,6 +90,7 @@ impl Kind {
         match self {
             Self::Service | Self::Node | Self::Namespace => "v1",
             Self::EndpointSlice => "discovery.k8s.io/v1",
+            Self::DaemonSet | Self::StatefulSet => "apps/v1",
             Self::EricIngress => "routing.ericingress.ericsson.com/v1alpha1",
             Self::LvsIngress => "routing.lvsingress.ericsson.com/v1alpha1",
         }

@@ -16,6 +16,7 @@ pub(crate) mod routing;
 mod rules;
 mod scope;
 mod speaker;
+mod termination;
 mod virtual_services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,7 @@ pub use self::scope::Scope;
 pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
+pub use self::termination::{Termination, termination};
 use self::virtual_services::virtual_service;
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
 use crate::api::{ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};

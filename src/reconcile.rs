@@ -26,7 +26,7 @@ pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
 use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
-use crate::desired::{Compiled, Lifecycle};
+use crate::desired::{Compiled, Lifecycle, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker};
 use crate::plan::{self, Step, StepKey};
@@ -344,10 +344,11 @@ impl Reconciler {
                     return Ok(Wake::Leave);
                 }
                 self.leaving_since = Some(Instant::now());
-                match self.intent.leave(Instant::now()) {
-                    Lifecycle::Keep => tracing::info!(signal = name, "leaving: all stays as it is for the next start"),
+                let Termination { lifecycle, reason } = self.intent.leave(Instant::now());
+                match lifecycle {
+                    Lifecycle::Keep => tracing::info!(signal = name, reason, "leaving: all stays as it is for the next start"),
                     Lifecycle::Run | Lifecycle::Drain => {
-                        tracing::info!(signal = name, "draining: withdraw, wait for the peers and the fabric, remove");
+                        tracing::info!(signal = name, reason, "draining: withdraw, wait for the peers and the fabric, remove");
                     }
                 }
             }

@@ -30,6 +30,8 @@ mod policy;
 mod rig;
 #[path = "system/served.rs"]
 mod served;
+#[path = "system/termination.rs"]
+mod termination;
 #[path = "common/tor.rs"]
 mod tor;
 #[path = "system/trouble.rs"]

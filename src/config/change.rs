@@ -120,6 +120,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("bgp.sendSoftwareVersion", config.bgp.send_software_version.to_string());
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
     put("drain.onTermination", format!("{:?}", config.on_termination));
+    put("drain.workload", format!("{:?}", config.workload));
     put("drain.gracefulShutdown", format!("{:?}", config.drain.graceful_shutdown));
     put("drain.fabricDelay", format!("{:?}", config.drain.fabric_delay));
     put("drain.timeout", format!("{:?}", config.drain.timeout));
@@ -375,6 +376,7 @@ bgp:
         ("dataplane.fwmarkFrom", "dataplane: {fwmarkFrom: 1024}"),
         ("dataplane.setSysctls", "dataplane: {setSysctls: false}"),
         ("drain.onTermination", "drain: {onTermination: keep}"),
+        ("drain.workload", "drain: {workload: DaemonSet/vip/vipherald}"),
         ("drain.gracefulShutdown", "drain: {gracefulShutdown: 2s}"),
         ("drain.fabricDelay", "drain: {fabricDelay: 2s}"),
         ("drain.timeout", "drain: {timeout: 20s}"),

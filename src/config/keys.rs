@@ -140,6 +140,7 @@ pub const KEYS: &[Key] = &[
     soft("bgp.aggregates[].policy"),
     soft("bgp.aggregates[].vips"),
     hot("drain.onTermination"),
+    hot("drain.workload"),
     hot("drain.gracefulShutdown"),
     hot("drain.fabricDelay"),
     hot("drain.timeout"),

@@ -11,8 +11,8 @@ use ipnetwork::IpNetwork;
 
 use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
-use super::{LogFormat, OnTermination, WithoutEndpoints};
-use crate::api::{LabelSelector, is_label_value};
+use super::{LogFormat, OnTermination, WithoutEndpoints, Workload};
+use crate::api::{Kind as ApiKind, LabelSelector, ObjectRef, is_label_value};
 
 pub(super) mod bgp;
 pub(super) mod dataplane;
@@ -102,6 +102,30 @@ pub(super) const PORT: Kind<u16> = Kind {
     expected: "a TCP port from 1 to 65535",
     numeric: true,
     parse: |text| decimal(text).filter(|port| *port != 0).ok_or(Refusal::Unexpected),
+};
+
+pub(super) const WORKLOAD: Kind<Workload> = Kind {
+    expected: "DaemonSet/NAMESPACE/NAME or StatefulSet/NAMESPACE/NAME/POD",
+    numeric: false,
+    parse: |text| {
+        let parts: Vec<&str> = text.split('/').collect();
+        let (kind, namespace, name, pod) = match parts.as_slice() {
+            ["DaemonSet", namespace, name] => (ApiKind::DaemonSet, *namespace, *name, None),
+            ["StatefulSet", namespace, name, pod] => (ApiKind::StatefulSet, *namespace, *name, Some(*pod)),
+            _ => return Err(Refusal::Unexpected),
+        };
+        if !is_label(namespace) || !name.split('.').all(is_label) {
+            return Err(Refusal::Unexpected);
+        }
+        let ordinal = |pod: &str| {
+            let number = pod.strip_prefix(name).and_then(|rest| rest.strip_prefix('-')).and_then(|number| number.parse().ok());
+            number
+                .filter(|number| *number >= 0)
+                .ok_or_else(|| Refusal::Because(format!("the pods of {name} are named {name}-0, {name}-1 and so on")))
+        };
+        let object = ObjectRef { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+        Ok(Workload { object, ordinal: pod.map(ordinal).transpose()? })
+    },
 };
 
 pub(super) const ON_TERMINATION: Kind<OnTermination> = Kind {

@@ -69,6 +69,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
+    let workload = reader.optional(&drain_section, "workload", &kinds::WORKLOAD);
     let drain = drain(reader, &drain_section);
     let startup = reader.section(&root, "startup");
     let startup_patience = reader.or(&startup, "patience", &kinds::TIME, PATIENCE);
@@ -87,6 +88,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         bgp: bgp?,
         routing,
         on_termination: on_termination?,
+        workload,
         drain: drain?,
         startup_patience: startup_patience?,
         state_dir: state_dir?,

@@ -14,8 +14,8 @@ use std::time::Instant;
 use bgp::Prefix;
 use tokio::sync::watch;
 
-use crate::config::{Config, DataplaneType, InForce, OnTermination};
-use crate::desired::{self, Compiled, Desired, DesiredVirtualService, DrainTimes, Lifecycle, ServiceKey, cache};
+use crate::config::{Config, DataplaneType, InForce};
+use crate::desired::{self, Compiled, Desired, DesiredVirtualService, DrainTimes, Lifecycle, ServiceKey, Termination, cache, termination};
 use crate::source::{Snapshot, Snapshots};
 use crate::telemetry::chain;
 
@@ -128,14 +128,12 @@ impl Intent {
     }
 
     /// From now on the node leaves, in the way that is returned.
-    pub(super) fn leave(&mut self, now: Instant) -> Lifecycle {
-        self.lifecycle = match self.config.borrow().config.on_termination {
-            OnTermination::Keep => Lifecycle::Keep,
-            OnTermination::Auto | OnTermination::Drain => Lifecycle::Drain,
-        };
+    pub(super) fn leave(&mut self, now: Instant) -> Termination {
+        let termination = termination(&self.config.borrow().config, self.snapshots.borrow().as_deref());
+        self.lifecycle = termination.lifecycle;
         self.patience_ends = now;
         self.compile(now);
-        self.lifecycle
+        termination
     }
 
     /// The times of a drain, once there is an intent.

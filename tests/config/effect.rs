@@ -9,7 +9,8 @@ use bgp::peer::RoleConfig;
 use bgp::rib::{NextHops, Route};
 use bgp::wire::{AddPathMode, BgpRole};
 use bgp::{Family, Prefix};
-use vipherald::config::{DataplaneType, LogFormat, OnTermination, WithoutEndpoints, load};
+use vipherald::api::{Kind, ObjectRef};
+use vipherald::config::{DataplaneType, LogFormat, OnTermination, WithoutEndpoints, Workload, load};
 use vipherald::desired::{Aggregate, DesiredExport, DesiredImport, DesiredRestart, Policy, Routing, Transport, Ttl};
 
 use crate::{environment, read, root};
@@ -133,7 +134,7 @@ bgp:
         extendedCommunities: ['rt:65001:100', 'ro:4200000001:7', '0x8000ffff00000001']
         linkBandwidth: 10Gbit
         nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}
-drain: {onTermination: keep, fabricDelay: 0s, timeout: 1h}
+drain: {onTermination: keep, workload: StatefulSet/vip/router/router-1, fabricDelay: 0s, timeout: 1h}
 startup: {patience: 0s}
 stateDir: /tmp/$$x
 http: {address: '[::1]:1'}
@@ -181,6 +182,8 @@ log: {level: 'warn,bgp=trace', format: text}
     assert_eq!(peer.import, DesiredImport { max_prefixes: limits, restart_delay: Duration::from_secs(120) });
     assert_eq!((config.bgp.host_name, config.bgp.send_software_version), (None, true));
     assert_eq!(config.on_termination, OnTermination::Keep);
+    let router = ObjectRef { kind: Kind::StatefulSet, namespace: "vip".to_owned(), name: "router".to_owned() };
+    assert_eq!(config.workload, Some(Workload { object: router, ordinal: Some(1) }));
     let export = DesiredExport {
         local_preference: 0,
         med: Some(u32::MAX),

@@ -22,7 +22,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "- 1\n",
         "c.yaml:1:1: expected a map with the keys instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
     ),
-    ("@drain: 5s\n", "c.yaml:2:8: drain: expected a map with the keys onTermination, gracefulShutdown, fabricDelay, timeout, found '5s'"),
+    (
+        "@drain: 5s\n",
+        "c.yaml:2:8: drain: expected a map with the keys onTermination, workload, gracefulShutdown, fabricDelay, timeout, found '5s'",
+    ),
     ("@vips: {allow: 10.0.0.0/8}\n", "c.yaml:2:15: vips.allow: expected a list, found '10.0.0.0/8'"),
     ("@? [x]\n: 1\n", "c.yaml:2:3: expected a key, found a list"),
     ("@1: 2\n", "c.yaml:2:1: expected a key, found the number 1"),
@@ -272,6 +275,18 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:2:35: drain.timeout: expected a time longer than drain.fabricDelay, which is 2s, found 2s",
     ),
     ("@drain: {fabricDelay: 30s, timeout: 40}\n", "c.yaml:2:36: drain.timeout: expected a time from 0s to 1h, found the number 40"),
+    (
+        "@drain: {workload: Deployment/a/b}\n",
+        "c.yaml:2:19: drain.workload: expected DaemonSet/NAMESPACE/NAME or StatefulSet/NAMESPACE/NAME/POD, found 'Deployment/a/b'",
+    ),
+    (
+        "@drain: {workload: DaemonSet/a/B}\n",
+        "c.yaml:2:19: drain.workload: expected DaemonSet/NAMESPACE/NAME or StatefulSet/NAMESPACE/NAME/POD, found 'DaemonSet/a/B'",
+    ),
+    (
+        "@drain: {workload: StatefulSet/a/b/c-1}\n",
+        "c.yaml:2:19: drain.workload: expected DaemonSet/NAMESPACE/NAME or StatefulSet/NAMESPACE/NAME/POD, found 'StatefulSet/a/b/c-1': the pods of b are named b-0, b-1 and so on",
+    ),
     ("@drain: {onTermination: stay}\n", "c.yaml:2:24: drain.onTermination: expected auto, keep or drain, found 'stay'"),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, gracefulRestart: {restartTime: 2h}}, {name: b, address: 192.0.2.2, asn: 1, gracefulRestart: {}}]}\n",

@@ -4,7 +4,7 @@
 //! Inputs: objects, and the [`Fault`] of the moment. Output: HTTP on a port of the loopback interface, and a kubeconfig for it. Watches begin at a version as
 //! the real one's do, send the changes since, and break when told to.
 
-use std::collections::{BTreeMap};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
