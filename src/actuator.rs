@@ -22,6 +22,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use ::ipvs::Command;
 use futures_util::{StreamExt as _, stream};
 use nix::errno::Errno;
 use rtnetlink::Handle;
@@ -223,7 +224,7 @@ impl Kernel {
         };
         let Routes { gateways, links, default_interfaces } = self.routes.insert(routes).clone();
         let record = self.keeper.known();
-        let recorded = !record.confirmed_services.is_empty() || !record.pending_services.is_empty();
+        let recorded = !record.confirmed_services.is_empty() || !record.pending_services.is_empty() || record.has_daemons();
         let needed = self.wanted.is_some() || recorded || self.ipvs.has_made();
         if needed && self.kube_ipvs.is_none() {
             let found = address::find_interface(&self.handle, KUBE_IPVS).await;
@@ -261,9 +262,10 @@ impl Kernel {
         // What is left there is counted by its connections.
         self.ipvs.distrust();
         let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), &record.marks).await.map_err(KernelError::Balancer)?;
-        let Balancer { services: mut former, foreign, foreign_marks, .. } = of_ipvs;
+        let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
-        Ok(Balancer { availability: IpvsAvailability::NotNeeded, services, foreign_marks, former, ..Balancer::default() })
+        let availability = IpvsAvailability::NotNeeded;
+        Ok(Balancer { availability, services, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
     }
 
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the record, those of other instances, and the routes.
@@ -353,6 +355,12 @@ impl Kernel {
                 ([Step::SetInterfaces(settings)], _) => {
                     results.push(sysctl::set_interfaces(settings).map_err(KernelError::Interfaces));
                 }
+                ([Step::StartDaemon(daemon)], _) => {
+                    results.push(self.ipvs.change_daemon(Command::StartDaemon(daemon.clone())).await.map_err(Into::into));
+                }
+                ([Step::StopDaemon(role)], _) => {
+                    results.push(self.ipvs.change_daemon(Command::StopDaemon(*role)).await.map_err(Into::into));
+                }
                 ([Step::SetTimeouts(timeouts)], _) => results.push(self.ipvs.set_timeouts(*timeouts).await.map_err(Into::into)),
                 (_, Some(Kind::Record)) => results.append(&mut self.execute_by_nft(chunk).await),
                 (_, Some(Kind::VirtualService)) => {
@@ -427,7 +435,7 @@ const fn kind(step: &Step) -> Kind {
         Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) | Step::RemoveFormer(_) => {
             Kind::VirtualService
         }
-        Step::SetSysctl(_) | Step::SetInterfaces(_) | Step::SetTimeouts(_) => Kind::Sysctl,
+        Step::SetSysctl(_) | Step::SetInterfaces(_) | Step::SetTimeouts(_) | Step::StartDaemon(_) | Step::StopDaemon(_) => Kind::Sysctl,
         _ => Kind::Record,
     }
 }

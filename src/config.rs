@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bgp::Prefix;
-use ipvs::Timeouts;
+use ipvs::{SyncDaemon, SyncRole, Timeouts};
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, Scheduler};
@@ -232,6 +232,8 @@ pub struct Dataplane {
     pub tunnel: ForwardingMethod,
     /// `tunnel.port`: the UDP port of endpoints with forwarding method `gue`.
     pub gue_port: u16,
+    /// `connectionSync`; `None` where routers tell each other nothing.
+    pub connection_sync: Option<ConnectionSync>,
     /// `fwmarkFrom`: the first of the firewall marks that are ours.
     pub first_mark: u32,
     /// `setSysctls`: kernel settings that balancing needs are set, not only reported.
@@ -267,6 +269,43 @@ impl Dataplane {
     #[must_use]
     pub const fn local_policy(&self) -> LocalPolicy {
         if self.balances() { self.local } else { LocalPolicy::EndpointNodes }
+    }
+}
+
+/// `dataplane.connectionSync`: the kernel's daemons that tell other routers of connections, or are told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ConnectionSync {
+    /// `interface`: where they speak.
+    pub interface: String,
+    /// `roles`: which of them run.
+    pub roles: BTreeSet<SyncRole>,
+    /// `syncId`: those of another number are not listened to.
+    pub sync_id: u8,
+    /// `group`: to which multicast group they speak.
+    pub group: IpAddr,
+    /// `port`: to which UDP port.
+    pub port: u16,
+    /// `ttl`: over how many hops less one.
+    pub ttl: u8,
+    /// `maxLength`: the largest message in octets; `None` is what the interface can carry.
+    pub max_length: Option<u16>,
+}
+
+impl ConnectionSync {
+    /// The daemons.
+    #[must_use]
+    pub fn daemons(&self) -> BTreeMap<SyncRole, SyncDaemon> {
+        let Self { interface, roles, sync_id, group, port, ttl, max_length } = self;
+        let daemon = |role: SyncRole| SyncDaemon {
+            role,
+            interface: interface.clone(),
+            sync_id: u32::from(*sync_id),
+            max_length: *max_length,
+            group: Some(*group),
+            port: Some(*port),
+            ttl: Some(*ttl),
+        };
+        roles.iter().map(|role| (*role, daemon(*role))).collect()
     }
 }
 

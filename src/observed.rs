@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::Prefix;
+use ipvs::SyncRole;
 
 pub use self::balancer::{
     Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
@@ -139,6 +140,10 @@ pub struct Record {
     pub pending_services: BTreeSet<ServiceKey>,
     /// Virtual services that we made.
     pub confirmed_services: BTreeSet<ServiceKey>,
+    /// Daemons of connection synchronisation that we are about to start; alone never a licence to stop one.
+    pub pending_daemons: BTreeSet<SyncRole>,
+    /// Those that we started.
+    pub confirmed_daemons: BTreeSet<SyncRole>,
     /// The firewall mark under which each range of ports is known to IPVS.
     pub marks: BTreeMap<ServiceKey, u32>,
     /// What nft does with the packets of virtual services, other than with those of all.
@@ -151,12 +156,29 @@ impl Record {
     /// Whether it has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { exists: _, pending, confirmed, pending_services, confirmed_services, marks: _, filters: _, rules: _ } = self;
-        pending.is_empty() && confirmed.is_empty() && pending_services.is_empty() && confirmed_services.is_empty()
+        let Self { pending, confirmed, pending_services, confirmed_services, .. } = self;
+        let no_services = pending_services.is_empty() && confirmed_services.is_empty();
+        pending.is_empty() && confirmed.is_empty() && no_services && !self.has_daemons()
+    }
+
+    /// Whether it has an entry of a daemon of connection synchronisation.
+    #[must_use]
+    pub fn has_daemons(&self) -> bool {
+        !self.pending_daemons.is_empty() || !self.confirmed_daemons.is_empty()
+    }
+
+    /// Adds these entries as pending ones.
+    pub(crate) fn expect(&mut self, entries: &Entries) {
+        self.pending.extend(&entries.addresses);
+        self.pending_services.extend(&entries.services);
+        self.pending_daemons.extend(&entries.daemons);
+        self.marks.extend(&entries.marks);
     }
 
     /// Makes these entries confirmed ones.
     pub(crate) fn confirm(&mut self, entries: &Entries) {
+        self.pending_daemons.retain(|role| !entries.daemons.contains(role));
+        self.confirmed_daemons.extend(&entries.daemons);
         self.pending.retain(|address| !entries.addresses.contains(address));
         self.pending_services.retain(|service| !entries.services.contains(service));
         self.confirmed.extend(&entries.addresses);
@@ -170,6 +192,9 @@ impl Record {
         }
         for set in [&mut self.pending_services, &mut self.confirmed_services] {
             set.retain(|service| !entries.services.contains(service));
+        }
+        for set in [&mut self.pending_daemons, &mut self.confirmed_daemons] {
+            set.retain(|role| !entries.daemons.contains(role));
         }
         self.marks.retain(|service, _| self.pending_services.contains(service) || self.confirmed_services.contains(service));
         self.filters.retain(|service, _| !entries.services.contains(service));
@@ -300,7 +325,13 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let is_current = |key: &StepKey| match key {
         StepKey::Address(vip) => observed.is_known(*vip),
         StepKey::VirtualService(service) => observed.kernel.record.has_service(*service),
-        StepKey::Advertise | StepKey::Record | StepKey::Speaker | StepKey::Sysctl(_) | StepKey::Interfaces | StepKey::Timeouts => true,
+        StepKey::Advertise
+        | StepKey::Record
+        | StepKey::Speaker
+        | StepKey::Sysctl(_)
+        | StepKey::Interfaces
+        | StepKey::Timeouts
+        | StepKey::Daemon(_) => true,
     };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
     observed

@@ -24,6 +24,7 @@ mod ownership;
 mod predict;
 mod services;
 mod settings;
+mod sync;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 use bgp::rib::Route;
-use ipvs::Timeouts;
+use ipvs::{SyncDaemon, SyncRole, Timeouts};
 
 use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
@@ -45,7 +46,8 @@ pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
-pub use services::{Lack, unserved};
+pub use services::{Lack, left_out, unclaimed_services, unserved};
+pub use sync::{daemons_of_others, owns_daemon};
 
 /// What to do now and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,6 +85,10 @@ pub enum Step {
     SetInterfaces(BTreeMap<String, BTreeSet<InterfaceSetting>>),
     /// Set how long IPVS remembers idle connections, in seconds; 0 leaves one as it is.
     SetTimeouts(Timeouts),
+    /// Start a daemon of connection synchronisation.
+    StartDaemon(SyncDaemon),
+    /// Stop one that is ours.
+    StopDaemon(SyncRole),
     /// Make a virtual service, with its real servers.
     AddVirtualService(ServiceKey, VirtualServiceChange),
     /// Change one that is ours, in place.
@@ -121,6 +127,7 @@ impl Step {
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
             Self::SetInterfaces(_) => StepKey::Interfaces,
             Self::SetTimeouts(_) => StepKey::Timeouts,
+            Self::StartDaemon(SyncDaemon { role, .. }) | Self::StopDaemon(role) => StepKey::Daemon(*role),
             Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
     }
@@ -133,7 +140,9 @@ pub struct Entries {
     pub addresses: BTreeSet<IpAddr>,
     /// Virtual services.
     pub services: BTreeSet<ServiceKey>,
-    /// Of these, the ranges of ports, and the firewall mark of each.
+    /// Daemons of connection synchronisation.
+    pub daemons: BTreeSet<SyncRole>,
+    /// Of the virtual services, the ranges of ports, and the firewall mark of each.
     pub marks: BTreeMap<ServiceKey, u32>,
 }
 
@@ -145,7 +154,7 @@ impl From<BTreeSet<IpAddr>> for Entries {
 
 impl Entries {
     fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.services.is_empty()
+        self.addresses.is_empty() && self.services.is_empty() && self.daemons.is_empty()
     }
 }
 
@@ -166,6 +175,8 @@ pub enum StepKey {
     Interfaces,
     /// The timeouts of IPVS.
     Timeouts,
+    /// A daemon of connection synchronisation.
+    Daemon(SyncRole),
     /// The neighbours.
     Speaker,
 }
@@ -181,6 +192,7 @@ pub fn plan(desired: &Desired, observed: &Observed, now: Instant) -> Plan {
     for address in planner.subjects() {
         planner.decide(address);
     }
+    planner.decide_daemons();
     planner.aggregate();
     planner.shut_down();
     planner.leave_all();
@@ -233,6 +245,7 @@ struct Planner<'a> {
     unrecorded: Entries,
     filters: BTreeMap<ServiceKey, Filter>,
     balanced: Balanced,
+    daemons: Vec<Step>,
     additions: Vec<IpAddr>,
     /// A VIP is still on its way onto the interface, and nothing has failed about it.
     arriving: bool,
@@ -259,6 +272,7 @@ impl<'a> Planner<'a> {
             unrecorded: Entries::default(),
             filters: BTreeMap::new(),
             balanced: Balanced::default(),
+            daemons: Vec::new(),
             additions: Vec::new(),
             arriving: false,
             occupied: false,
@@ -482,6 +496,7 @@ impl<'a> Planner<'a> {
         steps.extend(record);
         // What the record does not list yet would be dropped.
         steps.extend(rules);
+        steps.extend(self.daemons);
         steps.extend(self.balanced.steps);
         steps.extend(self.additions.into_iter().map(Step::AddAddress));
         steps.extend(last);
@@ -521,7 +536,10 @@ impl<'a> Planner<'a> {
         let Some(balancing) = self.desired.balancing.as_ref().filter(|_| self.desired.lifecycle == Lifecycle::Run) else {
             return Vec::new();
         };
-        let needed = |setting: &Sysctl| !Sysctl::FOR_MOVED_FLOWS.contains(setting) || balancing.keeps_moved_flows();
+        let needed = |setting: &Sysctl| {
+            (!Sysctl::FOR_MOVED_FLOWS.contains(setting) || balancing.keeps_moved_flows())
+                && (!Sysctl::FOR_CONNECTION_SYNC.contains(setting) || !balancing.sync.is_empty())
+        };
         let wrong = |setting: &Sysctl, value: &str| balancing.set_sysctls && value != setting.wanted() && needed(setting);
         let found = self.observed.kernel.sysctls.iter().filter(|(setting, value)| wrong(setting, value));
         let wrong: Vec<Sysctl> = found.map(|(setting, _)| *setting).collect();

@@ -201,7 +201,8 @@ impl Reconciler {
                 | StepKey::VirtualService(_)
                 | StepKey::Sysctl(_)
                 | StepKey::Interfaces
-                | StepKey::Timeouts => &mut of_kernel,
+                | StepKey::Timeouts
+                | StepKey::Daemon(_) => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
             };
             list.push((*step).clone());
@@ -250,6 +251,8 @@ impl Reconciler {
                 | Step::SetSysctl(_)
                 | Step::SetInterfaces(_)
                 | Step::SetTimeouts(_)
+                | Step::StartDaemon(_)
+                | Step::StopDaemon(_)
                 | Step::AddVirtualService(..)
                 | Step::ChangeVirtualService(..)
                 | Step::RemoveVirtualService(_)

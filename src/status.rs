@@ -8,6 +8,7 @@ mod balancer;
 mod capability;
 mod details;
 mod envelope;
+mod notes;
 mod peer;
 mod route;
 mod time;
@@ -27,7 +28,9 @@ use crate::observed::Observed;
 use crate::plan::{Ownership, StepKey};
 
 pub(crate) use balancer::ipvs_status;
-pub use balancer::{Claim, IpvsReader, IpvsStatus, PersistenceStatus, RealServerStatus, TrafficStatus, VirtualServiceStatus};
+pub use balancer::{
+    Claim, IpvsReader, IpvsStatus, PersistenceStatus, RealServerStatus, SyncDaemonStatus, TrafficStatus, VirtualServiceStatus,
+};
 pub use capability::CapabilityStatus;
 pub(crate) use capability::exchange;
 pub(crate) use details::{Clock, by_name, self_description};
@@ -135,8 +138,10 @@ pub struct PeerView {
     pub held: BTreeMap<Family, u32>,
     /// What its UPDATEs had wrong.
     pub malformed: MalformedCounts,
-    /// Why the last session or attempt ended.
+    /// What is wrong, or was before the session that is up.
     pub last_error: Option<LastError>,
+    /// How attempts since then have ended, which says less.
+    pub last_attempt_error: Option<LastError>,
     /// Whether an operator has shut it down.
     pub shut: bool,
     /// What an operator should mend though the session may be up.
@@ -189,7 +194,7 @@ pub struct LastError {
     pub reason: String,
     /// When last.
     pub at: Time,
-    /// How often in a row for this reason.
+    /// How often for this reason since a session was last up, with none that says as much in between.
     pub count: u64,
     /// The NOTIFICATION that ended it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,6 +251,9 @@ pub struct NodeStatus {
     pub vips: Vec<VipStatus>,
     /// Addresses that look like ours and that nothing proves to be: kept, and to be looked at by a person.
     pub unclaimed: Vec<IpAddr>,
+    /// What somebody else has done to the node that an operator should know of, though nothing fails.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Objects and files that take no part.
     pub rejections: Vec<Rejection>,
     /// The neighbours by name.
@@ -481,9 +489,12 @@ pub struct PeerStatus {
     /// What its UPDATEs had wrong.
     #[serde(default)]
     pub malformed: MalformedCounts,
-    /// Why the last session or attempt ended.
+    /// What is wrong, as far as the end of the last session and of attempts has said, or what was before the session that is up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// How attempts since then have ended, which says less: that the peer refuses connections, say. None while a session is up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_attempt_error: Option<LastError>,
     /// Whether an operator has shut it down.
     #[serde(default)]
     pub shut: bool,
@@ -559,6 +570,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
         },
         vips: vip::statuses(inputs, previous),
         unclaimed: unclaimed.map(|(address, _)| *address).collect(),
+        notes: inputs.desired.map(|desired| notes::notes(desired, inputs.observed)).unwrap_or_default(),
         rejections: inputs.rejections.to_vec(),
         peers: inputs.speaker.peers.iter().map(|(name, view)| peer::status(name, view)).collect(),
         failures: inputs.observed.failures.iter().map(|(key, failure)| failure_status(*key, failure)).collect(),
@@ -573,6 +585,7 @@ fn failure_status(key: StepKey, failure: &crate::observed::Failure) -> FailureSt
         StepKey::Sysctl(setting) => format!("sysctl {setting}"),
         StepKey::Interfaces => "settings of external interfaces".to_owned(),
         StepKey::Timeouts => "timeouts of IPVS".to_owned(),
+        StepKey::Daemon(role) => format!("{role} sync daemon"),
         StepKey::VirtualService(service) => format!("virtual service {service}"),
         StepKey::Speaker => "speaker".to_owned(),
     };

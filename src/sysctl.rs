@@ -22,6 +22,14 @@ pub enum Sysctl {
     VsSnatReroute,
     /// `net.ipv4.vs.sloppy_tcp`
     VsSloppyTcp,
+    /// `net.ipv4.vs.sync_threshold`, of which the second number is the period
+    VsSyncThreshold,
+    /// `net.ipv4.vs.sync_refresh_period`
+    VsSyncRefreshPeriod,
+    /// `net.ipv4.vs.sync_retries`
+    VsSyncRetries,
+    /// `net.netfilter.nf_conntrack_tcp_be_liberal`
+    ConntrackTcpBeLiberal,
 }
 
 impl Sysctl {
@@ -31,6 +39,15 @@ impl Sysctl {
 
     /// Those that it needs besides where real servers answer clients themselves (dr, tun), and a hash of the client chooses them.
     pub const FOR_MOVED_FLOWS: [Self; 1] = [Self::VsSloppyTcp];
+
+    /// Those that it needs besides where routers tell each other of connections.
+    pub const FOR_CONNECTION_SYNC: [Self; 4] =
+        [Self::VsSyncThreshold, Self::VsSyncRefreshPeriod, Self::VsSyncRetries, Self::ConntrackTcpBeLiberal];
+
+    /// All of them.
+    pub fn each() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::FOR_MOVED_FLOWS).chain(Self::FOR_CONNECTION_SYNC)
+    }
 
     /// Below `/proc/sys`.
     #[must_use]
@@ -42,13 +59,21 @@ impl Sysctl {
             Self::VsExpireQuiescentTemplate => "net/ipv4/vs/expire_quiescent_template",
             Self::VsSnatReroute => "net/ipv4/vs/snat_reroute",
             Self::VsSloppyTcp => "net/ipv4/vs/sloppy_tcp",
+            Self::VsSyncThreshold => "net/ipv4/vs/sync_threshold",
+            Self::VsSyncRefreshPeriod => "net/ipv4/vs/sync_refresh_period",
+            Self::VsSyncRetries => "net/ipv4/vs/sync_retries",
+            Self::ConntrackTcpBeLiberal => "net/netfilter/nf_conntrack_tcp_be_liberal",
         }
     }
 
-    /// What it must be.
+    /// What it must be; numbers are separated by one tab, as the kernel shows them.
     #[must_use]
     pub const fn wanted(self) -> &'static str {
-        "1"
+        match self {
+            Self::VsSyncThreshold => "0\t0",
+            Self::VsSyncRefreshPeriod => "10",
+            _ => "1",
+        }
     }
 
     /// Why.
@@ -63,6 +88,12 @@ impl Sysctl {
             Self::VsSloppyTcp => {
                 "with dr, tun and gue, a connection that the fabric moves to this node in its middle goes on to the real server that it had"
             }
+            Self::VsSyncThreshold => "other routers are told of a connection once it is established, not after some packets",
+            Self::VsSyncRefreshPeriod => "other routers are told again of a connection every so many seconds, not every so many packets",
+            Self::VsSyncRetries => "other routers are told once more, should a message be lost",
+            Self::ConntrackTcpBeLiberal => {
+                "a connection that comes back to this node has gone on meanwhile, beyond what nft's connection table saw of it"
+            }
         }
     }
 
@@ -71,9 +102,7 @@ impl Sysctl {
     pub const fn is_for(self, balancer: BalancerKind) -> bool {
         match self {
             Self::Ipv4Forward => true,
-            Self::VsConntrack | Self::VsExpireNodestConn | Self::VsExpireQuiescentTemplate | Self::VsSnatReroute | Self::VsSloppyTcp => {
-                matches!(balancer, BalancerKind::Ipvs)
-            }
+            _ => matches!(balancer, BalancerKind::Ipvs),
         }
     }
 

@@ -390,6 +390,14 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:2:23: dataplane.mssClamp: expected off, pmtu, or a segment size from 536 to 65495 octets, found '100'\nc.yaml:2:41: dataplane.localPolicy: expected endpointNodes or preserveSource, found 'local'\nc.yaml:2:78: dataplane.masquerade.exceptPrefixes[0]: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.0.0.1/8': 10.0.0.1/8 has bits set beyond its length; the prefix is 10.0.0.0/8\nc.yaml:2:115: dataplane.preserveClientAddress: expected true or false, found 'maybe'",
     ),
     (
+        "@dataplane: {type: ipvs, connectionSync: {roles: [boss], syncId: 256, group: 10.0.0.1, ttl: 0, maxLength: 100}}\n",
+        "c.yaml:2:41: dataplane.connectionSync.interface: this key is missing, expected the name of an interface (1 to 15 octets, without '/', ':' and spaces)\nc.yaml:2:50: dataplane.connectionSync.roles[0]: expected master or backup, found 'boss'\nc.yaml:2:65: dataplane.connectionSync.syncId: expected a number from 0 to 255, found '256'\nc.yaml:2:77: dataplane.connectionSync.group: expected a multicast group such as 224.0.0.81 or ff02::81, found '10.0.0.1'\nc.yaml:2:92: dataplane.connectionSync.ttl: expected a number of hops from 1 to 255, found '0'\nc.yaml:2:106: dataplane.connectionSync.maxLength: expected a number of octets from 576 to 65507, found '100'",
+    ),
+    (
+        "@dataplane: {connectionSync: {interface: eth1}}\n",
+        "c.yaml:2:29: dataplane.connectionSync: only IPVS tells other routers of connections: dataplane.type ipvs, or auto",
+    ),
+    (
         "@dataplane: {scheduler: rrr, forwarding: masq, unservedPorts: accept, fwmarkFrom: 0}\n",
         "c.yaml:2:24: dataplane.scheduler: expected a scheduler of IPVS such as rr, lc, sh or mh, found 'rrr': \"rrr\" is unknown; expected one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, twos; did you mean rr?\nc.yaml:2:41: dataplane.forwarding: expected nat, dr, tun or gue, found 'masq'\nc.yaml:2:62: dataplane.unservedPorts: expected drop or reject, found 'accept'\nc.yaml:2:82: dataplane.fwmarkFrom: expected a firewall mark from 1 to 4294966272, found '0'",
     ),

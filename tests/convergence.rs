@@ -521,6 +521,8 @@ impl World {
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
+            | Step::StartDaemon(_)
+            | Step::StopDaemon(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)

@@ -7,6 +7,8 @@ mod common;
 mod filters;
 #[path = "common/stage.rs"]
 mod stage;
+#[path = "common/traffic.rs"]
+mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -334,6 +336,16 @@ fn every_router_serves_a_local_service_whose_real_servers_see_the_client() {
 #[test]
 fn segments_of_translated_connections_are_clamped() {
     filters::segments_of_translated_connections_are_clamped("nftables");
+}
+
+#[test]
+fn no_error_while_schedulers_back_ends_and_ports_change() {
+    traffic::no_error_while_schedulers_back_ends_and_ports_change("nftables", &["rr", "wrr", "sh", "mh"]);
+}
+
+#[test]
+fn only_connections_of_removed_back_ends_end() {
+    traffic::only_connections_of_removed_back_ends_end("nftables");
 }
 
 /// One chunk that opens an association (RFC 9260 §3.3.2), from and to these ports, with its checksum (RFC 9260 §6.8).

@@ -354,6 +354,8 @@ impl ObservedInput {
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
                     filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
+                    pending_daemons: BTreeSet::new(),
+                    confirmed_daemons: BTreeSet::new(),
                     rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) {
                         let nftables = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.translates());
                         rules(nftables != self.former_rules).fingerprint()
@@ -369,6 +371,8 @@ impl ObservedInput {
                     foreign_marks: self.foreign_marks,
                     timeouts: self.timeouts.map(timeouts),
                     given_timeouts: timeouts(self.given),
+                    daemons: BTreeMap::new(),
+                    started_daemons: BTreeSet::new(),
                     former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
@@ -410,6 +414,7 @@ fn balancing(
         set_sysctls: true,
         timeouts: Timeouts::default(),
         gue_port: 6080,
+        sync: BTreeMap::new(),
         external_interface: None,
     }
 }

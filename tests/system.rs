@@ -14,6 +14,8 @@ mod common;
 mod crash;
 #[path = "system/drain.rs"]
 mod drain;
+#[path = "system/failing.rs"]
+mod failing;
 #[path = "system/inspect.rs"]
 mod inspect;
 #[path = "system/keep.rs"]

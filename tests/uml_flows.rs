@@ -6,91 +6,25 @@
 #![allow(clippy::disallowed_macros, reason = "figures are shown")]
 
 mod common;
+#[path = "common/router.rs"]
+mod router;
 #[path = "common/stage.rs"]
 mod stage;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Namespace, Process, wait_until};
-use nix::sys::signal::Signal;
+use common::{Namespace, wait_until};
+use router::{PATIENCE, Router, VIP, become_target};
 use socket2::{Domain, Socket, Type};
 use stage::{eric, service, slice};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const VIP: &str = "10.232.35.199";
-
-/// A namespace with the daemon.
-struct Router {
-    namespace: Namespace,
-    files: TempDir,
-    daemon: Option<Process>,
-}
-
-impl Router {
-    /// With the links that the closure makes.
-    fn new(tag: &str, connect: impl FnOnce(&Namespace)) -> Self {
-        let namespace = Namespace::new(tag);
-        connect(&namespace);
-        let files = tempfile::tempdir().unwrap();
-        fs::create_dir(files.path().join("manifests")).unwrap();
-        Self { namespace, files, daemon: None }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.files.path().join(name)
-    }
-
-    fn publish(&self, name: &str, manifest: &str) {
-        fs::write(self.path("unfinished"), manifest).unwrap();
-        fs::rename(self.path("unfinished"), self.path("manifests").join(format!("{name}.yaml"))).unwrap();
-    }
-
-    fn start(&mut self) {
-        let configuration = format!(
-            "node: {{name: node-1}}\nbgp: {{asn: 65001}}\ndataplane: {{type: ipvs}}\ndrain: {{fabricDelay: 100ms, timeout: 5s}}\nstateDir: {}\n\
-             http: {{address: \"127.0.0.1:0\"}}\nlog: {{level: info, format: text}}\n",
-            self.path("state").display()
-        );
-        fs::write(self.path("config.yaml"), configuration).unwrap();
-        let mut command = self.namespace.command(env!("CARGO_BIN_EXE_vipherald"));
-        command.args(["run", "--config"]).arg(self.path("config.yaml")).arg("--manifests").arg(self.path("manifests"));
-        self.daemon = Some(self.namespace.spawn(&mut command));
-    }
-
-    fn drain(&mut self) {
-        let daemon = self.daemon.take().unwrap();
-        daemon.signal(Signal::SIGTERM);
-        assert!(daemon.wait(PATIENCE).success());
-    }
-
-    /// The real servers of this virtual service in the order of the table, each with its weight.
-    fn servers(&self, vip: &str) -> Vec<String> {
-        let table = self.namespace.output(&["ipvsadm", "-Ln"]);
-        let of_vip = table.lines().skip_while(|line| !line.contains(vip)).skip(1).take_while(|line| line.contains("->"));
-        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        of_vip.map(words).map(|words| format!("{} {}", words[1], words[3])).collect()
-    }
-
-    fn wait_for_vip(&self) {
-        let shown = || self.namespace.ip("-o addr show dev lo").contains(&format!(" {VIP}/"));
-        wait_until("the VIP is there", PATIENCE, shown);
-    }
-
-    fn sysctl(&self, name: &str) -> String {
-        self.namespace.run(|| fs::read_to_string(format!("/proc/sys/{name}")).unwrap().trim().to_owned())
-    }
-}
 
 /// Pseudo-random numbers, the same each time.
 struct Dice(u64);
@@ -158,7 +92,7 @@ fn a_fresh_router_and_one_with_100_changes_behind_it_agree_for_2000_clients() {
     let mut servers: BTreeMap<usize, bool> = (1..=8).map(|number| (number, false)).collect();
     old.publish("pods", &pods(&servers));
     old.publish("web", &ingress);
-    old.start();
+    old.start("type: ipvs");
     old.wait_for_vip();
     let mut dice = Dice(4);
     for _ in 0..100 {
@@ -184,7 +118,7 @@ fn a_fresh_router_and_one_with_100_changes_behind_it_agree_for_2000_clients() {
     }
     new.publish("pods", &pods(&servers));
     new.publish("web", &ingress);
-    new.start();
+    new.start("type: ipvs");
     new.wait_for_vip();
     for (scheduler, port) in [("sh", 80), ("mh", 81)] {
         let [old, new] = [(&clients[0], &old), (&clients[1], &new)].map(|(clients, router)| choices(clients, router, port));
@@ -254,7 +188,7 @@ impl Fabric {
             router.publish("pods", &pods(&servers));
             router.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: {scheduler}, mode: {forwarding}"))]));
             if router.daemon.is_none() {
-                router.start();
+                router.start("type: ipvs");
             }
             router.wait_for_vip();
             let header = format!("TCP  {VIP}:80 {scheduler}");
@@ -291,15 +225,6 @@ struct Fates {
     reset: usize,
     silent: usize,
     slowest_reset: Duration,
-}
-
-/// Takes packets to the VIP that come as they were sent, or in a tunnel.
-fn become_target(host: &Namespace, forwarding: &str) {
-    let mut words = vec![env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP];
-    if forwarding == "tun" {
-        words.extend(["--tunnel", "ipip"]);
-    }
-    host.output(&words);
 }
 
 /// Answers all connections to port 80.

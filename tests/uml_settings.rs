@@ -96,10 +96,11 @@ fn dr_is_tried_only_where_a_frame_gets_there() {
     stage.wait_for_vip(VIP, true);
     // The address stays, as where others remove a virtual service; the announcement is given up before the real server is.
     stage.router.ip("route add 192.168.1.1/32 via 192.168.0.9");
-    wait_until("it says why nobody is reached", PATIENCE, || stage.said().contains("is behind a next hop"));
+    let nobody = "dr sends frames to real servers over a link of this node";
+    wait_until("it says why nobody is reached", PATIENCE, || stage.said().contains(nobody));
     stage.wait_for_table(&format!("TCP  {VIP}:80 rr\n"));
     stage.router.ip("route del 192.168.1.1/32 via 192.168.0.9");
     stage.wait_for_table(&served);
-    wait_until("nothing is wrong any more", PATIENCE, || !stage.said().contains("is behind a next hop"));
+    wait_until("nothing is wrong any more", PATIENCE, || !stage.said().contains(nobody));
     stage.drain();
 }

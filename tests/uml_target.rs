@@ -181,9 +181,19 @@ fn dr_to_a_pod_behind_a_gateway_is_refused_with_the_reason() {
     let reason = "dr sends frames to real servers over a link of this node, and 10.77.0.12 is behind a next hop";
     wait_until("the reason is told", PATIENCE, || stage.said().contains(reason));
     stage.wait_for_vip(VIP, false);
-    // The route goes, and with it the reason.
-    stage.router.ip("route del 10.77.0.12/32 via 10.77.0.11");
+    // One that is reached serves, and the other one is still told of.
+    let both = ["10.77.0.11", "10.77.0.12"];
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &both)));
     stage.wait_for_vip(VIP, true);
+    let told = "TCP 10.232.35.199:80 of EricIngress default/web does without 10.77.0.12, which is behind a next hop";
+    wait_until("it says who is left out", PATIENCE, || stage.said().contains(told));
+    assert!(!stage.table().contains("10.77.0.12"), "{}", stage.table());
+    // Of the other one alone the reason is told again, until the route goes.
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &both[1..])));
+    wait_until("the reason is told again", PATIENCE, || stage.said().contains(reason));
+    stage.router.ip("route del 10.77.0.12/32 via 10.77.0.11");
+    wait_until("it is reached", PATIENCE, || stage.table().contains("10.77.0.12"));
+    wait_until("nothing is wrong any more", PATIENCE, || !stage.said().contains(reason));
     stage.drain();
 }
 
@@ -216,5 +226,7 @@ fn timeouts_and_settings_of_external_interfaces_are_kept() {
     // What somebody raises stays, also where something else is lowered.
     set(["3600", "60", "30"]);
     timeouts("3600 60 60");
+    let raised = "dataplane.timeouts.tcp: somebody has raised it to 3600s; the configuration says 1800s, and the longer one stays";
+    wait_until("it says what was raised", PATIENCE, || stage.said_aside("vips").contains(raised));
     stage.drain();
 }

@@ -86,9 +86,13 @@ impl Rig {
 
     /// More attempts are refused for this reason.
     fn wait_for_refusals(&self, reason: &str) {
-        let last = || self.session().and_then(|peer| peer.last_error);
-        let begun = last().filter(|last| last.reason.contains(reason)).map_or(0, |last| last.count);
-        wait_until(reason, PATIENCE, || last().is_some_and(|last| last.reason.contains(reason) && last.count > begun + 2));
+        let count = || {
+            let session = self.session();
+            let mut errors = session.iter().flat_map(|peer| peer.last_error.iter().chain(&peer.last_attempt_error));
+            errors.find(|error| error.reason.contains(reason)).map_or(0, |error| error.count)
+        };
+        let begun = count();
+        wait_until(reason, PATIENCE, || count() > begun + 2);
         assert_eq!(self.session().unwrap().counters.established, 0);
     }
 }

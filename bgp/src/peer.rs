@@ -10,7 +10,7 @@
 //! Supported standards: RFC 4271 §6.8, §8, §10; RFC 4486 (Cease, maximum of prefixes among them); RFC 6286 (identifiers); RFC 6608 (FSM errors); RFC
 //! 2918, RFC 7313 (route refresh); RFC 4724, RFC 8538, RFC 9494 (graceful restart, restarting and helping); RFC 8203, RFC 9003 (shutdown communication);
 //! RFC 9234 (roles); RFC 9687 (send hold timer). Of the options of RFC 4271 §8.1.1: IdleHoldTimer and DampPeerOscillations; neither DelayOpen nor
-//! CollisionDetectEstablishedState.
+//! CollisionDetectEstablishedState. In its place, a session whose peer dials again is asked for a sign of life at once: see [`Event::Redialled`].
 #![warn(clippy::wildcard_enum_match_arm)]
 
 mod config;
@@ -118,6 +118,11 @@ pub enum Event {
         /// Our addresses on it.
         local: LocalAddresses,
     },
+    /// The peer dials while [`Peer::accepts`] says no. Without CollisionDetectEstablishedState the new connection has to go (RFC 4271 §6.8); but a peer
+    /// that dials has most likely lost what we take for its session, by a crash of its host that nothing has told us of. So it is sent a KEEPALIVE: a host
+    /// that knows nothing of the connection resets it, and the new one can be taken at once and not only after the hold time. The new one waits while
+    /// [`Peer::is_challenged`].
+    Redialled,
     /// The dial failed (Event 18).
     ConnectFailed {
         /// Who dialled: us.
@@ -260,6 +265,8 @@ pub struct Peer {
     adj_rib_in: Option<AdjRibIn>,
     /// Our routes of a former session, as far as the peer may keep them.
     retained: Option<Retained>,
+    /// Until then a session that the peer has dialled anew may show that its host knows nothing of it.
+    challenged_until: Option<Instant>,
     /// Until then our OPEN says that we have restarted.
     restart_until: Option<Instant>,
     /// Until then End-of-RIB waits for what other peers have yet to tell.
@@ -299,6 +306,7 @@ impl Peer {
             routes: None,
             adj_rib_in: config.adj_rib_in(),
             retained: None,
+            challenged_until: None,
             restart_until: None,
             deferred_until: None,
             counters: Counters::default(),
@@ -320,6 +328,7 @@ impl Peer {
             Event::Tick => self.tick(&mut turn),
             Event::Reachable => self.reachable(&mut turn),
             Event::Connected { role, local } => self.connected(role, local, &mut turn),
+            Event::Redialled => self.challenge(Role::Passive, &mut turn),
             Event::ConnectFailed { role } => self.connect_failed(role, &mut turn),
             Event::Received { role, bytes } => self.received(role, &bytes, &mut turn),
             Event::Closed { role } => self.closed(role, &mut turn),
@@ -346,7 +355,7 @@ impl Peer {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let timers = Role::BOTH.iter().filter_map(|role| self.connections.get(*role)?.deadline());
-        timers.chain(self.dial.deadline()).chain(self.restart_deadline()).min()
+        timers.chain(self.dial.deadline()).chain(self.restart_deadline()).chain(self.challenged_until).min()
     }
 
     /// Whether a connection that the peer dials now is taken. While there is one of [`Role::Passive`] already, the driver asks before it accepts: where
@@ -359,6 +368,12 @@ impl Peer {
             Some(state) => state == State::OpenSent,
             None => !self.dial.is_idle(),
         }
+    }
+
+    /// Whether a new connection of the peer waits for what becomes of the one that is there: [`Event::Redialled`].
+    #[must_use]
+    pub const fn is_challenged(&self) -> bool {
+        self.challenged_until.is_some()
     }
 
     /// The state of the session.

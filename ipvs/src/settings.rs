@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What holds for the whole table of a network namespace.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// How long an idle connection is remembered, in seconds. When they are set, 0 leaves a value as it is.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -57,6 +58,37 @@ pub struct SyncDaemon {
     pub ttl: Option<u8>,
 }
 
+impl SyncDaemon {
+    /// Group, port and TTL of a daemon that was not told any.
+    const DEFAULTS: (IpAddr, u16, u8) = (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 81)), 8848, 1);
+
+    /// Whether the kernel shows a daemon that was started with this as the other one: what was left open, it has chosen.
+    #[must_use]
+    pub fn is_shown_as(&self, shown: &Self) -> bool {
+        let (group, port, ttl) = Self::DEFAULTS;
+        let addressed = |daemon: &Self| (daemon.group.unwrap_or(group), daemon.port.unwrap_or(port), daemon.ttl.unwrap_or(ttl));
+        self.role == shown.role
+            && self.interface == shown.interface
+            && self.sync_id == shown.sync_id
+            && addressed(self) == addressed(shown)
+            && self.max_length.is_none_or(|length| Some(length) == shown.max_length)
+    }
+}
+
+impl fmt::Display for SyncDaemon {
+    /// As `ipvsadm -L --daemon` prints it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { role, interface, sync_id, max_length, group, port, ttl } = self;
+        write!(f, "{role} sync daemon (mcast={interface}, syncid={sync_id}")?;
+        let mut more = |name: &str, value: Option<String>| value.map_or(Ok(()), |value| write!(f, ", {name}={value}"));
+        more("maxlen", max_length.map(|length| length.to_string()))?;
+        more("group", group.map(|group| group.to_string()))?;
+        more("port", port.map(|port| port.to_string()))?;
+        more("ttl", ttl.map(|ttl| ttl.to_string()))?;
+        f.write_str(")")
+    }
+}
+
 /// Side of connection synchronisation.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum SyncRole {
@@ -64,4 +96,24 @@ pub enum SyncRole {
     Master,
     /// Is told.
     Backup,
+}
+
+impl SyncRole {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Master, Self::Backup];
+
+    /// As `ipvsadm` has it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Master => "master",
+            Self::Backup => "backup",
+        }
+    }
+}
+
+impl fmt::Display for SyncRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
 }

@@ -131,6 +131,10 @@ fn servers() -> Vec<(&'static str, Command)> {
             "-a -t 192.0.2.1:80 -r 198.51.100.7 -i --tun-type gre --tun-csum",
             add(v4, "198.51.100.7:80", Tunnel(Encapsulation::Gre { flags: EncapsulationFlags::CHECKSUM }), 1),
         ),
+        (
+            "-a -t 192.0.2.1:80 -r 198.51.100.8 -i --tun-type gre",
+            add(v4, "198.51.100.8:80", Tunnel(Encapsulation::Gre { flags: EncapsulationFlags::NO_CHECKSUM }), 1),
+        ),
         ("-a -t 192.0.2.1:80 -r [2001:db8:1::1]:80 -i", add(v4, "[2001:db8:1::1]:80", ipip, 1)),
         ("-a -t [2001:db8::1]:443 -r [2001:db8:1::1]:8443 -m", add(v6, "[2001:db8:1::1]:8443", Masquerade, 1)),
         ("-a -t [2001:db8::1]:443 -r 198.51.100.1:443 -i", add(v6, "198.51.100.1:443", ipip, 1)),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ::ipvs::client::{Client, Error};
 use ::ipvs::{
     AddressFamily, Command, Encapsulation, EncapsulationFlags, ForwardingMethod as Forwarding, Netmask, Persistence, RealServer, Refusal,
-    ServerAddress, ServerEntry, ServiceAddress, ServiceFlags, TableEntry, Timeouts, VirtualService,
+    ServerAddress, ServerEntry, ServiceAddress, ServiceFlags, SyncRole, TableEntry, Timeouts, VirtualService,
 };
 
 use crate::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
@@ -40,6 +40,10 @@ pub(super) struct Ipvs {
     /// The UDP port of real servers with forwarding method `gue`.
     gue_port: u16,
     given_timeouts: Timeouts,
+    /// The daemons of connection synchronisation that this process started, as long as they run.
+    started_daemons: BTreeSet<SyncRole>,
+    /// Whether the daemons are as they were read.
+    daemons_known: bool,
     /// There was no record at the start of this process: what is in the table when it is first read may be ours.
     record_was_lost: bool,
 }
@@ -77,13 +81,15 @@ impl Ipvs {
             made: BTreeSet::new(),
             gue_port: 0,
             given_timeouts: Timeouts::default(),
+            started_daemons: BTreeSet::new(),
+            daemons_known: false,
             record_was_lost: !record.exists,
         }
     }
 
     /// Whether something of ours is there that the record need not tell of.
     pub(super) fn has_made(&self) -> bool {
-        !self.made.is_empty()
+        !self.made.is_empty() || !self.started_daemons.is_empty()
     }
 
     /// The table is read as a whole next time.
@@ -106,6 +112,22 @@ impl Ipvs {
             outcome.map_err(|source| IpvsError::Refused { action: "set the timeouts".to_owned(), source })?;
         }
         self.given_timeouts.give(timeouts);
+        Ok(())
+    }
+
+    /// Starts or stops a daemon of connection synchronisation. One that runs already is somebody else's.
+    pub(super) async fn change_daemon(&mut self, command: Command) -> Result<(), IpvsError> {
+        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
+        self.daemons_known = false;
+        for outcome in client.execute(std::slice::from_ref(&command)).await? {
+            match (outcome, &command) {
+                (Ok(()), Command::StartDaemon(daemon)) => drop(self.started_daemons.insert(daemon.role)),
+                (Err(source), _) if !is_as_wanted(&command, &source) => {
+                    return Err(IpvsError::Refused { action: describe(&command), source });
+                }
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -162,10 +184,12 @@ impl Ipvs {
                 made: BTreeSet::new(),
                 timeouts: None,
                 given_timeouts: self.given_timeouts,
+                daemons: BTreeMap::new(),
+                started_daemons: BTreeSet::new(),
                 former: BTreeMap::new(),
             };
             self.suspects.clear();
-            self.trusted = true;
+            (self.trusted, self.daemons_known) = (true, false);
             self.marks.clone_from(marks);
         }
         if std::mem::take(&mut self.record_was_lost) {
@@ -175,6 +199,11 @@ impl Ipvs {
             self.known.timeouts = Some(client.timeouts().await?);
         }
         self.known.given_timeouts = self.given_timeouts;
+        if !std::mem::replace(&mut self.daemons_known, true) {
+            self.known.daemons = client.daemons().await?.into_iter().map(|daemon| (daemon.role, daemon)).collect();
+        }
+        self.started_daemons.retain(|role| self.known.daemons.contains_key(role));
+        self.known.started_daemons.clone_from(&self.started_daemons);
         for ours in [&mut self.known_as_ours, &mut self.made] {
             ours.retain(|key| self.known.services.contains_key(key));
         }
@@ -281,7 +310,7 @@ fn server_command(service: ServiceAddress, change: RealServerChange, whole: &Vir
 /// Whether the refusal says that what was asked for is so already. What is there under our name will be read, and set right where it differs.
 fn is_as_wanted(command: &Command, refusal: &Refusal) -> bool {
     match command {
-        Command::DeleteService(_) | Command::DeleteServer(..) => refusal.is_already_gone(),
+        Command::DeleteService(_) | Command::DeleteServer(..) | Command::StopDaemon(_) => refusal.is_already_gone(),
         Command::AddServer(..) => matches!(refusal, Refusal::AlreadyExists),
         _ => false,
     }
@@ -295,9 +324,9 @@ fn describe(command: &Command) -> String {
         Command::AddServer(service, server) => format!("add {} to {service}", server.address),
         Command::EditServer(service, server) => format!("weigh {} of {service}", server.address),
         Command::DeleteServer(service, server) => format!("remove {server} from {service}"),
-        Command::Zero(_) | Command::Flush | Command::SetTimeouts(_) | Command::StartDaemon(_) | Command::StopDaemon(_) => {
-            format!("{command:?}")
-        }
+        Command::StartDaemon(daemon) => format!("start the {daemon}"),
+        Command::StopDaemon(role) => format!("stop the {role} sync daemon"),
+        Command::Zero(_) | Command::Flush | Command::SetTimeouts(_) => format!("{command:?}"),
     }
 }
 

@@ -242,6 +242,8 @@ impl Books {
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
+            | Step::StartDaemon(_)
+            | Step::StopDaemon(_)
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)

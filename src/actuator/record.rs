@@ -208,9 +208,7 @@ fn apply(record: &mut Record, change: Change<'_>) {
     record.exists = true;
     match change {
         Change::Pending(entries) => {
-            record.pending.extend(&entries.addresses);
-            record.pending_services.extend(&entries.services);
-            record.marks.extend(&entries.marks);
+            record.expect(entries);
         }
         Change::Confirmed(entries) => {
             record.confirm(entries);

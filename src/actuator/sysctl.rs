@@ -13,9 +13,7 @@ const ROOT: &str = "/proc/sys";
 /// What each setting is that matters where that balances; those that the kernel does not have are left out.
 pub(super) fn read(balancer: BalancerKind) -> BTreeMap<Sysctl, String> {
     let value = |setting: Sysctl| std::fs::read_to_string(Path::new(ROOT).join(setting.path())).ok();
-    Sysctl::ALL
-        .into_iter()
-        .chain(Sysctl::FOR_MOVED_FLOWS)
+    Sysctl::each()
         .filter(|setting| setting.is_for(balancer))
         .filter_map(|setting| Some((setting, value(setting)?.trim().to_owned())))
         .collect()

@@ -207,7 +207,7 @@ fn peers(status: &NodeStatus, wide: bool) -> String {
             let malformed = peer.malformed.treated_as_withdraw + peer.malformed.attributes_discarded;
             row.extend([format!("{announced}/{withdrawn}"), malformed.to_string()]);
         }
-        row.push(peer.last_error.as_ref().map(|error| last_error(error, wide)).unwrap_or_default());
+        row.push(last_errors(peer, wide, status.observed_at));
         row
     };
     table(&headings, &status.peers.iter().map(row).collect::<Vec<_>>())
@@ -217,11 +217,18 @@ const fn total(counts: &MessageCounts) -> u64 {
     counts.open + counts.update + counts.notification + counts.keepalive + counts.route_refresh
 }
 
-fn last_error(error: &LastError, wide: bool) -> String {
+/// What is wrong with a peer, and how attempts have ended since.
+fn last_errors(peer: &PeerStatus, wide: bool, now: Time) -> String {
+    let errors = [&peer.last_error, &peer.last_attempt_error].into_iter().flatten();
+    errors.map(|error| last_error(error, wide, now)).collect::<Vec<_>>().join("; since then ")
+}
+
+fn last_error(error: &LastError, wide: bool, now: Time) -> String {
+    let ago = age(error.at, now);
     match (wide, error.count) {
-        (false, _) => error.reason.clone(),
-        (true, 0 | 1) => format!("{} (at {})", error.reason, error.at),
-        (true, count) => format!("{} ({count} times in a row, last at {})", error.reason, error.at),
+        (false, _) => format!("{} ({ago} ago)", error.reason),
+        (true, 0 | 1) => format!("{} ({ago} ago, at {})", error.reason, error.at),
+        (true, count) => format!("{} ({count} times, last {ago} ago at {})", error.reason, error.at),
     }
 }
 

@@ -101,6 +101,14 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     }
     put("dataplane.tunnel.type", config.dataplane.tunnel.to_string());
     put("dataplane.tunnel.port", config.dataplane.gue_port.to_string());
+    let sync = config.dataplane.connection_sync.as_ref();
+    put("dataplane.connectionSync.interface", format!("{:?}", sync.map(|sync| &sync.interface)));
+    put("dataplane.connectionSync.roles", format!("{:?}", sync.map(|sync| &sync.roles)));
+    put("dataplane.connectionSync.syncId", format!("{:?}", sync.map(|sync| sync.sync_id)));
+    put("dataplane.connectionSync.group", format!("{:?}", sync.map(|sync| sync.group)));
+    put("dataplane.connectionSync.port", format!("{:?}", sync.map(|sync| sync.port)));
+    put("dataplane.connectionSync.ttl", format!("{:?}", sync.map(|sync| sync.ttl)));
+    put("dataplane.connectionSync.maxLength", format!("{:?}", sync.map(|sync| sync.max_length)));
     put("dataplane.fwmarkFrom", config.dataplane.first_mark.to_string());
     put("dataplane.setSysctls", config.dataplane.set_sysctls.to_string());
     put("bgp.asn", config.bgp.asn.to_string());
@@ -351,6 +359,13 @@ bgp:
         ("dataplane.timeouts.udp", "dataplane: {timeouts: {udp: 60s}}"),
         ("dataplane.tunnel.type", "dataplane: {tunnel: {type: gue}}"),
         ("dataplane.tunnel.port", "dataplane: {tunnel: {port: 6081}}"),
+        ("dataplane.connectionSync.interface", "dataplane: {type: ipvs, connectionSync: {interface: eth7}}"),
+        ("dataplane.connectionSync.roles", "dataplane: {type: ipvs, connectionSync: {interface: eth1, roles: [backup]}}"),
+        ("dataplane.connectionSync.syncId", "dataplane: {type: ipvs, connectionSync: {interface: eth1, syncId: 2}}"),
+        ("dataplane.connectionSync.group", "dataplane: {type: ipvs, connectionSync: {interface: eth1, group: 239.0.0.1}}"),
+        ("dataplane.connectionSync.port", "dataplane: {type: ipvs, connectionSync: {interface: eth1, port: 8849}}"),
+        ("dataplane.connectionSync.ttl", "dataplane: {type: ipvs, connectionSync: {interface: eth1, ttl: 2}}"),
+        ("dataplane.connectionSync.maxLength", "dataplane: {type: ipvs, connectionSync: {interface: eth1, maxLength: 1400}}"),
         ("dataplane.fwmarkFrom", "dataplane: {fwmarkFrom: 1024}"),
         ("dataplane.setSysctls", "dataplane: {setSysctls: false}"),
         ("drain.onTermination", "drain: {onTermination: keep}"),
@@ -372,6 +387,9 @@ bgp:
         let old = parsed(&(BASE.to_owned() + allow));
         for (key, text) in OUTSIDE_BGP {
             let text = if text.starts_with("vips") { (*text).to_owned() } else { format!("{allow}{text}") };
+            // What is below it can only change where it is.
+            let with_sync = "dataplane: {type: ipvs, connectionSync: {interface: eth1}}\n";
+            let old = if key.starts_with("dataplane.connectionSync") { parsed(&format!("{BASE}{allow}{with_sync}")) } else { old.clone() };
             let new = parsed(&format!("{BASE}{text}\n"));
             let effect = effect(key);
             let own = changes(&old, &new).into_iter().filter(|change| change.key != "stateDir" || *key != "instance");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bgp::wire::{BgpRole, LongLivedFamily, community};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use ipnetwork::IpNetwork;
+use ipvs::SyncRole;
 
 use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
@@ -120,6 +121,34 @@ pub(super) const TUNNEL: Kind<ForwardingMethod> = Kind {
 };
 
 pub(super) const UDP_PORT: Kind<u16> = Kind { expected: "a UDP port from 1 to 65535", ..PORT };
+
+pub(super) const SYNC_ROLE: Kind<SyncRole> = Kind {
+    expected: "master or backup",
+    numeric: false,
+    parse: |text| SyncRole::ALL.into_iter().find(|role| role.word() == text).ok_or(Refusal::Unexpected),
+};
+
+pub(super) const SYNC_ID: Kind<u8> =
+    Kind { expected: "a number from 0 to 255", numeric: true, parse: |text| decimal(text).ok_or(Refusal::Unexpected) };
+
+pub(super) const MULTICAST_GROUP: Kind<IpAddr> = Kind {
+    expected: "a multicast group such as 224.0.0.81 or ff02::81",
+    numeric: false,
+    parse: |text| text.parse().ok().filter(IpAddr::is_multicast).ok_or(Refusal::Unexpected),
+};
+
+pub(super) const MULTICAST_TTL: Kind<u8> = Kind {
+    expected: "a number of hops from 1 to 255",
+    numeric: true,
+    parse: |text| decimal(text).filter(|ttl| *ttl != 0).ok_or(Refusal::Unexpected),
+};
+
+/// The kernel takes no less than fits one connection, and no more than fits a packet.
+pub(super) const SYNC_LENGTH: Kind<u16> = Kind {
+    expected: "a number of octets from 576 to 65507",
+    numeric: true,
+    parse: |text| decimal(text).filter(|length| (576..=65_507).contains(length)).ok_or(Refusal::Unexpected),
+};
 
 pub(super) const IDLE_TIME: Kind<u32> = Kind {
     expected: "a time from 1s to 24h in whole seconds",

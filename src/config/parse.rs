@@ -9,11 +9,11 @@ use std::time::Duration;
 use bgp::peer::RoleConfig;
 use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
-use ipvs::Timeouts;
+use ipvs::{SyncRole, Timeouts};
 
 use super::read::{Element, Kind, Reader, Section};
 use super::{
-    Allowed, Config, ConfigError, Dataplane, DataplaneType, Environment, LocalPolicy, Log, LogFormat, OnTermination, Vips,
+    Allowed, Config, ConfigError, ConnectionSync, Dataplane, DataplaneType, Environment, LocalPolicy, Log, LogFormat, OnTermination, Vips,
     WithoutEndpoints, kinds, policy, tree,
 };
 use crate::api::{ForwardingMethod, Scheduler};
@@ -34,6 +34,9 @@ const TCP_TIMEOUT: u32 = 1800;
 const AS_IT_IS: u32 = 0;
 /// Of the Internet's register of ports.
 const GUE_PORT: u16 = 6080;
+/// What the kernel's daemons of connection synchronisation speak to unless told otherwise.
+const SYNC_GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 81));
+const SYNC_PORT: u16 = 8848;
 const PATIENCE: Duration = Duration::from_secs(5);
 const DYNAMIC_LIMIT: u32 = 100;
 const HTTP_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9479);
@@ -135,6 +138,7 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let tunnel = reader.section(&section, "tunnel");
     let tunnel_type = reader.or(&tunnel, "type", &kinds::TUNNEL, ForwardingMethod::Tunnel);
     let gue_port = reader.or(&tunnel, "port", &kinds::UDP_PORT, GUE_PORT);
+    let connection_sync = if section.has("connectionSync") { connection_sync(reader, &section, kind).map(Some) } else { Some(None) };
     let first_mark = reader.or(&section, "fwmarkFrom", &kinds::FWMARK, FIRST_MARK);
     let set_sysctls = reader.flag(&section, "setSysctls", true);
     // Speaker-only use needs to be told what it may announce.
@@ -156,8 +160,38 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         timeouts: Timeouts { tcp: timeouts[0]?, tcp_fin: timeouts[1]?, udp: timeouts[2]? },
         tunnel: tunnel_type?,
         gue_port: gue_port?,
+        connection_sync: connection_sync?,
         first_mark: first_mark?,
         set_sysctls: set_sysctls?,
+    })
+}
+
+fn connection_sync(reader: &mut Reader<'_>, dataplane: &Section<'_>, kind: Option<DataplaneType>) -> Option<ConnectionSync> {
+    let section = reader.section(dataplane, "connectionSync");
+    let interface = reader.required(&section, "interface", &kinds::INTERFACE);
+    let roles = match reader.list(&section, "roles") {
+        Some(elements) => elements.iter().map(|element| reader.scalar(element, &kinds::SYNC_ROLE)).collect(),
+        None => Some(SyncRole::ALL.into()).filter(|_| !section.has("roles")),
+    };
+    let sync_id = reader.or(&section, "syncId", &kinds::SYNC_ID, 1);
+    let group = reader.or(&section, "group", &kinds::MULTICAST_GROUP, SYNC_GROUP);
+    let port = reader.or(&section, "port", &kinds::UDP_PORT, SYNC_PORT);
+    let ttl = reader.or(&section, "ttl", &kinds::MULTICAST_TTL, 1);
+    let max_length =
+        if section.has("maxLength") { reader.optional(&section, "maxLength", &kinds::SYNC_LENGTH).map(Some) } else { Some(None) };
+    if kind.is_some_and(|kind| !matches!(kind, DataplaneType::Auto | DataplaneType::Ipvs)) {
+        let message = "only IPVS tells other routers of connections: dataplane.type ipvs, or auto".to_owned();
+        reader.report(dataplane.place_of("connectionSync"), dataplane.key("connectionSync"), message);
+        return None;
+    }
+    Some(ConnectionSync {
+        interface: interface?,
+        roles: roles?,
+        sync_id: sync_id?,
+        group: group?,
+        port: port?,
+        ttl: ttl?,
+        max_length: max_length?,
     })
 }
 

@@ -34,6 +34,7 @@ fn config() -> Config {
             timeouts: ipvs::Timeouts::default(),
             tunnel: ForwardingMethod::Tunnel,
             gue_port: 6080,
+            connection_sync: None,
         },
         bgp: DesiredBgp { peers: [("rr1".into(), peer)].into(), ..DesiredBgp::new(Asn::new(65001).unwrap()) },
         routing: Routing::default(),

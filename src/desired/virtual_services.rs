@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bgp::Prefix;
-use ipvs::{Timeouts, Weight};
+use ipvs::{SyncDaemon, SyncRole, Timeouts, Weight};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::claims::ClaimedPort;
@@ -59,6 +59,8 @@ pub struct DesiredBalancing {
     pub timeouts: Timeouts,
     /// The UDP port of real servers with forwarding method `gue`.
     pub gue_port: u16,
+    /// The daemons of the kernel that tell other routers of connections, or are told.
+    pub sync: BTreeMap<SyncRole, SyncDaemon>,
     /// Where routers and clients are; `None` for the interfaces with a default route.
     pub external_interface: Option<String>,
 }
@@ -98,6 +100,10 @@ impl DesiredBalancing {
             set_sysctls: dataplane.set_sysctls,
             timeouts: dataplane.timeouts,
             gue_port: dataplane.gue_port,
+            sync: match (dataplane.balancer(), &dataplane.connection_sync) {
+                (BalancerKind::Ipvs, Some(sync)) => sync.daemons(),
+                _ => BTreeMap::new(),
+            },
             external_interface: config.external_interface.clone(),
         }
     }

@@ -84,7 +84,9 @@ pub(super) fn examine(node: &Node, config: Option<&Config>) -> Vec<Finding> {
         findings.extend(schedulers(node));
     }
     if let Some(balancer) = needs.balancer {
-        let settings = node.sysctls.iter().filter(|(setting, _)| setting.is_for(balancer));
+        let synchronises = config.is_some_and(|config| config.dataplane.connection_sync.is_some());
+        let counts = |setting: &Sysctl| setting.is_for(balancer) && (synchronises || !Sysctl::FOR_CONNECTION_SYNC.contains(setting));
+        let settings = node.sysctls.iter().filter(|(setting, _)| counts(setting));
         findings.extend(settings.map(|(setting, found)| sysctl(*setting, found, node.ipvs, &needs)));
         findings.extend(node.external.iter().map(|((interface, setting), found)| of_interface(interface, *setting, found, &needs)));
         findings.extend(node.ipv6_forwarding.as_deref().map(|value| ipv6_forwarding(value, &needs)));
@@ -92,6 +94,7 @@ pub(super) fn examine(node: &Node, config: Option<&Config>) -> Vec<Finding> {
     if needs.balancer == Some(BalancerKind::Ipvs) {
         findings.push(kube_proxy(node, &needs));
         findings.extend(others(node, config));
+        findings.extend(config.and_then(|config| sync_daemons(node, config)));
     }
     findings.push(signing("TCP-MD5", &node.tcp_md5, needs.md5, "a kernel with CONFIG_TCP_MD5SIG", &needs));
     findings.push(signing("TCP-AO", &node.tcp_ao, needs.ao, "a kernel with CONFIG_TCP_AO (Linux 6.7 and newer)", &needs));
@@ -263,6 +266,30 @@ fn others(node: &Node, config: Option<&Config>) -> Option<Finding> {
         format!("{} virtual services are of addresses that we have not placed, {first} among them; they are never touched", foreign.len());
     let remedy = "if they are kube-proxy's, see there; a VIP and port that somebody else has is not served by us";
     Some(Finding::new(State::Warning, CHECK, detail, remedy))
+}
+
+/// Whether the daemons of connection synchronisation that are asked for can run, or run.
+fn sync_daemons(node: &Node, config: &Config) -> Option<Finding> {
+    const CHECK: &str = "connection synchronisation";
+    let wanted = config.dataplane.connection_sync.as_ref()?.daemons();
+    let interfaces = node.interfaces.as_deref().unwrap_or_default();
+    for daemon in wanted.values() {
+        if node.interfaces.is_ok() && !interfaces.iter().any(|interface| interface.name == daemon.interface) {
+            let detail = format!("there is no interface {}, on which other routers are to be told of connections", daemon.interface);
+            return Some(Finding::new(State::Problem, CHECK, detail, "set dataplane.connectionSync.interface to one that is there"));
+        }
+    }
+    let found = match &node.sync_daemons {
+        Ok(found) => found,
+        Err(error) => return Some(Finding::ok(CHECK, format!("its daemons cannot be seen: {error}"))),
+    };
+    let others = found.iter().find(|found| wanted.get(&found.role).is_some_and(|wanted| !wanted.is_shown_as(found)));
+    if let Some(found) = others {
+        let detail = format!("the {found} runs, and is not what the configuration asks for; one of somebody else is never touched");
+        return Some(Finding::new(State::Warning, CHECK, detail, "leave it to keepalived (lvs_sync_daemon) or to us, not to both"));
+    }
+    let running: Vec<String> = found.iter().map(ToString::to_string).collect();
+    Some(Finding::ok(CHECK, if running.is_empty() { "no daemon runs yet".to_owned() } else { running.join("; ") }))
 }
 
 fn signing(check: &str, found: &Result<bool, String>, needed: bool, remedy: &str, needs: &Needs) -> Finding {

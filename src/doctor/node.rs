@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ipvs::ServiceAddress;
+use ipvs::{ServiceAddress, SyncDaemon};
 
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -26,6 +26,8 @@ pub struct Node {
     pub missing_schedulers: BTreeSet<String>,
     /// The virtual services; none while IPVS is not loaded.
     pub virtual_services: Result<Vec<ServiceAddress>, String>,
+    /// The daemons of connection synchronisation, whoever started them; none while IPVS is not loaded.
+    pub sync_daemons: Result<Vec<SyncDaemon>, String>,
     /// The version of `nft`, which could list the tables.
     pub nft: Result<String, String>,
     /// Rights of this process.

@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use futures_util::TryStreamExt as _;
-use ipvs::{Client, ServiceAddress};
+use ipvs::{Client, ServiceAddress, SyncDaemon};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags};
 use nix::errno::Errno;
@@ -29,12 +29,13 @@ pub async fn observe(config: Option<&Config>) -> Node {
     let modules = Modules::read(&kernel);
     let ipvs = modules.ipvs();
     Node {
-        sysctls: Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).map(|setting| (setting, self::setting(setting))).collect(),
+        sysctls: Sysctl::each().map(|setting| (setting, self::setting(setting))).collect(),
         external: external(config.and_then(|config| config.external_interface.clone())).await,
         ipv6_forwarding: value(Path::new("/proc/sys/net/ipv6/conf/all/forwarding")),
         ipvs,
         missing_schedulers: modules.missing_schedulers(ipvs),
         virtual_services: if ipvs == IpvsModule::Loaded { virtual_services().await } else { Ok(Vec::new()) },
+        sync_daemons: if ipvs == IpvsModule::Loaded { sync_daemons().await } else { Ok(Vec::new()) },
         nft: nft_version().await,
         capabilities: capabilities(),
         tcp_md5: has_tcp_md5().map_err(|error| error.to_string()),
@@ -119,6 +120,11 @@ async fn virtual_services() -> Result<Vec<ServiceAddress>, String> {
     let mut client = Client::connect().await.map_err(|error| chain(&error))?;
     let services = client.services().await.map_err(|error| chain(&error))?;
     Ok(services.iter().map(|entry| entry.service.address).collect())
+}
+
+async fn sync_daemons() -> Result<Vec<SyncDaemon>, String> {
+    let mut client = Client::connect().await.map_err(|error| chain(&error))?;
+    client.daemons().await.map_err(|error| chain(&error))
 }
 
 async fn nft_version() -> Result<String, String> {

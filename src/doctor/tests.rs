@@ -35,6 +35,7 @@ fn good() -> Node {
         ipv6_forwarding: Some("1".to_owned()),
         ipvs: IpvsModule::Loaded,
         missing_schedulers: BTreeSet::new(),
+        sync_daemons: Ok(Vec::new()),
         virtual_services: Ok(vec![service("10.0.0.7:80")]),
         nft: Ok("nftables v1.0.6 (Lester Gooch #5)".to_owned()),
         capabilities: Ok(BTreeSet::from(Capability::ALL)),

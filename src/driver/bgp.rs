@@ -45,6 +45,7 @@ use bgp::Prefix;
 use tokio::sync::{mpsc, watch};
 
 pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
+pub(crate) use report::silence;
 pub use status::{Failures, LastError, Moment, Notified, Opens, PeerStatus, SpeakerStatus};
 
 use crate::desired::{DesiredBgp, RouteSet};

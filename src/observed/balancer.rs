@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ipvs::{Timeouts, Weight};
+use ipvs::{SyncDaemon, SyncRole, Timeouts, Weight};
 
 use super::{KernelState, Observed};
 use crate::api::ForwardingMethod;
@@ -46,6 +46,10 @@ pub struct Balancer {
     pub timeouts: Option<Timeouts>,
     /// What this process last gave them; 0 for what it never gave.
     pub given_timeouts: Timeouts,
+    /// The daemons of connection synchronisation, whoever started them.
+    pub daemons: BTreeMap<SyncRole, SyncDaemon>,
+    /// Those of them that this process started.
+    pub started_daemons: BTreeSet<SyncRole>,
     /// Those of ours that the dataplane still has which balanced before.
     pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
 }

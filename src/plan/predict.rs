@@ -21,9 +21,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::Advertise(set) => speaker.advertised = Some(Arc::clone(set)),
             Step::RecordPending(entries) => {
                 kernel.record.exists = true;
-                kernel.record.pending.extend(&entries.addresses);
-                kernel.record.pending_services.extend(&entries.services);
-                kernel.record.marks.extend(&entries.marks);
+                kernel.record.expect(entries);
             }
             Step::AddAddress(address) => {
                 let prefix_length = bgp::Prefix::host(*address).length();
@@ -58,6 +56,8 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                     timeouts.give(*given);
                 }
             }
+            Step::StartDaemon(daemon) => drop(kernel.balancer.daemons.insert(daemon.role, daemon.clone())),
+            Step::StopDaemon(role) => drop(kernel.balancer.daemons.remove(role)),
             Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) => {
                 carry_out(change, kernel.balancer.services.entry(*service).or_insert_with(ObservedVirtualService::empty));
             }

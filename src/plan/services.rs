@@ -318,8 +318,12 @@ fn without_the_distant(desired: &DesiredVirtualService, links: &Links) -> Option
 
 /// A real server that is not on a link of this node, where it has to be.
 fn distant(desired: &DesiredVirtualService, links: &Links) -> Option<IpAddr> {
-    let mut servers = desired.real_servers.keys().filter(|_| desired.forwarding == ForwardingMethod::DirectRouting);
-    servers.find(|server| !links.reach(server.ip())).map(SocketAddr::ip)
+    all_distant(desired, links).next()
+}
+
+fn all_distant(desired: &DesiredVirtualService, links: &Links) -> impl Iterator<Item = IpAddr> {
+    let servers = desired.real_servers.keys().filter(|_| desired.forwarding == ForwardingMethod::DirectRouting);
+    servers.map(SocketAddr::ip).filter(|server| !links.reach(*server))
 }
 
 /// What is known of a virtual service.
@@ -375,6 +379,28 @@ pub fn unserved(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(Ser
     let serves = desired.vips.get(&vip).is_some_and(|vip| matches!(vip.intent, VipIntent::Serve { .. }));
     let services = desired.balancing.iter().filter(|_| serves).flat_map(|balancing| balancing.of(vip));
     services.filter_map(|key| Some((key, lack(key, desired, observed)?))).collect()
+}
+
+/// The real servers of a VIP that is to be served to which no frame can be sent, though one has to be, while others of the same virtual service serve.
+#[must_use]
+pub fn left_out(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(ServiceKey, IpAddr)> {
+    let serves = desired.vips.get(&vip).is_some_and(|vip| matches!(vip.intent, VipIntent::Serve { .. }));
+    let balancing = desired.balancing.iter().filter(|_| serves);
+    let services = balancing.flat_map(|balancing| balancing.of(vip).filter_map(|key| Some((key, balancing.services.get(&key)?))));
+    let serving = services.filter(|(key, _)| lack(*key, desired, observed).is_none());
+    serving.flat_map(|(key, service)| all_distant(service, &observed.kernel.links).map(move |server| (key, server))).collect()
+}
+
+/// Virtual services that a crash has left, or of which the record is lost: they may be ours, nobody asks for them, and they are kept.
+#[must_use]
+pub fn unclaimed_services(desired: &Desired, observed: &Observed) -> Vec<ServiceKey> {
+    let KernelState { record, balancer, .. } = &observed.kernel;
+    let is_wanted = |key: &ServiceKey| desired.balancing.as_ref().is_some_and(|balancing| balancing.services.contains_key(key));
+    let is_proven = |key: &ServiceKey| record.confirmed_services.contains(key) || balancer.made.contains(key);
+    let is_of_others = |key: &ServiceKey| balancer.foreign.contains(key);
+    let may_be_ours = |key: &ServiceKey| record.pending_services.contains(key) || desired.vips.contains_key(&key.vip);
+    let keys = balancer.services.keys().filter(|key| may_be_ours(key));
+    keys.filter(|key| !is_wanted(key) && !is_proven(key) && !is_of_others(key)).copied().collect()
 }
 
 fn lack(key: ServiceKey, desired: &Desired, observed: &Observed) -> Option<Lack> {

@@ -68,6 +68,8 @@ impl fmt::Display for Step {
                 let given = [("tcp", tcp), ("tcpFin", tcp_fin), ("udp", udp)].into_iter().filter(|(_, seconds)| **seconds != 0);
                 write!(f, "set timeouts {}", list(given.map(|(name, seconds)| format!("{name} {seconds}s")).collect::<Vec<_>>()))
             }
+            Self::StartDaemon(daemon) => write!(f, "start the {daemon}"),
+            Self::StopDaemon(role) => write!(f, "stop the {role} sync daemon"),
             Self::AddVirtualService(service, change) => write!(f, "add virtual service {service}: {change}"),
             Self::ChangeVirtualService(service, change) => write!(f, "change virtual service {service}: {change}"),
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),
@@ -87,6 +89,7 @@ impl fmt::Display for Entries {
             None => service.to_string(),
         };
         let entries = self.addresses.iter().map(ToString::to_string).chain(self.services.iter().map(service));
+        let entries = entries.chain(self.daemons.iter().map(|role| format!("{role} sync daemon")));
         list(entries.collect::<Vec<_>>()).fmt(f)
     }
 }

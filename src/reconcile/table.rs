@@ -4,13 +4,14 @@
 //! Inputs: the loop's view, and the kernel. Output: an [`IpvsReader`]. Where IPVS is not to balance and not loaded, the kernel is not asked: that would make
 //! it load IPVS.
 
-use ipvs::{Client, ServiceAddress};
+use ipvs::{Client, ServiceAddress, SyncDaemon};
 use tokio::sync::watch;
 
 use super::View;
 use crate::actuator::{by_mark, is_ipvs_loaded, service_key};
 use crate::desired::{BalancerKind, ServiceKey};
 use crate::observed::KernelState;
+use crate::plan::owns_daemon;
 use crate::status::{Claim, IpvsReader, IpvsStatus, ipvs_status};
 use crate::telemetry::chain;
 
@@ -33,6 +34,10 @@ async fn read(view: View) -> Result<IpvsStatus, String> {
     let mut client = Client::connect().await.map_err(|error| chain(&error))?;
     let info = client.info().await.map_err(|error| chain(&error))?;
     let table = client.table().await.map_err(|error| chain(&error))?;
+    let daemons = client.daemons().await.map_err(|error| chain(&error))?;
+    let is_our_daemon =
+        |daemon: &SyncDaemon| view.compiled.as_ref().is_some_and(|compiled| owns_daemon(daemon.role, &compiled.desired, &view.observed));
+    let daemons: Vec<(SyncDaemon, bool)> = daemons.into_iter().map(|daemon| (daemon.clone(), is_our_daemon(&daemon))).collect();
     let marks = by_mark(&record.marks);
     let is_ours = |key: &ServiceKey| match kind {
         Some(BalancerKind::Nftables) => balancer.former.contains_key(key),
@@ -46,5 +51,5 @@ async fn read(view: View) -> Result<IpvsStatus, String> {
         },
         _ => Claim { foreign: true, ..Claim::default() },
     };
-    Ok(ipvs_status(&info, &table, claim))
+    Ok(ipvs_status(&info, &table, claim, &daemons))
 }

@@ -195,13 +195,9 @@ fn peer_view(peer: &driver::PeerStatus, clock: Clock) -> PeerView {
         received: message_counts(&peer.counters.received),
         sent: message_counts(&peer.counters.sent),
         shut: peer.shut,
-        warning: peer.warning.clone(),
-        last_error: peer.last_error.as_ref().map(|error| LastError {
-            reason: error.reason.clone(),
-            at: error.at.wall.into(),
-            count: error.count,
-            notification: error.notification.as_ref().map(notification),
-        }),
+        warning: peer.warning.clone().or_else(|| silence(peer, clock)),
+        last_error: peer.last_error.as_ref().map(last_error),
+        last_attempt_error: peer.last_attempt_error.as_ref().map(last_error),
         next_hops: peer.next_hops.iter().map(|(family, next_hop)| (*family, address(*next_hop))).collect(),
         details: details(peer, clock),
     }
@@ -229,6 +225,21 @@ fn details(peer: &driver::PeerStatus, clock: Clock) -> PeerDetails {
         failures: FailureCounts { sent: peer.failures.sent, received: peer.failures.received, transport: peer.failures.transport },
         keep_received: peer.settings.keep_received,
         omitted: by_name(peer.omitted.iter().filter(|(_, count)| **count > 0).map(|(family, count)| (*family, *count))),
+    }
+}
+
+/// What to check of a peer that does not answer our OPEN.
+fn silence(peer: &driver::PeerStatus, clock: Clock) -> Option<String> {
+    let since = clock.instant.saturating_duration_since(peer.since.instant);
+    (peer.state == peer::State::OpenSent).then(|| driver::silence(&peer.settings.transport, since)).flatten()
+}
+
+fn last_error(error: &driver::LastError) -> LastError {
+    LastError {
+        reason: error.reason.clone(),
+        at: error.at.wall.into(),
+        count: error.count,
+        notification: error.notification.as_ref().map(notification),
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of IPVS for a reader: each virtual service with its real servers, as `ipvsadm -Ln` prints them and in typed fields, and whose it is.
 //!
-//! Inputs: what the kernel shows, and who claims which service. Output: an [`IpvsStatus`]. Pure. Invariant: lines stand in the order of `ipvsadm`.
+//! Inputs: what the kernel shows, who claims which service, and which daemons of connection synchronisation are ours. Output: an [`IpvsStatus`]. Pure. Invariant: lines stand in the order of `ipvsadm`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use ipvs::list::{ServerLine, ServiceLine, in_order, scheduler_flags};
 use ipvs::{
     AddressFamily, Encapsulation, ForwardingMethod, Info, Netmask, ServerEntry, ServiceAddress, ServiceEntry, ServiceFlags, Statistics,
-    TableEntry,
+    SyncDaemon, TableEntry,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,25 @@ pub struct IpvsStatus {
     pub connection_table_size: u32,
     /// The virtual services, of whomever.
     pub services: Vec<VirtualServiceStatus>,
+    /// The daemons of connection synchronisation, of whomever.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub daemons: Vec<SyncDaemonStatus>,
+}
+
+/// A daemon of the kernel that tells other routers of connections, or is told.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SyncDaemonStatus {
+    /// As `ipvsadm -L --daemon` prints it.
+    pub line: String,
+    /// `master` or `backup`.
+    pub role: String,
+    /// Where it speaks.
+    pub interface: String,
+    /// Those of another number are not listened to.
+    pub sync_id: u32,
+    /// Somebody else started it; it is never touched.
+    pub foreign: bool,
 }
 
 /// A virtual service.
@@ -131,13 +150,29 @@ pub struct Claim {
 }
 
 /// Makes the status of this table.
-pub(crate) fn ipvs_status(info: &Info, table: &[TableEntry], claim: impl Fn(&ServiceAddress) -> Claim) -> IpvsStatus {
+pub(crate) fn ipvs_status(
+    info: &Info,
+    table: &[TableEntry],
+    claim: impl Fn(&ServiceAddress) -> Claim,
+    daemons: &[(SyncDaemon, bool)],
+) -> IpvsStatus {
     let (major, minor, patch) = info.version;
     let services = in_order(table).into_iter().map(|(service, servers)| of_service(service, &servers, claim(&service.service.address)));
     IpvsStatus {
         version: format!("{major}.{minor}.{patch}"),
         connection_table_size: info.connection_table_size,
         services: services.collect(),
+        daemons: daemons.iter().map(|(daemon, is_ours)| of_daemon(daemon, *is_ours)).collect(),
+    }
+}
+
+fn of_daemon(daemon: &SyncDaemon, is_ours: bool) -> SyncDaemonStatus {
+    SyncDaemonStatus {
+        line: daemon.to_string(),
+        role: daemon.role.to_string(),
+        interface: daemon.interface.clone(),
+        sync_id: daemon.sync_id,
+        foreign: !is_ours,
     }
 }
 

@@ -78,6 +78,7 @@ fn warnings(status: &NodeStatus) -> Vec<String> {
     for address in &status.unclaimed {
         warnings.push(format!("{}: {address} looks like ours and nothing proves it: kept", status.identity.interface));
     }
+    warnings.extend(status.notes.iter().cloned());
     if let Some(error) = &status.speaker.listen_error {
         warnings.push(format!("bgp.listen: {error}"));
     }

@@ -35,6 +35,7 @@ pub(super) fn status(name: &str, view: &PeerView) -> PeerStatus {
         received: view.received,
         sent: view.sent,
         last_error: view.last_error.clone(),
+        last_attempt_error: view.last_attempt_error.clone(),
         shut: view.shut,
         warning: view.warning.clone(),
         details: view.details.clone(),

@@ -124,11 +124,28 @@ impl Node {
             told: BTreeSet::new(),
             received: MessageCounts::default(),
             sent: MessageCounts::default(),
-            last_error: Some(LastError { reason: "connection refused".to_owned(), at: seconds(55).into(), count: 7, notification: None }),
+            last_error: Some(LastError {
+                reason: "sent NOTIFICATION OPEN Message Error/Bad Peer AS: the peer is in AS 65009, not in 65001 as configured".to_owned(),
+                at: seconds(20).into(),
+                count: 1,
+                notification: Some(NotificationStatus {
+                    direction: MessageDirection::Sent,
+                    code: 2,
+                    subcode: 2,
+                    name: "OPEN Message Error/Bad Peer AS".to_owned(),
+                    communication: None,
+                }),
+            }),
+            last_attempt_error: Some(LastError {
+                reason: "connection refused".to_owned(),
+                at: seconds(55).into(),
+                count: 7,
+                notification: None,
+            }),
             next_hops: BTreeMap::new(),
             details: PeerDetails {
                 port: 179,
-                failures: FailureCounts { transport: 7, ..FailureCounts::default() },
+                failures: FailureCounts { sent: 1, transport: 7, ..FailureCounts::default() },
                 ..PeerDetails::default()
             },
             ..established("2001:db8:211:1::254")
@@ -279,6 +296,7 @@ fn established(address: &str) -> PeerView {
         shut: false,
         warning: None,
         last_error: None,
+        last_attempt_error: None,
         details: details(),
     }
 }

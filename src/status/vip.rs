@@ -124,6 +124,16 @@ impl<'a> Facts<'a> {
         if !unserved.is_empty() && matches!(state, VipState::Announced | VipState::Pending) {
             why.message.push_str(&format!("; not all of it is served: {}", unserved.join("; ")));
         }
+        for (service, server) in
+            self.inputs.desired.map(|desired| plan::left_out(self.address, desired, self.inputs.observed)).unwrap_or_default()
+        {
+            let owner =
+                self.inputs.desired.and_then(|desired| desired.balancing.as_ref()?.services.get(&service)).map(|service| &service.owner);
+            let owner = owner.map(|owner| format!(" of {owner}")).unwrap_or_default();
+            why.message.push_str(&format!(
+                "; {service}{owner} does without {server}, which is behind a next hop: forwarding dr needs it on a link of this node"
+            ));
+        }
         (state, why)
     }
 

@@ -91,6 +91,8 @@ const fn step_name(step: &Step) -> &'static str {
         Step::SetSysctl(_) => "set_sysctl",
         Step::SetInterfaces(_) => "set_interfaces",
         Step::SetTimeouts(_) => "set_timeouts",
+        Step::StartDaemon(_) => "start_daemon",
+        Step::StopDaemon(_) => "stop_daemon",
         Step::AddVirtualService(..) => "add_virtual_service",
         Step::ChangeVirtualService(..) => "change_virtual_service",
         Step::RemoveVirtualService(_) => "remove_virtual_service",

@@ -99,6 +99,7 @@ impl World {
             set_sysctls: true,
             timeouts: Timeouts::default(),
             gue_port: 6080,
+            sync: BTreeMap::new(),
             external_interface: None,
         };
         Desired { balancing: self.balancing.then_some(balancing), ..self.intent.clone() }
@@ -470,7 +471,9 @@ impl World {
             }
             Step::ConfigureSpeaker(bgp) => self.configured = Some(Arc::clone(bgp)),
             Step::StopSpeaker | Step::ReleaseSpeaker => self.configured = None,
-            Step::SetInterfaces(_) | Step::SetTimeouts(_) | Step::RemoveFormer(_) => panic!("this world has none: {step}"),
+            Step::SetInterfaces(_) | Step::SetTimeouts(_) | Step::RemoveFormer(_) | Step::StartDaemon(_) | Step::StopDaemon(_) => {
+                panic!("this world has none: {step}")
+            }
         }
         Ok(())
     }

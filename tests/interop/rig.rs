@@ -231,8 +231,8 @@ pub(crate) fn is_up(status: &SpeakerStatus, name: &str) -> bool {
 
 /// Why the last session or attempt ended.
 pub(crate) fn reason<'a>(status: &'a SpeakerStatus, name: &str) -> &'a str {
-    let error = status.peers.get(name).and_then(|peer| peer.last_error.as_ref());
-    error.map_or("", |error| error.reason.as_str())
+    let errors = status.peers.get(name).into_iter().flat_map(|peer| peer.last_error.iter().chain(&peer.last_attempt_error));
+    errors.max_by_key(|error| error.at.instant).map_or("", |error| error.reason.as_str())
 }
 
 /// Gives an order for one session.

@@ -10,12 +10,13 @@ use crate::common::wait_until;
 use crate::rig::{PATIENCE, Rig, Settings, vips};
 
 /// Runs `vipherald WORDS` with the daemon of this rig.
-fn vipherald(rig: &Rig, words: &str) -> Output {
+pub(crate) fn vipherald(rig: &Rig, words: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
     command.args(words.split(' ')).arg("--socket").arg(rig.daemon.path("state/admin.sock")).output().unwrap()
 }
 
-fn told(rig: &Rig, words: &str) -> String {
+/// What it prints; it must succeed.
+pub(crate) fn told(rig: &Rig, words: &str) -> String {
     let output = vipherald(rig, words);
     assert!(output.status.success(), "{words}: {output:?}");
     String::from_utf8(output.stdout).unwrap()

@@ -43,11 +43,17 @@ impl Rig {
 
     /// As [`Rig::new`], with these VIPs served and announced.
     pub(crate) fn serving(tag: &str, settings: Settings, vips: &BTreeSet<IpAddr>) -> Self {
+        let rig = Self::running(tag, settings, vips);
+        rig.wait_until_exact(vips);
+        rig
+    }
+
+    /// As [`Rig::new`], with the daemon on its way to serve these VIPs.
+    pub(crate) fn running(tag: &str, settings: Settings, vips: &BTreeSet<IpAddr>) -> Self {
         let mut rig = Self::new(tag);
         rig.daemon = Daemon::new(settings);
         rig.daemon.publish(vips);
         rig.daemon.start(&rig.node);
-        rig.wait_until_exact(vips);
         rig
     }
 
@@ -157,6 +163,8 @@ pub(crate) struct Settings {
     pub(crate) fabric_delay: &'static str,
     pub(crate) drain_timeout: &'static str,
     pub(crate) on_termination: &'static str,
+    /// Further keys of each peer, each after a comma.
+    pub(crate) of_peers: &'static str,
     /// Of each peer; no graceful restart where absent.
     pub(crate) restart_time: Option<&'static str>,
     pub(crate) patience: &'static str,
@@ -175,6 +183,7 @@ impl Default for Settings {
             fabric_delay: "100ms",
             drain_timeout: "5s",
             on_termination: "auto",
+            of_peers: "",
             restart_time: None,
             patience: "5s",
             without_endpoints: "withdraw",
@@ -186,11 +195,12 @@ impl Default for Settings {
 impl Settings {
     fn text(&self, state_dir: &Path) -> String {
         let restart = self.restart_time.map(|time| format!(", gracefulRestart: {{restartTime: {time}}}")).unwrap_or_default();
+        let of_peers = self.of_peers;
         let peers: String = self
             .peers
             .iter()
             .map(|(name, address)| {
-                format!("    - {{name: {name}, address: \"{address}\", asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}{restart}}}\n")
+                format!("    - {{name: {name}, address: \"{address}\", asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}{restart}{of_peers}}}\n")
             })
             .collect();
         format!(

@@ -53,6 +53,20 @@ impl Tor {
         self.wait_until_it_answers();
     }
 
+    /// Ends BIRD as `kill -9` does; its port refuses connections.
+    pub(crate) fn kill(&self) {
+        self.bird.kill();
+    }
+
+    /// Gives BIRD a configuration in which this stands in the place of that.
+    pub(crate) fn reconfigure(&self, that: &str, this: &str) {
+        let file = self.directory.path().join("bird.conf");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(that), "{text}");
+        fs::write(&file, text.replace(that, this)).unwrap();
+        self.birdc("configure");
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         self.bird.signal(signal);
     }

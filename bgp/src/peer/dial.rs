@@ -60,6 +60,7 @@ impl Peer {
     pub(super) fn stop(&mut self, stop: &Stop, turn: &mut Turn) {
         let notification = stop.notification();
         let mut reason = None;
+        self.challenged_until = None;
         for role in Role::BOTH {
             let keep = *stop == Stop::Keep && self.keeps_routes(role);
             let notification = if stop.is_final() { self.with_emphasis(role, &notification) } else { notification.clone() };
@@ -98,6 +99,7 @@ impl Peer {
             self.tick_connection(role, turn);
         }
         self.tick_restart(turn);
+        self.tick_challenge(turn);
         if self.dial.deadline().is_some_and(|at| at <= turn.now) {
             if self.abort_dial(turn) && self.connections.is_empty() {
                 self.down(DownReason::ConnectTimedOut, turn);
@@ -132,6 +134,9 @@ impl Peer {
         self.connections.insert(role, Connection::new(local, self.config.local_asn, turn.now));
         self.counters.sent.open += 1;
         self.send(role, self.open.encode(), turn);
+        if role == Role::Passive && self.adj_rib_out().is_some() && !self.may_have_restarted(Role::Active) {
+            self.challenge(Role::Active, turn);
+        }
     }
 
     pub(super) fn connect_failed(&mut self, role: Role, turn: &mut Turn) {

@@ -118,6 +118,7 @@ impl Peer {
     /// Another connection of the peer takes the place of this one, which ends without a word: its session is lost as if TCP had failed (RFC 4724 §5).
     pub(super) fn replaced(&mut self, role: Role, turn: &mut Turn) {
         let Some(connection) = self.connections.take(role) else { return };
+        self.challenged_until = None;
         if connection.state() == State::Established {
             self.session_lost(&connection, &DownReason::ConnectionClosed, turn);
             self.established_since = None;

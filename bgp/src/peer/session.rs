@@ -17,6 +17,9 @@ use crate::prefix::Family;
 use crate::rib::{AdjRibOut, Changes, Export, LocRib, LocalAddresses};
 use crate::wire::{Cease, KEEPALIVE, Message, Negotiated, Notification, Open};
 
+/// So long the host of a peer that dials again may take to say that it knows nothing of the connection that is there.
+const CHALLENGE: Duration = Duration::from_secs(1);
+
 impl Peer {
     pub(super) fn received(&mut self, role: Role, octets: &[u8], turn: &mut Turn) {
         if let Some(connection) = self.connections.get_mut(role) {
@@ -146,6 +149,19 @@ impl Peer {
             }
         }
         turn.push(Action::Send { role, bytes });
+    }
+
+    /// Asks for a sign of life where the peer dials though there is this connection. Once a second is enough (RFC 4271 §4.4).
+    pub(super) fn challenge(&mut self, role: Role, turn: &mut Turn) {
+        let is_past_open_sent = self.connections.get(role).is_some_and(|connection| connection.state() > State::OpenSent);
+        if is_past_open_sent && self.challenged_until.is_none() {
+            self.challenged_until = turn.now.checked_add(CHALLENGE);
+            self.send_keepalive(role, turn);
+        }
+    }
+
+    pub(super) fn tick_challenge(&mut self, turn: &Turn) {
+        self.challenged_until = self.challenged_until.filter(|until| *until > turn.now);
     }
 
     /// The last words on a connection that is no longer the peer's.
@@ -358,6 +374,7 @@ impl Peer {
     /// The connection is gone: what becomes of the session and of the other connection.
     fn ended(&mut self, role: Role, reason: DownReason, turn: &mut Turn) {
         let Some(connection) = self.connections.take(role) else { return };
+        let is_replaced = self.challenged_until.take().is_some() && role == Role::Passive;
         self.session_lost(&connection, &reason, turn);
         let lasted = match connection.phase {
             Phase::Established(_) => self.established_since.take().map(|since| turn.now.saturating_duration_since(since)),
@@ -375,6 +392,11 @@ impl Peer {
                 if lasted.is_some() {
                     self.down(reason, turn);
                 }
+            }
+            // The peer is back already.
+            None if is_replaced && ending == Ending::Other => {
+                self.wait(turn);
+                self.down(reason, turn);
             }
             None if reason == DownReason::ConnectionClosed && matches!(connection.phase, Phase::OpenSent) => {
                 if self.dial == Dial::Done {

@@ -70,6 +70,11 @@ impl AsPath {
         }
     }
 
+    /// Whether a segment is an AS_SET or AS_CONFED_SET, which nobody is to send any more (RFC 9774 §3).
+    pub(super) fn has_set(&self) -> bool {
+        self.0.iter().any(|segment| matches!(segment, AsPathSegment::Set(_) | AsPathSegment::ConfedSet(_)))
+    }
+
     /// Whether a segment is of a confederation.
     pub(super) fn has_confederation(&self) -> bool {
         self.0.iter().any(AsPathSegment::is_confederation)

@@ -373,13 +373,20 @@ pub(super) fn put_attribute(out: &mut Vec<u8>, flags: Flags, type_code: u8, writ
     }
 }
 
-/// AS4_PATH of a two-octet peer; segments of a confederation in it do not count (RFC 6793 §6).
+/// Why a path with a set is none (RFC 9774 §3, RFC 7606 §7.2).
+const AS_SET: &str = "an AS_SET or AS_CONFED_SET is in the path, which RFC 9774 has deprecated";
+
+/// AS4_PATH of a two-octet peer; sequences of a confederation in it do not count (RFC 6793 §6).
 pub(super) fn decode_as4_path(value: &[u8]) -> Result<AsPath, Malformed> {
     let malformed = |reason| Malformed::attribute_discard(UpdateError::OptionalAttribute, reason);
     if value.is_empty() {
         return Err(malformed("AS4_PATH is empty"));
     }
-    AsPath::decode(value, true).map(|path| path.without_confederation()).map_err(malformed)
+    let path = AsPath::decode(value, true).map_err(malformed)?;
+    if path.has_set() {
+        return Err(Malformed::treat_as_withdraw(UpdateError::MalformedAsPath, AS_SET));
+    }
+    Ok(path.without_confederation())
 }
 
 /// AGGREGATOR, or AS4_AGGREGATOR with `four_octet` (RFC 7606 §7.7, RFC 7607 §2, RFC 6793 §6).
@@ -404,10 +411,13 @@ fn decode_origin(value: &[u8]) -> Result<Origin, Malformed> {
     })
 }
 
-/// RFC 7606 §7.2. Segments of a confederation cannot come from outside it (RFC 5065 §5).
+/// RFC 7606 §7.2. Sets make a path useless (RFC 9774 §3). Segments of a confederation cannot come from outside it (RFC 5065 §5).
 fn decode_as_path(value: &[u8], negotiated: &Negotiated) -> Result<AsPath, Malformed> {
     let malformed = |reason| Malformed::treat_as_withdraw(UpdateError::MalformedAsPath, reason);
     let path = AsPath::decode(value, negotiated.four_octet_as).map_err(malformed)?;
+    if path.has_set() {
+        return Err(malformed(AS_SET));
+    }
     if path.has_confederation() && !negotiated.internal {
         return Err(malformed("an external peer sends a segment of a confederation"));
     }

@@ -273,19 +273,10 @@ fn unicast_route((address, length, path_id): (impl Into<IpAddr>, u8, u32)) -> Op
 
 /// A path that survives two-octet numbers: AS4_PATH does not keep the bounds of adjacent sequences, nor segments of a confederation.
 fn any_as_path(of_one_as: bool) -> impl Strategy<Value = AsPath> {
-    let confederation = (any::<bool>(), vec((1..=u32::from(u16::MAX)).prop_map(asn), 1..4))
-        .prop_map(|(in_order, ases)| if in_order { AsPathSegment::ConfedSequence(ases) } else { AsPathSegment::ConfedSet(ases) });
-    let rest = vec((vec(any_asn(), 1..20), proptest::option::of(vec(any_asn(), 1..4))), 0..3);
-    (vec(confederation, 0..if of_one_as { 3 } else { 1 }), rest).prop_map(|(mut segments, rest)| {
-        for (sequence, set) in rest {
-            match segments.last_mut() {
-                Some(AsPathSegment::Sequence(last)) => last.extend(sequence),
-                _ => segments.push(AsPathSegment::Sequence(sequence)),
-            }
-            segments.extend(set.map(AsPathSegment::Set));
-        }
-        AsPath(segments)
-    })
+    let confederation = vec((1..=u32::from(u16::MAX)).prop_map(asn), 1..4).prop_map(AsPathSegment::ConfedSequence);
+    let sequence = proptest::option::of(vec(any_asn(), 1..60).prop_map(AsPathSegment::Sequence));
+    (vec(confederation, 0..if of_one_as { 3 } else { 1 }), sequence)
+        .prop_map(|(confederation, sequence)| AsPath(confederation.into_iter().chain(sequence).collect()))
 }
 
 fn any_mp_reach(session: Session) -> impl Strategy<Value = MpReach> {

@@ -160,9 +160,7 @@ fn any_partial<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Stra
 }
 
 fn any_path() -> impl Strategy<Value = AsPath> {
-    let segment = (any::<bool>(), vec(any_asn(), 1..20))
-        .prop_map(|(set, ases)| if set { AsPathSegment::Set(ases) } else { AsPathSegment::Sequence(ases) });
-    vec(segment, 0..4).prop_map(AsPath)
+    vec(vec(any_asn(), 1..20).prop_map(AsPathSegment::Sequence), 0..4).prop_map(AsPath)
 }
 
 fn any_asn() -> impl Strategy<Value = Asn> {

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use bgp::Prefix;
+use ipvs::SyncRole;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::script::{
-    INTERFACE, MARKS, PENDING, PENDING_RANGES, PENDING_SERVICES, PLACED, PRESERVED, RANGES, RESTRICTED, RESTRICTED_RANGES, SERVICES,
-    SOURCES, VIPS,
+    DAEMONS, INTERFACE, MARKS, PENDING, PENDING_DAEMONS, PENDING_RANGES, PENDING_SERVICES, PLACED, PRESERVED, RANGES, RESTRICTED,
+    RESTRICTED_RANGES, SERVICES, SOURCES, VIPS,
 };
 use crate::api::PortRange;
 use crate::desired::{Filter, Rules, ServiceKey};
@@ -65,6 +66,8 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
                     name if SERVICES.has(name) || RANGES.has(name) => listed.record.confirmed_services.extend(services),
                     name if PENDING_SERVICES.has(name) || PENDING_RANGES.has(name) => listed.record.pending_services.extend(services),
                     name if VIPS.has(name) => {}
+                    DAEMONS => listed.record.confirmed_daemons.extend(elements.filter_map(role)),
+                    PENDING_DAEMONS => listed.record.pending_daemons.extend(elements.filter_map(role)),
                     name if RESTRICTED.has(name) || RESTRICTED_RANGES.has(name) || SOURCES.has(name) || PRESERVED.has(name) => {
                         set.elem.iter().for_each(|element| read_filter(name, element, &mut listed.record.filters));
                     }
@@ -108,6 +111,10 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
 /// The value of an element, which is an object where somebody gave it a comment or the like.
 pub(in crate::actuator) fn element(element: &Value) -> Option<&str> {
     element.as_str().or_else(|| element.get("elem")?.get("val")?.as_str())
+}
+
+fn role(word: &str) -> Option<SyncRole> {
+    SyncRole::ALL.into_iter().find(|role| role.word() == word)
 }
 
 /// What an element of a set of this name says of a virtual service.

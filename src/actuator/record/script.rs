@@ -29,6 +29,9 @@ pub(super) const RESTRICTED_RANGES: Pair = Pair { v4: "restricted-ranges4", v6: 
 pub(super) const SOURCES: Pair = Pair { v4: "sources4", v6: "sources6" };
 /// Virtual services of one port whose packets are not masqueraded. Those of ranges are known by their marks.
 pub(super) const PRESERVED: Pair = Pair { v4: "preserved4", v6: "preserved6" };
+/// Daemons of connection synchronisation, by their roles.
+pub(super) const DAEMONS: &str = "daemons";
+pub(super) const PENDING_DAEMONS: &str = "pending-daemons";
 /// The interface that the addresses are on.
 pub(super) const INTERFACE: &str = "interface";
 
@@ -54,10 +57,11 @@ struct Sets {
     addresses: Pair,
     services: Pair,
     ranges: Pair,
+    daemons: &'static str,
 }
 
-const THERE: Sets = Sets { addresses: PLACED, services: SERVICES, ranges: RANGES };
-const WAITING: Sets = Sets { addresses: PENDING, services: PENDING_SERVICES, ranges: PENDING_RANGES };
+const THERE: Sets = Sets { addresses: PLACED, services: SERVICES, ranges: RANGES, daemons: DAEMONS };
+const WAITING: Sets = Sets { addresses: PENDING, services: PENDING_SERVICES, ranges: PENDING_RANGES, daemons: PENDING_DAEMONS };
 
 /// Table and sets, made where they are not there yet.
 pub(super) fn layout(table: &str, interface: &str) -> String {
@@ -91,6 +95,10 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
         let kind = format!("type {address} . inet_proto . inet_service : mark; flags interval; comment \"ranges of ports\";");
         line(&mut script, format_args!("add map inet {table} {map} {{ {kind} }}"));
     }
+    // There is no type for words but this one.
+    for (set, meaning) in [(DAEMONS, "daemons of IPVS that vipherald started"), (PENDING_DAEMONS, "about to be started by vipherald")] {
+        line(&mut script, format_args!("add set inet {table} {set} {{ type ifname; comment \"{meaning}\"; }}"));
+    }
     line(&mut script, format_args!("add set inet {table} {INTERFACE} {{ type ifname; comment \"where the addresses are\"; }}"));
     line(&mut script, format_args!("add element inet {table} {INTERFACE} {{ \"{interface}\" }}"));
     script
@@ -110,7 +118,10 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
     };
     for (verb, sets) in [("add", added), ("delete", deleted)] {
         let mut elements: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for Sets { addresses, services, ranges } in sets {
+        for Sets { addresses, services, ranges, daemons } in sets {
+            for role in &entries.daemons {
+                elements.entry(daemons).or_default().push(format!("\"{role}\""));
+            }
             for address in &entries.addresses {
                 elements.entry(addresses.of(*address)).or_default().push(address.to_string());
             }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipherald show ipvs`: the table of IPVS with columns to the right of what `ipvsadm -Ln` prints: whose each line is, and what went through it.
 //!
+//! Below it are the daemons of connection synchronisation, where any run, as `ipvsadm -L --daemon` prints them.
+//!
 //! Invariant: each line begins with that of `ipvsadm`, character by character.
 
 use ipvs::list::heading;
@@ -40,7 +42,12 @@ fn text(table: &IpvsStatus, wide: bool) -> String {
         lines.push((service.line.clone(), cells(&service.statistics, wide, format!("{owner}{takes}"))));
         lines.extend(service.real_servers.iter().map(|server| (server.line.clone(), cells(&server.statistics, wide, owner.clone()))));
     }
-    aligned(&lines)
+    let mut text = aligned(&lines);
+    for daemon in &table.daemons {
+        let owner = if daemon.foreign { "foreign" } else { "ours" };
+        text.push_str(&format!("{}{GAP}{owner}\n", printable(&daemon.line)));
+    }
+    text
 }
 
 fn owner(service: &VirtualServiceStatus) -> String {
@@ -84,7 +91,7 @@ mod tests {
 
     use ::ipvs::{
         AddressFamily, ForwardingMethod, Info, Netmask, Persistence, Protocol, RealServer, Scheduler, ServerEntry, ServiceAddress,
-        ServiceEntry, ServiceFlags, Statistics, TableEntry, VirtualService, Weight,
+        ServiceEntry, ServiceFlags, Statistics, SyncDaemon, SyncRole, TableEntry, VirtualService, Weight,
     };
 
     use super::*;
@@ -134,14 +141,33 @@ mod tests {
         let owner = ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "web".to_owned() };
         let foreign: IpAddr = "10.9.9.9".parse().unwrap();
         let leaving: IpAddr = "10.0.0.8".parse().unwrap();
-        ipvs_status(&INFO, &table(), |address| match address {
+        let claim = |address: &ServiceAddress| match address {
             ServiceAddress::Transport { address, .. } if *address == foreign => Claim { foreign: true, ..Claim::default() },
             ServiceAddress::Transport { address, .. } if *address == leaving => Claim::default(),
             ServiceAddress::Transport { .. } => Claim { owner: Some(owner.clone()), ..Claim::default() },
             ServiceAddress::Fwmark { .. } => {
                 Claim { owner: Some(owner.clone()), takes: Some("TCP 10.0.0.7:20000-20999".to_owned()), foreign: false }
             }
-        })
+        };
+        ipvs_status(&INFO, &table(), claim, &[])
+    }
+
+    #[test]
+    fn daemons_stand_below_the_table_and_say_whose_they_are() {
+        let daemon = |role| SyncDaemon {
+            role,
+            interface: "eth1".to_owned(),
+            sync_id: 7,
+            max_length: Some(1472),
+            group: Some("224.0.0.81".parse().unwrap()),
+            port: Some(8848),
+            ttl: Some(1),
+        };
+        let daemons = [(daemon(SyncRole::Master), true), (daemon(SyncRole::Backup), false)];
+        let shown = text(&ipvs_status(&INFO, &[], |_| Claim::default(), &daemons), false);
+        let last: Vec<&str> = shown.lines().skip(3).collect();
+        let settings = "(mcast=eth1, syncid=7, maxlen=1472, group=224.0.0.81, port=8848, ttl=1)";
+        assert_eq!(last, [format!("master sync daemon {settings}  ours"), format!("backup sync daemon {settings}  foreign")]);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use super::super::table::{printable, table};
 use super::{age, last_error};
 use crate::status::{
-    FailureCounts, MessageCounts, MessageDirection, PeerDetails, PeerStatus, RestartOffer, RouteState, Time, TimerStatus, TransportStatus,
+    FailureCounts, LastError, MessageCounts, MessageDirection, PeerDetails, PeerStatus, RestartOffer, RouteState, Time, TimerStatus,
+    TransportStatus,
 };
 
 /// The whole view.
@@ -18,7 +19,7 @@ pub(super) fn text(peer: &PeerStatus, now: Time) -> String {
     lines.put("Transport", transport(&details.transport));
     timers(&mut lines, &details.timers, now);
     restart(&mut lines, details);
-    error(&mut lines, peer);
+    errors(&mut lines, peer, now);
     let tables = [capabilities(details), families(peer), messages(peer)];
     format!("{}\n{}", lines.text(), tables.join("\n"))
 }
@@ -128,9 +129,18 @@ fn offer(offer: &RestartOffer) -> String {
     words.join(", ")
 }
 
-fn error(lines: &mut Lines, peer: &PeerStatus) {
-    let Some(error) = &peer.last_error else { return };
-    lines.put("Last error", last_error(error, true));
+fn errors(lines: &mut Lines, peer: &PeerStatus, now: Time) {
+    if let Some(error) = &peer.last_error {
+        lines.put("Last error", last_error(error, true, now));
+        notification(lines, error);
+    }
+    if let Some(error) = &peer.last_attempt_error {
+        lines.put("Last attempt", last_error(error, true, now));
+        notification(lines, error);
+    }
+}
+
+fn notification(lines: &mut Lines, error: &LastError) {
     let Some(notification) = &error.notification else { return };
     let direction = match notification.direction {
         MessageDirection::Sent => "sent",

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::words;
+use super::words::Loss;
 
 /// Octets read in one go, so that a peer that sends without pause does not keep the task from its other duties.
 const READ_SIZE: usize = 64 * 1024;
@@ -32,8 +32,8 @@ pub(super) enum Happening {
     Received(Bytes),
     /// Everything that was to be sent is in the kernel.
     Drained,
-    /// Neither side can use it any more; why, in words.
-    Lost(String),
+    /// Neither side can use it any more.
+    Lost(Loss),
 }
 
 /// A connection in use.
@@ -104,12 +104,12 @@ impl Connection {
             }
             if let Some(error) = &self.write_error {
                 // What the peer said before it closed, a NOTIFICATION perhaps, is still to be read.
-                let reason = words::io_error(error);
-                return self.read().unwrap_or(Happening::Lost(reason));
+                let loss = Loss::from(error);
+                return self.read().unwrap_or(Happening::Lost(loss));
             }
             let interest = if self.unwritten.is_empty() { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
             match self.stream.ready(interest).await {
-                Err(error) => return Happening::Lost(words::io_error(&error)),
+                Err(error) => return Happening::Lost(Loss::from(&error)),
                 Ok(ready) => {
                     if ready.is_writable() && !self.unwritten.is_empty() {
                         self.flush();
@@ -198,10 +198,10 @@ impl Connection {
     fn read(&mut self) -> Option<Happening> {
         let mut buffer = BytesMut::with_capacity(READ_SIZE);
         match self.stream.try_read_buf(&mut buffer) {
-            Ok(0) => Some(Happening::Lost("the peer closed the connection".to_owned())),
+            Ok(0) => Some(Happening::Lost(Loss { reason: "the peer closed the connection".to_owned(), timed_out: false })),
             Ok(_) => Some(Happening::Received(buffer.freeze())),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
-            Err(error) => Some(Happening::Lost(words::io_error(&error))),
+            Err(error) => Some(Happening::Lost(Loss::from(&error))),
         }
     }
 }

@@ -330,6 +330,7 @@ impl Neighbours {
         let mut keys = keyring.subscribe();
         let mut locator = Locator::new(self.seed);
         let mut whereabouts = locator.subscribe();
+        let mut request = None;
         loop {
             let target = self.target.borrow_and_update().clone();
             let settled = match &target {
@@ -346,6 +347,10 @@ impl Neighbours {
                 Target::Quit => return,
             };
             self.board.set_listen_error(self.listener.error());
+            // Who was given a configuration and then asks means the neighbours that are in it.
+            if let Some(request) = request.take() {
+                self.operate(request, &target).await;
+            }
             let wake = if settled { self.held_until } else { Instant::now().checked_add(ROUTER_ID_RETRY) };
             let input = self.next(&mut keys, &mut whereabouts);
             let input = match wake {
@@ -360,7 +365,7 @@ impl Neighbours {
                     self.board.remove(&name);
                 }
                 Input::Accepted(stream, remote) => self.accept(stream, remote, &target, &keyring, &locator),
-                Input::Request(request) => self.operate(request, &target).await,
+                Input::Request(given) => request = Some(given),
             }
         }
     }

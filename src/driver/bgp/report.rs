@@ -2,25 +2,35 @@
 //! What one neighbour's task tells the world: its status on the board, and its log lines.
 //!
 //! Input: the core's actions and what the driver knows of the transport. Output: a [`PeerStatus`] after each event. Log: one line at `info` when a
-//! session comes up and one when it goes; a failed attempt is a warning once, and `debug` with a count while it repeats for the same reason.
+//! session comes up and one when it goes; a failed attempt is a warning once for each reason until a session is up, and `debug` with a count when it
+//! repeats.
+
+mod history;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bgp::Family;
 use bgp::peer::{Counters, DownReason, Peer, State, Timers};
 use bgp::rib::AdjRibIn;
-use bgp::wire::{MAX_MESSAGE_LENGTH, Negotiated};
+use bgp::wire::{MAX_MESSAGE_LENGTH, Negotiated, Notification};
+use bgp::{Family, HoldTime};
 
 use super::Routes;
 use super::neighbours::Settings;
-use super::status::{Board, Failures, LastError, Moment, Notified, Opens, PeerStatus};
+use super::status::{Board, Failures, Moment, Notified, Opens, PeerStatus};
 use super::whereabouts::Found;
+use super::words::Loss;
 use crate::desired::{Transport, Ttl};
+use history::{History, Remark};
 
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
+
+/// A peer answers an OPEN at once. Later than that an operator may want to know what to check, long before the hold timer gives up (RFC 4271 §8.2.2: 4
+/// minutes).
+const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The status of one neighbour in the making.
 pub(super) struct Report {
@@ -28,7 +38,8 @@ pub(super) struct Report {
     board: Board,
     status: PeerStatus,
     /// Why the transport failed, while the core is being told that it did.
-    transport: Option<String>,
+    transport: Option<TransportFailure>,
+    history: History,
     /// What the address is for a person: where it is known, that, else how it is found.
     place: String,
     /// What an operator should mend of the key, and of where the peer is.
@@ -38,12 +49,18 @@ pub(super) struct Report {
     undialled: bool,
     /// It is forgotten when it goes.
     dynamic: bool,
-    /// What else looks like silence: a wrong signature, and too low a TTL.
-    suspicions: Vec<String>,
+    suspicions: Suspicions,
     /// Whether the routes of the status may be out of date.
     stale: bool,
     /// Whether the peer may hold routes of a session that is over.
     retained: bool,
+}
+
+/// Why there is no connection, or none any more.
+struct TransportFailure {
+    loss: Loss,
+    /// It is to be mended here: no key, say.
+    ours: bool,
 }
 
 impl Report {
@@ -75,6 +92,7 @@ impl Report {
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            last_attempt_error: None,
             failures: Failures::default(),
             warning: None,
             shut: false,
@@ -86,12 +104,13 @@ impl Report {
             board,
             status,
             transport: None,
+            history: History::default(),
             place: settings.peer.address.to_string(),
             key_problem: None,
             place_problem: None,
             undialled: false,
             dynamic: settings.dynamic,
-            suspicions: suspicions(&settings.peer.transport),
+            suspicions: Suspicions::new(&settings.peer.transport),
             stale: false,
             retained: false,
         }
@@ -142,8 +161,13 @@ impl Report {
     }
 
     /// A connection of the peer was closed before anything was said.
-    pub(super) fn refused(&self, reason: &str) {
-        tracing::warn!(peer = %self.name, address = %self.place, %reason, "a connection of the peer is refused");
+    pub(super) fn refused(&mut self, reason: &str) {
+        let (peer, address) = (&self.name, &self.place);
+        if self.history.is_news(reason) {
+            tracing::warn!(%peer, %address, reason, "a connection of the peer is refused");
+        } else {
+            tracing::debug!(%peer, %address, reason, "a connection of the peer is refused again");
+        }
     }
 
     /// TCP is up, between these ends.
@@ -155,14 +179,24 @@ impl Report {
         }
     }
 
-    /// Why the last session or attempt ended.
+    /// Why there is no session.
     pub(super) fn last_error(&self) -> Option<&str> {
-        self.status.last_error.as_ref().map(|error| error.reason.as_str())
+        self.history.cause().or_else(|| self.history.attempt()).map(|error| error.reason.as_str())
     }
 
     /// TCP failed for this reason; the core, which is told next, knows only that it did.
     pub(super) fn transport_failed(&mut self, reason: String) {
-        self.transport = Some(reason);
+        self.connection_lost(Loss { reason, timed_out: false });
+    }
+
+    /// A connection that was up is lost.
+    pub(super) fn connection_lost(&mut self, loss: Loss) {
+        self.transport = Some(TransportFailure { loss, ours: false });
+    }
+
+    /// There is no connection for this reason, which is to be mended here.
+    pub(super) fn unusable(&mut self, reason: String) {
+        self.transport = Some(TransportFailure { loss: Loss { reason, timed_out: false }, ours: true });
     }
 
     /// The task has the next set.
@@ -189,6 +223,8 @@ impl Report {
         if to == State::Established {
             tracing::info!(peer = %self.name, address = %self.place, asn = %self.status.asn, "BGP session is up");
             self.status.established_since = Some(now);
+            self.history.succeeded();
+            self.post_errors();
         } else if let Some(since) = self.status.established_since.take() {
             let reason = self.status.last_error.as_ref().map_or("", |error| error.reason.as_str());
             let uptime = now.instant.saturating_duration_since(since.instant).as_secs();
@@ -204,31 +240,43 @@ impl Report {
         if std::mem::take(&mut self.undialled) && *down == DownReason::ConnectFailed {
             return;
         }
-        let reason = self.in_words(down);
-        let repeated = self.status.last_error.as_ref().filter(|last| last.reason == reason && self.status.established_since.is_none());
-        let count = repeated.map_or(0, |last| last.count) + 1;
-        if self.status.established_since.is_none() {
-            let (peer, address) = (&self.name, &self.place);
-            if count == 1 && self.dynamic {
-                tracing::warn!(%peer, %address, %reason, "BGP session does not come up; the dynamic neighbour is forgotten until it dials again");
-            } else if count == 1 {
-                tracing::warn!(%peer, %address, %reason, "BGP session does not come up; trying again");
-            } else {
-                tracing::debug!(%peer, %address, %reason, count, "BGP session still does not come up");
-            }
+        let lost = self.status.established_since.is_some();
+        let ours = self.transport.as_ref().is_some_and(|failure| failure.ours);
+        let hints = self.hints(down);
+        let weight = history::weight(down, lost, ours, !hints.is_empty());
+        let reason = std::iter::once(self.in_words(down)).chain(hints.iter().cloned()).collect::<Vec<_>>().join("; ");
+        let notification = notified(down);
+        let remark = self.history.add(weight, lost, history::error(reason.clone(), notification.clone()));
+        if !lost {
+            self.log_attempt(&reason, &remark);
         }
         if *down == DownReason::SendHoldTimerExpired {
             // RFC 9687 §4: an error, with the name of its code.
             tracing::error!(peer = %self.name, address = %self.place, %reason, "the peer is given up");
         }
-        let notification = notified(down);
         let failures = &mut self.status.failures;
-        match &notification {
+        match notification {
             Some(Notified::Sent(_)) => failures.sent += 1,
             Some(Notified::Received(_)) => failures.received += 1,
             None => failures.transport += 1,
         }
-        self.status.last_error = Some(LastError { reason, at: Moment::now(), count, notification });
+        self.post_errors();
+    }
+
+    fn log_attempt(&self, reason: &str, remark: &Remark) {
+        let (peer, address, count) = (&self.name, &self.place, remark.count);
+        match (remark.is_news, self.dynamic) {
+            (true, true) => {
+                tracing::warn!(%peer, %address, reason, "BGP session does not come up; the dynamic neighbour is forgotten until it dials again");
+            }
+            (true, false) => tracing::warn!(%peer, %address, reason, "BGP session does not come up; trying again"),
+            (false, _) => tracing::debug!(%peer, %address, reason, count, "BGP session still does not come up"),
+        }
+    }
+
+    fn post_errors(&mut self) {
+        self.status.last_error = self.history.cause().cloned();
+        self.status.last_attempt_error = self.history.attempt().cloned();
     }
 
     /// Takes over what the core knows.
@@ -270,33 +318,76 @@ impl Report {
         self.board.post(&self.name, self.status.clone());
     }
 
-    /// The reason with what the transport said about it.
-    fn in_words(&mut self, down: &DownReason) -> String {
-        match (down, self.transport.take()) {
-            (DownReason::ConnectFailed | DownReason::ConnectionClosed, Some(transport)) => transport,
+    /// The reason, or what the transport said about it.
+    fn in_words(&self, down: &DownReason) -> String {
+        match (down, &self.transport) {
+            (DownReason::ConnectFailed | DownReason::ConnectionClosed, Some(failure)) => failure.loss.reason.clone(),
             (DownReason::Received(notification), _) if notification.code == OPEN_MESSAGE_ERROR => {
                 format!("the peer refused our OPEN: {notification}")
-            }
-            (DownReason::ConnectTimedOut, _) => {
-                std::iter::once(down.to_string()).chain(self.suspicions.iter().cloned()).collect::<Vec<_>>().join("; ")
             }
             _ => down.to_string(),
         }
     }
+
+    /// What may be wrong besides that the peer is not there.
+    fn hints(&self, down: &DownReason) -> &[String] {
+        let is_new = self.status.established_since.is_none_or(|since| self.is_within_hold_time(since));
+        match down {
+            DownReason::ConnectTimedOut => &self.suspicions.unanswered,
+            // A session may come up by what has passed before the peer's daemon set the options of its socket.
+            DownReason::Sent { notification, .. } if is_new && *notification == Notification::hold_timer_expired() => {
+                &self.suspicions.unheard
+            }
+            DownReason::ConnectionClosed if is_new && self.transport.as_ref().is_some_and(|failure| failure.loss.timed_out) => {
+                &self.suspicions.unheard
+            }
+            _ => &[],
+        }
+    }
+
+    /// Whether a session that is up since then has been for not much longer than what begins it lasts.
+    fn is_within_hold_time(&self, since: Moment) -> bool {
+        let hold = self.status.hold_time.and_then(HoldTime::duration).unwrap_or_default();
+        since.instant.elapsed() <= hold + Duration::from_secs(1)
+    }
 }
 
-/// What may be wrong where a peer does not answer, besides that nobody is there.
-fn suspicions(transport: &Transport) -> Vec<String> {
-    let key = transport.key_files().next().is_some();
-    let key = key.then(|| "it may have another key of TCP-MD5 or TCP-AO, or none".to_owned());
-    let ttl = match transport.ttl {
-        Ttl::Security { hops } => Some(format!(
+/// What else looks like silence, in words for an operator.
+#[derive(Debug, Default, Eq, PartialEq)]
+struct Suspicions {
+    /// The peer answers no SYN.
+    unanswered: Vec<String>,
+    /// The peer's host has answered the SYN, and nothing is heard of what is to follow.
+    unheard: Vec<String>,
+}
+
+impl Suspicions {
+    fn new(transport: &Transport) -> Self {
+        let key = transport.key_files().next().is_some();
+        let key = key.then(|| "it may have another key of TCP-MD5 or TCP-AO, or none".to_owned());
+        let ttl = matches!(transport.ttl, Ttl::Security { .. }).then(|| unheard_hint(transport));
+        Self { unanswered: key.into_iter().chain(ttl).collect(), unheard: vec![unheard_hint(transport)] }
+    }
+}
+
+/// What to check where TCP comes up and nothing follows: a key is none of it, since without it TCP would not have come up.
+fn unheard_hint(transport: &Transport) -> String {
+    match transport.ttl {
+        Ttl::Security { hops } => format!(
             "with ttlSecurity, packets of a peer that does not send with TTL 255, or is more than {hops} hops away, are dropped: \
              both sides need GTSM, with at least so many hops"
-        )),
-        Ttl::Customary | Ttl::Multihop(_) => None,
-    };
-    key.into_iter().chain(ttl).collect()
+        ),
+        Ttl::Customary | Ttl::Multihop(_) => {
+            "it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: then ttlSecurity is needed here too".to_owned()
+        }
+    }
+}
+
+/// Why a peer may be silent that has taken our OPEN so long ago.
+#[must_use]
+pub(crate) fn silence(transport: &Transport, since: Duration) -> Option<String> {
+    let seconds = since.as_secs();
+    (since >= OPEN_PATIENCE).then(|| format!("for {seconds}s the peer has not answered our OPEN; {}", unheard_hint(transport)))
 }
 
 /// Our OPEN as it is for the next session, or as it was sent in this one, and the peer's.
@@ -368,9 +459,20 @@ mod tests {
 
     #[test]
     fn what_looks_like_silence_is_said_where_it_may_be_the_cause() {
-        assert_eq!(suspicions(&Transport::default()), Vec::<String>::new());
+        let theirs = "it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: then ttlSecurity is needed here too";
+        let expected = Suspicions { unanswered: Vec::new(), unheard: vec![theirs.to_owned()] };
+        assert_eq!(Suspicions::new(&Transport::default()), expected);
         let secure = Transport { ttl: Ttl::Security { hops: 2 }, password_file: Some("/k".into()), ..Transport::default() };
-        let [key, ttl] = suspicions(&secure).try_into().unwrap();
+        let Suspicions { unanswered, unheard } = Suspicions::new(&secure);
+        let [key, ttl] = unanswered.try_into().unwrap();
         assert!(key.contains("another key") && ttl.contains("more than 2 hops away"), "{key}; {ttl}");
+        assert_eq!(unheard, [ttl], "a wrong key would not have let TCP come up");
+    }
+    #[test]
+    fn a_peer_that_does_not_answer_our_open_is_a_matter_of_seconds() {
+        assert_eq!(silence(&Transport::default(), Duration::from_secs(9)), None);
+        let secure = Transport { ttl: Ttl::Security { hops: 1 }, ..Transport::default() };
+        let hint = silence(&secure, Duration::from_secs(12)).unwrap();
+        assert!(hint.starts_with("for 12s the peer has not answered our OPEN; with ttlSecurity, packets of a peer"), "{hint}");
     }
 }

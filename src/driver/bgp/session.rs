@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop, Timers};
+use bgp::wire::{Cease, Notification};
 use futures_util::FutureExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -69,6 +70,8 @@ pub(super) struct Session {
     links: Links,
     /// Connections that deliver their last octets.
     closing: JoinSet<()>,
+    /// A connection that the peer has dialled while there is another, and that waits for what becomes of that one (RFC 4271 §6.8).
+    redial: Option<TcpStream>,
     inputs: Inputs,
     /// Ends once its last connection is closed.
     ending: bool,
@@ -91,6 +94,9 @@ const SELECTION_DEFERRAL: Duration = Duration::from_secs(10);
 
 /// In so many turns of the thread a dial that the peer has answered becomes a connection: TCP, and the addresses of the node as the kernel tells them.
 const OPENING_TURNS: usize = 16;
+
+/// So many connections may take their time to end before more of them are closed without a word.
+const REFUSALS: usize = 8;
 
 /// What a session waits for.
 enum Input {
@@ -127,6 +133,7 @@ impl Session {
             peer,
             links: Links::default(),
             closing: JoinSet::new(),
+            redial: None,
             inputs,
             ending: false,
             dynamic: settings.dynamic,
@@ -239,13 +246,14 @@ impl Session {
                     self.resume();
                 }
             }
-            Input::Link(role, News::Happened(Happening::Lost(reason))) => {
+            Input::Link(role, News::Happened(Happening::Lost(loss))) => {
                 self.links.set(role, Link::Down);
-                self.report.transport_failed(reason);
+                self.report.connection_lost(loss);
                 self.handle(Event::Closed { role });
             }
             Input::Closed => {}
         }
+        self.take_redial();
         self.ending |= self.has_gone();
         self.look_for_acknowledgements();
         self.publish();
@@ -263,7 +271,10 @@ impl Session {
             }
             Ok(_) => {}
             Err(error) => {
-                self.report.transport_failed(chain(&error));
+                match error {
+                    DialError::Connect(_) => self.report.transport_failed(chain(&error)),
+                    _ => self.report.unusable(chain(&error)),
+                }
                 self.handle(match role {
                     Role::Active => Event::ConnectFailed { role },
                     Role::Passive => Event::Closed { role },
@@ -272,25 +283,51 @@ impl Session {
         }
     }
 
-    /// The peer has dialled us. A connection that is not wanted is closed without a word.
+    /// The peer has dialled us.
     fn accept(&mut self, stream: TcpStream) {
-        if self.ending || !self.peer.accepts() {
-            return;
-        }
-        // Where it is lost already there is nothing to take.
-        let Ok(peer) = stream.peer_addr().map(Found::of) else { return };
+        // Where it is lost already there is nothing to take. A session that ends is not to be held up by what is dialled meanwhile.
+        let Some(peer) = stream.peer_addr().ok().map(Found::of).filter(|_| !self.ending) else { return };
         let prepared = self.signature().map_err(DialError::Key).and_then(|signature| {
             if signature.as_ref().is_some_and(|signature| !signature.is_on(&stream)) {
                 return Err(DialError::Unsigned);
             }
             Ok(self.way.prepare(&stream, peer.address, signature.as_ref())?)
         });
-        match prepared {
-            Ok(()) => {
-                let opening = arrive(stream, self.way.clone(), peer, self.inputs.feed.routes.clone());
-                self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
+        if let Err(error) = prepared {
+            self.report.refused(&chain(&error));
+        } else if self.peer.state() == State::Idle {
+            self.refuse(stream, Cease::ConnectionRejected);
+        } else if self.peer.accepts() {
+            let opening = arrive(stream, self.way.clone(), peer, self.inputs.feed.routes.clone());
+            self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
+        } else {
+            // A peer that dials once more has given up what it dialled before.
+            self.redial = Some(stream);
+            self.handle(Event::Redialled);
+        }
+    }
+
+    /// What becomes of a connection that waits, once that is known.
+    fn take_redial(&mut self) {
+        if self.redial.is_none() || (self.peer.is_challenged() && !self.ending) {
+            return;
+        }
+        if let Some(stream) = self.redial.take() {
+            if self.ending || self.peer.accepts() || self.peer.state() == State::Idle {
+                self.accept(stream);
+            } else {
+                self.refuse(stream, Cease::ConnectionCollisionResolution);
             }
-            Err(error) => self.report.refused(&chain(&error)),
+        }
+    }
+
+    /// Tells the peer that this connection is not wanted (RFC 4486 §4).
+    fn refuse(&mut self, stream: TcpStream, cease: Cease) {
+        // One that dials without pause is told so a few times each two seconds.
+        if self.closing.len() < REFUSALS {
+            let mut connection = Connection::new(stream);
+            connection.send(Notification::cease(cease).encode());
+            self.closing.spawn(fatal_panics(connection.close()));
         }
     }
 

@@ -122,8 +122,10 @@ pub struct PeerStatus {
     pub(super) routes: Arc<RouteSet>,
     /// Messages in both directions.
     pub counters: Counters,
-    /// Why the last session or attempt ended.
+    /// What is wrong, as far as the end of the last session and of attempts has said, or what was before the session that is up: a NOTIFICATION, say.
     pub last_error: Option<LastError>,
+    /// How attempts since then have ended, which says less: that the peer refuses connections, say. None while a session is up.
+    pub last_attempt_error: Option<LastError>,
     /// How often a session or an attempt ended.
     pub failures: Failures,
     /// What an operator should mend though the session may be up.
@@ -155,7 +157,7 @@ pub struct LastError {
     pub reason: String,
     /// When last.
     pub at: Moment,
-    /// How often in a row for this very reason.
+    /// How often for this very reason, with none that says as much in between, since a session was last up.
     pub count: u64,
     /// The NOTIFICATION that ended it, if one did.
     pub notification: Option<Notified>,
@@ -367,6 +369,7 @@ mod tests {
             routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
+            last_attempt_error: None,
             failures: Failures::default(),
             warning: None,
             shut: false,

@@ -86,8 +86,10 @@ fn is_up(status: &SpeakerStatus, name: &str) -> bool {
     status.peers.get(name).is_some_and(|peer| peer.state == State::Established)
 }
 
+/// Why the last session or attempt ended.
 fn last_error(status: &SpeakerStatus, name: &str) -> String {
-    status.peers.get(name).and_then(|peer| peer.last_error.as_ref()).map_or_else(String::new, |error| error.reason.clone())
+    let errors = status.peers.get(name).into_iter().flat_map(|peer| peer.last_error.iter().chain(&peer.last_attempt_error));
+    errors.max_by_key(|error| error.at.instant).map_or_else(String::new, |error| error.reason.clone())
 }
 
 #[test]
@@ -112,7 +114,7 @@ fn opens_a_session_and_tells_an_empty_table() {
     assert_eq!((tor.hold_time, tor.open_sockets), (Some(HoldTime::ZERO), 1));
     assert!(tor.established_since.is_some());
     assert_eq!(status.configured, Some(desired([("tor", neighbour(fake.address()))])));
-    assert_eq!(last_error(&status, "tor"), "the peer closed the connection");
+    assert_eq!((&tor.last_error, &tor.last_attempt_error), (&None, &None), "that the peer hung up once is of no interest any more");
 }
 
 #[test]
@@ -333,8 +335,9 @@ fn dials_a_silent_port_once_a_retry_period_and_is_up_soon_after_it_opens() {
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(desired([("tor", neighbour(fake.address()))]));
     let configured = Instant::now();
-    let status =
-        wait_for(&speaker, |status| status.peers.get("tor").and_then(|tor| tor.last_error.as_ref()).is_some_and(|error| error.count == 4));
+    let status = wait_for(&speaker, |status| {
+        status.peers.get("tor").and_then(|tor| tor.last_attempt_error.as_ref()).is_some_and(|error| error.count == 4)
+    });
     assert_eq!(last_error(&status, "tor"), "connection refused");
     // Jitter shortens a period to three quarters at most.
     assert!(configured.elapsed() >= Duration::from_millis(2250), "{:?}", configured.elapsed());

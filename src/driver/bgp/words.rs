@@ -3,6 +3,21 @@
 
 use std::io;
 
+/// Why a connection cannot be used any more.
+#[derive(Debug)]
+pub(super) struct Loss {
+    /// In words.
+    pub(super) reason: String,
+    /// The peer's host acknowledged nothing of what it was sent.
+    pub(super) timed_out: bool,
+}
+
+impl From<&io::Error> for Loss {
+    fn from(error: &io::Error) -> Self {
+        Self { reason: io_error(error), timed_out: error.kind() == io::ErrorKind::TimedOut }
+    }
+}
+
 /// An I/O error without its number.
 pub(super) fn io_error(error: &io::Error) -> String {
     match error.kind() {

@@ -48,6 +48,7 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         6 => Just(Event::Tick),
         1 => Just(Event::Reachable),
+        1 => Just(Event::Redialled),
         6 => role().prop_map(|role| Event::Connected { role, local: LOCAL }),
         2 => role().prop_map(|role| Event::ConnectFailed { role }),
         12 => (role(), octets()).prop_map(|(role, octets)| Event::Received { role, bytes: octets.into() }),
@@ -83,6 +84,7 @@ impl Sockets {
             | Event::Stop(_)
             | Event::Tick
             | Event::Reachable
+            | Event::Redialled
             | Event::Routes(_)
             | Event::Changes { .. }
             | Event::Export(_)
@@ -106,6 +108,7 @@ impl Sockets {
             | Event::Stop(_)
             | Event::Tick
             | Event::Reachable
+            | Event::Redialled
             | Event::Received { .. }
             | Event::Closed { .. }
             | Event::Acknowledged { .. }

@@ -65,9 +65,10 @@ fn rfc4271_section_6_8_a_session_that_is_up_is_kept() {
         let mut bench = Bench::connecting();
         bench.establish(session, &open);
         if session == Role::Active {
-            assert_eq!(bench.connected(Role::Passive), [send(Role::Passive, config().open().encode())]);
+            let expected = [send(Role::Passive, config().open().encode()), keepalive(Role::Active)];
+            assert_eq!(bench.connected(Role::Passive), expected, "and asked for a sign of life");
             assert_eq!(bench.receive(Role::Passive, open.encode()), loser(Role::Passive));
-            assert_eq!(bench.connected(Role::Passive).len(), 1, "and again");
+            assert_eq!(bench.connected(Role::Passive).len(), 1, "and again, with no KEEPALIVE more than once a second");
         } else {
             assert_eq!(bench.connected(Role::Active), [Action::Abort { role: Role::Active }], "it is not dialled any more");
         }
@@ -120,6 +121,53 @@ fn a_peer_that_dials_again_has_given_up_its_first_dial() {
     assert!(!bench.peer.accepts());
     bench.event(Event::Closed { role: Role::Passive });
     assert!(!bench.peer.accepts(), "resting");
+}
+
+#[test]
+fn rfc4271_section_6_8_a_session_whose_peer_dials_again_is_asked_for_a_sign_of_life_and_kept_where_it_gives_one() {
+    for confirmed in [false, true] {
+        let mut bench = Bench::connecting();
+        bench.connected(Role::Passive);
+        bench.receive(Role::Passive, peer_open().encode());
+        if confirmed {
+            bench.keepalive(Role::Passive);
+        }
+        let state = bench.peer.state();
+        assert!(!bench.peer.accepts() && !bench.peer.is_challenged());
+        assert_eq!(bench.event(Event::Redialled), [keepalive(Role::Passive)]);
+        assert!(bench.peer.is_challenged());
+        assert_eq!(bench.event(Event::Redialled), [], "once a second is enough");
+        assert_eq!(bench.pass(Duration::from_millis(999)), []);
+        assert!(bench.peer.is_challenged());
+        bench.pass(Duration::from_millis(1));
+        assert!(!bench.peer.is_challenged(), "the new connection is refused");
+        assert_eq!((bench.peer.state(), bench.peer.accepts()), (state, false));
+        assert_eq!(bench.event(Event::Redialled)[0], keepalive(Role::Passive), "and again");
+    }
+}
+
+#[test]
+fn rfc4271_section_6_8_a_session_that_turns_out_to_be_lost_makes_room_for_the_new_connection_at_once() {
+    let mut bench = Bench::connecting();
+    bench.establish(Role::Passive, &peer_open());
+    bench.event(Event::Redialled);
+    let lost = [Action::Abort { role: Role::Passive }, Action::Down(DownReason::ConnectionClosed), to(State::Established, State::Active)];
+    assert_eq!(bench.event(Event::Closed { role: Role::Passive }), lost);
+    assert!(bench.peer.accepts() && !bench.peer.is_challenged(), "no rest");
+    bench.establish(Role::Passive, &peer_open());
+}
+
+#[test]
+fn a_challenged_session_that_ends_by_an_error_rests_all_the_same() {
+    let mut bench = Bench::connecting();
+    bench.establish(Role::Passive, &peer_open());
+    bench.event(Event::Redialled);
+    bench.receive(Role::Passive, peer_open().encode());
+    assert_eq!((bench.peer.state(), bench.peer.accepts(), bench.peer.is_challenged()), (State::Idle, false, false));
+    for event in [Event::Redialled, Event::Stop(Stop::Deconfigured)] {
+        assert_eq!(bench.event(event), []);
+        assert!(!bench.peer.is_challenged(), "there is nothing to challenge");
+    }
 }
 
 #[test]
@@ -187,7 +235,7 @@ fn a_bad_open_ends_both_attempts_before_the_rest() {
 #[test]
 fn the_loss_of_a_session_is_reported_though_another_connection_lives() {
     let mut bench = Bench::established();
-    bench.connected(Role::Passive);
+    assert_eq!(bench.connected(Role::Passive)[1], keepalive(Role::Active), "asked for a sign of life");
     let actions = bench.event(Event::Closed { role: Role::Active });
     let expected =
         [Action::Abort { role: Role::Active }, Action::Down(DownReason::ConnectionClosed), to(State::Established, State::OpenSent)];

@@ -68,6 +68,7 @@ enum Input {
     TickAtDeadline,
     TickAfterAnHour,
     Reachable,
+    Redialled,
     ConnectedActive,
     ConnectedPassive,
     ConnectFailedActive,
@@ -89,7 +90,7 @@ enum Input {
 use Input as I;
 
 impl Input {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 26] = [
         Self::Start,
         Self::Shutdown,
         Self::Reset,
@@ -99,6 +100,7 @@ impl Input {
         Self::TickAtDeadline,
         Self::TickAfterAnHour,
         Self::Reachable,
+        Self::Redialled,
         Self::ConnectedActive,
         Self::ConnectedPassive,
         Self::ConnectFailedActive,
@@ -132,6 +134,7 @@ impl Input {
             }
             Self::TickAfterAnHour => bench.pass(Duration::from_secs(3600)),
             Self::Reachable => bench.event(Event::Reachable),
+            Self::Redialled => bench.event(Event::Redialled),
             Self::ConnectedActive => bench.connected(role),
             Self::ConnectedPassive => bench.connected(Role::Passive),
             Self::ConnectFailedActive => bench.event(Event::ConnectFailed { role }),
@@ -190,7 +193,8 @@ impl Input {
             Self::ConnectedPassive => match situation {
                 S::Stopped | S::Resting => vec![Action::Abort { role: Role::Passive }],
                 S::Connect | S::Active => vec![send(Role::Passive, config().open().encode()), to(situation.state(), State::OpenSent)],
-                S::OpenSent | S::OpenConfirm | S::Established => vec![send(Role::Passive, config().open().encode())],
+                S::OpenSent | S::OpenConfirm => vec![send(Role::Passive, config().open().encode())],
+                S::Established => vec![send(Role::Passive, config().open().encode()), keepalive(Role::Active)],
             },
             Self::ConnectFailedActive => match situation {
                 S::Connect => vec![Action::Down(DownReason::ConnectFailed), to(State::Connect, State::Active)],
@@ -239,6 +243,8 @@ impl Input {
                 S::Established => vec![send(Role::Active, first_routes())],
                 S::Stopped | S::Resting | S::Connect | S::Active | S::OpenSent | S::OpenConfirm => vec![],
             },
+            // The peer has dialled nothing before.
+            Self::Redialled => vec![],
             Self::ConnectFailedPassive | Self::HalfAMessage | Self::Writable | Self::Acknowledged => vec![],
         }
     }

@@ -297,6 +297,24 @@ fn rfc6793_4_2_3_as4_attributes_of_a_two_octet_peer() {
 }
 
 #[test]
+fn rfc9774_3_a_path_with_a_set_withdraws_its_routes_and_the_session_stays() {
+    const SET: &str = "0101 0000FDEA";
+    const CONFED_SET: &str = "0401 0000FDEA";
+    let withdraw = Some(ErrorHandling::TreatAsWithdraw);
+    for negotiated in [internal(), external()] {
+        for set in [SET, CONFED_SET] {
+            let update = update_from(&negotiated, &format!("40010100 400206 {set} 400304 0A000002 400504 00000064"), NLRI).unwrap();
+            assert_eq!(update.handling(), withdraw, "{set}");
+            assert!(update.errors.iter().any(|error| error.reason.contains("RFC 9774")), "{:?}", update.errors);
+        }
+    }
+    // Of a two-octet peer, whose AS4_PATH is the path.
+    for set in [SET, CONFED_SET] {
+        assert_eq!(from_two_octet_peer(&format!("400206 0202 FDEA 5BA0 C01106 {set}")).2, withdraw, "{set}");
+    }
+}
+
+#[test]
 fn rfc6793_4_1_as4_attributes_of_a_four_octet_peer_are_discarded() {
     let update = update(&format!("{MANDATORY} C01106 0201 00011170 C01208 00011171 0A000001"), NLRI);
     assert_eq!((update.handling(), update.errors.len(), update.attributes.len()), (Some(ErrorHandling::AttributeDiscard), 2, 3));

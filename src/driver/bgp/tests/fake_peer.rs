@@ -211,6 +211,19 @@ impl Conversation {
         }
     }
 
+    /// The End-of-RIB of both families, after the routes.
+    pub(super) fn expect_rest_of_table(&mut self) {
+        for _ in Family::ALL {
+            assert!(self.expect_update().is_end_of_rib().is_some());
+        }
+    }
+
+    /// The host of the peer knows nothing of the connection any more, and has told nobody.
+    pub(super) fn forget(self) {
+        // While it is being repaired a socket ends without a word (tcp(7)).
+        nix::sys::socket::setsockopt(&self.stream, nix::sys::socket::sockopt::TcpRepair, &1).unwrap();
+    }
+
     /// Whether nothing more arrives for a while.
     pub(super) fn is_silent_for(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();

@@ -102,6 +102,6 @@ fn rfc4486_4_a_dynamic_neighbour_that_told_too_much_does_not_get_in_again_at_onc
     expect_too_many(&mut conversation, 0);
     drop(conversation);
     wait_for(&speaker, |status| status.open_sessions() == 0);
-    assert_eq!(dial(from, address).next(), None);
+    assert_eq!(dial(from, address).next(), Some(Message::Notification(Notification::cease(Cease::ConnectionRejected))));
     assert!(speaker.status().peers.contains_key("dynamic:127.0.0.2"), "it is remembered for an hour");
 }

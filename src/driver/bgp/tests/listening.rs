@@ -108,6 +108,70 @@ fn dynamic_neighbours_come_and_go_within_the_limit() {
     wait_for(&speaker, |status| status.peers.is_empty());
 }
 
+/// A neighbour that may be passive (false) or dynamic (true), with a session that it has dialled.
+fn dialled_session(dynamic: bool) -> (Speaker, SocketAddr, &'static str, Conversation) {
+    let fake = FakePeer::closed();
+    let (configuration, address) =
+        if dynamic { listening(&["127.0.0.0/30"], []) } else { listening(&[], [("tor", passive(fake.address()))]) };
+    let name = if dynamic { "dynamic:127.0.0.1" } else { "tor" };
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(configuration);
+    let mut conversation = dial(LOCALHOST, address);
+    conversation.establish(OUR_AS);
+    assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+    wait_for(&speaker, |status| is_up(status, name));
+    (speaker, address, name, conversation)
+}
+
+#[test]
+fn rfc4271_6_8_a_session_that_gives_a_sign_of_life_is_kept_and_the_new_connection_refused() {
+    for dynamic in [false, true] {
+        let (speaker, address, name, mut first) = dialled_session(dynamic);
+        let begun = Instant::now();
+        let mut second = dial(LOCALHOST, address);
+        assert_eq!(second.next(), Some(Message::Notification(Notification::cease(Cease::ConnectionCollisionResolution))));
+        assert_eq!(second.next(), None);
+        assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+        first.expect_rest_of_table();
+        assert_eq!(first.next(), Some(Message::Keepalive), "the session was asked for a sign of life");
+        let status = speaker.status();
+        assert_eq!((is_up(&status, name), peer(&status, name).counters.established), (true, 1));
+    }
+}
+
+#[test]
+fn rfc4271_6_8_a_session_of_which_the_peers_host_knows_nothing_gives_way_at_once() {
+    for dynamic in [false, true] {
+        let (speaker, address, name, mut first) = dialled_session(dynamic);
+        first.expect_rest_of_table();
+        first.forget();
+        assert!(is_up(&speaker.status(), name), "nothing has told us");
+        let begun = Instant::now();
+        let mut second = dial(LOCALHOST, address);
+        second.establish(OUR_AS);
+        assert_eq!(second.expect_update().announced, [prefix("10.0.0.7").into()]);
+        assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
+        let status = wait_for(&speaker, |status| is_up(status, name));
+        assert_eq!(peer(&status, name).counters.established, 2, "with what was before it");
+        assert_eq!(peer(&status, name).last_error.as_ref().unwrap().reason, "the peer reset the connection");
+    }
+}
+
+#[test]
+fn rfc4486_4_a_neighbour_that_is_shut_down_is_told_that_its_connection_is_refused() {
+    let fake = FakePeer::closed();
+    let (configuration, address) = listening(&[], [("tor", passive(fake.address()))]);
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.configure(configuration);
+    wait_for(&speaker, |status| status.peers.get("tor").is_some_and(|tor| tor.state == State::Active));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(speaker.operator().operate("tor", Operation::Shutdown { message: None })).unwrap();
+    let mut conversation = dial(LOCALHOST, address);
+    assert_eq!(conversation.next(), Some(Message::Notification(Notification::cease(Cease::ConnectionRejected))));
+    assert_eq!(conversation.next(), None);
+}
+
 /// RFC 4271 §6.8: of two connections the one stays that was dialled by the speaker with the higher BGP Identifier.
 fn collision(their_identifier: u32) {
     let fake = FakePeer::listening();

@@ -167,7 +167,7 @@ fn b56_rfc2545_section_3_a_link_local_address_of_another_link_is_not_passed_on()
 fn rfc5065_section_5_segments_of_a_confederation_do_not_leave_the_as() {
     let path = AsPath(vec![
         AsPathSegment::ConfedSequence(vec![asn(64601)]),
-        AsPathSegment::ConfedSet(vec![asn(64602)]),
+        AsPathSegment::ConfedSequence(vec![asn(64602)]),
         AsPathSegment::Sequence(vec![asn(65009)]),
     ]);
     let route = route_of(1, true, true, |route, _| route.as_path = path.clone());

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a busy client sees of changes, with IPVS: nothing. Runs in the guest that `tests/uml` boots; `tests/nft_balancing.rs` has the same cases for nft.
+#![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, and prints its figures")]
+
+mod common;
+#[path = "common/stage.rs"]
+mod stage;
+#[path = "common/traffic.rs"]
+mod traffic;
+
+#[test]
+fn no_error_while_schedulers_back_ends_and_ports_change() {
+    traffic::no_error_while_schedulers_back_ends_and_ports_change("ipvs", &["rr", "wrr", "lc", "wlc", "sed", "nq", "lblc", "sh", "mh"]);
+}
+
+#[test]
+fn only_connections_of_removed_back_ends_end() {
+    traffic::only_connections_of_removed_back_ends_end("ipvs");
+}
