@@ -222,7 +222,24 @@ mod tests {
 
     #[test]
     fn children_follow_the_table() {
-        assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
+        assert_eq!(
+            children(""),
+            [
+                "instance",
+                "domain",
+                "namespaces",
+                "namespaceSelector",
+                "node",
+                "vips",
+                "dataplane",
+                "bgp",
+                "drain",
+                "startup",
+                "stateDir",
+                "http",
+                "log"
+            ]
+        );
         assert_eq!(
             children("bgp"),
             ["asn", "routerId", "clusterId", "sendHostName", "sendSoftwareVersion", "listen", "peers", "policies", "aggregates"]

@@ -20,7 +20,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("", "c.yaml:1:1: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
     (
         "- 1\n",
-        "c.yaml:1:1: expected a map with the keys instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
+        "c.yaml:1:1: expected a map with the keys instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
     ),
     (
         "@drain: 5s\n",
@@ -359,7 +359,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("@instance: ${node-name}\n", "c.yaml:2:11: instance: expected the name of a variable in ${ }, found 'node-name'"),
     (
         "@\"a\\e[31m\": 1\ninstance: \"\\0\"\n",
-        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '\\u{0}'",
+        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '\\u{0}'",
     ),
 ];
 

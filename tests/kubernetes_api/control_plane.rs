@@ -17,8 +17,12 @@ use crate::common::{run, wait_until_async};
 /// How long a controller or a cache of the API server may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A Service and the pod behind it, as they are applied.
+/// A Service and the pod behind it, as they are applied, and the pod's node, without which the controller leaves the pod out.
 const SERVICE: &str = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+---
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: endpoints}

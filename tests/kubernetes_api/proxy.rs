@@ -172,7 +172,8 @@ fn a_proxy_that_is_away_refuses_and_breaks_what_is_open() {
             assert_eq!(scene.list().await.unwrap(), ["first"]);
         }
         let broken = next(&mut events).await;
-        assert!(matches!(broken, Some(Err(_))), "{broken:?}");
+        // kube tells an answer that was cut off as an error or, in the middle of a chunk, as the end.
+        assert!(matches!(broken, Some(Err(_)) | None), "{broken:?}");
     });
 }
 
@@ -185,7 +186,8 @@ fn a_watch_breaks_ends_or_is_held() {
         assert_eq!(scene.proxy.streams(&Requests::verb(Verb::Watch).of("services"), Flow::Break), 0);
         assert_eq!(scene.proxy.streams(&maps(Verb::Watch), Flow::Break), 1);
         let broken = next(&mut events).await;
-        assert!(matches!(broken, Some(Err(_))), "{broken:?}");
+        // kube tells an answer that was cut off as an error or, in the middle of a chunk, as the end.
+        assert!(matches!(broken, Some(Err(_)) | None), "{broken:?}");
 
         let mut events = scene.watch().await;
         assert_eq!(scene.proxy.streams(&maps(Verb::Watch), Flow::End), 1);

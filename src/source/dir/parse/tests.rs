@@ -123,7 +123,10 @@ fn other_kinds_are_told_and_left_aside() {
             "apiVersion: serving.knative.dev/v1\nkind: Service",
             "apiVersion: a Service of \"serving.knative.dev/v1\" is not read; expected v1",
         ),
-        ("apiVersion: x.io/v1\nkind: Nodes", "kind: \"Nodes\" is not read; expected Service, EndpointSlice, Node, EricIngress, LvsIngress"),
+        (
+            "apiVersion: x.io/v1\nkind: Nodes",
+            "kind: \"Nodes\" is not read; expected Service, EndpointSlice, Node, Namespace, DaemonSet, StatefulSet, EricIngress, LvsIngress",
+        ),
     ] {
         let fault = only_fault(&format!("{text}\nmetadata: {{name: a}}\n"));
         assert_eq!((fault.scope, fault.message.as_str()), (Scope::Aside, message));
