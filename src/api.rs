@@ -7,8 +7,10 @@
 //!
 //! Supported: `EricIngress` (`routing.ericingress.ericsson.com/v1alpha1`), `LvsIngress` (`routing.lvsingress.ericsson.com/v1alpha1`).
 
+pub mod crd;
 mod ingress;
 pub(crate) mod raw;
+mod selector;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,12 +23,17 @@ use serde::{Deserialize, Serialize};
 pub use ingress::{
     FieldError, ForwardingMethod, IngressSpec, InvalidFields, PortMapping, PortRange, PortRangeError, Protocol, Scheduler, UnknownWord,
 };
+pub use selector::LabelSelector;
+pub(crate) use selector::is_label_value;
 
 /// The annotation, or else the label, by which an object names the policy of its VIPs.
 pub const POLICY_KEY: &str = "vipherald.io/bgp-policy";
 
 /// The annotation by which an object says whether its real servers see the address of the client, `true` or `false`.
 pub const PRESERVE_CLIENT_KEY: &str = "vipherald.io/preserve-client-address";
+
+/// The label by which an object, or a namespace for all in it, says to which domain it belongs.
+pub const DOMAIN_LABEL: &str = "vipherald.io/domain";
 
 /// The kinds that are read.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -37,6 +44,8 @@ pub enum Kind {
     EndpointSlice,
     /// `v1` Node.
     Node,
+    /// `v1` Namespace, for its labels.
+    Namespace,
     /// `apps/v1` DaemonSet.
     DaemonSet,
     /// `apps/v1` StatefulSet.
@@ -49,8 +58,16 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are read.
-    pub const ALL: [Self; 7] =
-        [Self::Service, Self::EndpointSlice, Self::Node, Self::DaemonSet, Self::StatefulSet, Self::EricIngress, Self::LvsIngress];
+    pub const ALL: [Self; 8] = [
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Node,
+        Self::Namespace,
+        Self::DaemonSet,
+        Self::StatefulSet,
+        Self::EricIngress,
+        Self::LvsIngress,
+    ];
 
     /// Its name in `kind`.
     #[must_use]
@@ -59,6 +76,7 @@ impl Kind {
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
+            Self::Namespace => "Namespace",
             Self::DaemonSet => "DaemonSet",
             Self::StatefulSet => "StatefulSet",
             Self::EricIngress => "EricIngress",
@@ -70,7 +88,7 @@ impl Kind {
     #[must_use]
     pub const fn api_version(self) -> &'static str {
         match self {
-            Self::Service | Self::Node => "v1",
+            Self::Service | Self::Node | Self::Namespace => "v1",
             Self::EndpointSlice => "discovery.k8s.io/v1",
             Self::DaemonSet | Self::StatefulSet => "apps/v1",
             Self::EricIngress => "routing.ericingress.ericsson.com/v1alpha1",
@@ -81,7 +99,13 @@ impl Kind {
     /// Whether its objects live in a namespace.
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Node)
+        !matches!(self, Self::Node | Self::Namespace)
+    }
+
+    /// Whether it is a CustomResourceDefinition that `vipherald crds apply` installs.
+    #[must_use]
+    pub const fn is_installed_by_us(self) -> bool {
+        matches!(self, Self::EricIngress | Self::LvsIngress)
     }
 }
 

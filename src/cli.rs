@@ -3,6 +3,7 @@
 //!
 //! Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers. Errors are one line each on standard error, `vipherald: WHAT: CAUSE`.
 
+mod crds;
 mod doctor;
 mod peer;
 mod show;
@@ -21,7 +22,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::admin::{self, ClientError};
 use crate::config::{self, Config, ConfigErrors, DataplaneType};
-use crate::reconcile::{self, RunOptions};
+use crate::reconcile::{self, Objects, RunOptions};
+use crate::source::kube::Access;
 use crate::telemetry::{Logging, chain};
 
 /// Puts VIPs on this node, keeps them served, and announces them by BGP while they are.
@@ -49,6 +51,8 @@ enum Verb {
     Peer(peer::PeerVerb),
     /// Make this network namespace, a pod's, one that takes packets to VIPs and answers clients itself (forwarding dr, tun, gue)
     Target(target::TargetOptions),
+    /// Print the CustomResourceDefinitions as YAML, or install them
+    Crds(crds::Crds),
     /// Work with the configuration file
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -59,9 +63,12 @@ struct Intent {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The directory with the Kubernetes objects as YAML files; it is followed. Not needed with dataplane.type none
+    /// The directory with the Kubernetes objects as YAML files, in place of an API server; it is followed
     #[arg(long, value_name = "DIR")]
     manifests: Option<PathBuf>,
+    /// The kubeconfig file with the way to the API server [default: that of KUBECONFIG, else that of the pod]
+    #[arg(long, value_name = "FILE", conflicts_with = "manifests")]
+    kubeconfig: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -165,9 +172,12 @@ enum Failure {
         #[source]
         source: ClientError,
     },
-    /// The arguments do not go with the configuration.
+    /// The arguments do not go with the configuration or the environment.
     #[error("{verb}: {message}")]
-    Usage { verb: &'static str, message: &'static str },
+    Usage { verb: &'static str, message: String },
+    /// The configuration lacks what these arguments need.
+    #[error("config: {}: {lack}", file.display())]
+    Unfit { file: PathBuf, lack: String },
     /// Said in the output.
     #[error("doctor: {0}")]
     Found(String),
@@ -183,6 +193,7 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)
+            | Self::Unfit { .. }
             | Self::Verb { .. }
             | Self::Found(_)
             | Self::Output(_)
@@ -221,13 +232,14 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.verb {
         Verb::Run(intent) => daemon(intent),
         Verb::Plan(intent) => {
-            let config = load_intent("plan", &intent)?;
-            let text = block_on("plan", reconcile::dry_run(config, intent.manifests))?.map_err(|error| Failure::verb("plan", error))?;
+            let (config, origin) = load_intent("plan", &intent)?;
+            let text = block_on("plan", reconcile::dry_run(config, origin))?.map_err(|error| Failure::verb("plan", error))?;
             print(&text)
         }
         Verb::Show(show) => show::show(show),
         Verb::Doctor(doctor) => doctor::doctor(doctor),
         Verb::Peer(verb) => peer::peer(verb),
+        Verb::Crds(options) => crds::crds(options),
         Verb::Target(options) => target::target(options),
         Verb::Config(ConfigVerb::Check { file }) => {
             load(&file)?;
@@ -237,20 +249,26 @@ fn run(cli: Cli) -> Result<(), Failure> {
 }
 
 fn daemon(intent: Intent) -> Result<(), Failure> {
-    let config = load_intent("run", &intent)?;
+    let (config, origin) = load_intent("run", &intent)?;
     let logging = Logging::init(&config.log).map_err(|error| Failure::verb("run", error))?;
-    let options =
-        RunOptions { config_file: intent.config, config, environment: config::process_environment(), manifests: intent.manifests, logging };
+    let options = RunOptions { config_file: intent.config, config, environment: config::process_environment(), origin, logging };
     block_on("run", reconcile::run(options))?.map_err(|error| Failure::verb("run", error))
 }
 
-/// Somebody else says what is to be announced in speaker-only use alone.
-fn load_intent(verb: &'static str, intent: &Intent) -> Result<Config, Failure> {
+/// The configuration, and where objects come from: in speaker-only use without a directory from nowhere.
+fn load_intent(verb: &'static str, intent: &Intent) -> Result<(Config, Objects), Failure> {
     let config = load(&intent.config)?;
-    if intent.manifests.is_none() && config.dataplane.kind != DataplaneType::None {
-        return Err(Failure::Usage { verb, message: "--manifests DIR is needed, unless dataplane.type is none" });
+    let objects = match &intent.manifests {
+        Some(dir) => Objects::Directory(dir.clone()),
+        None if config.dataplane.kind == DataplaneType::None && intent.kubeconfig.is_none() => Objects::Nowhere,
+        None => {
+            Objects::Cluster(Access::find(intent.kubeconfig.clone()).map_err(|error| Failure::Usage { verb, message: error.to_string() })?)
+        }
+    };
+    match config.unfit_for(objects.origin()) {
+        Some(lack) => Err(Failure::Unfit { file: intent.config.clone(), lack }),
+        None => Ok((config, objects)),
     }
-    Ok(config)
 }
 
 fn load(file: &std::path::Path) -> Result<Config, Failure> {

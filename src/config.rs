@@ -29,7 +29,7 @@ use ipvs::{SyncDaemon, SyncRole, Timeouts};
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, ObjectRef, Scheduler};
-use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, MssClamp, Routing, UnservedPorts};
+use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, MssClamp, Routing, Scope, UnservedPorts};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -45,6 +45,35 @@ const LARGEST_FILE: u64 = 1 << 20;
 pub fn load(path: &Path, environment: &Environment) -> Result<Config, ConfigErrors> {
     let text = read_file(path).map_err(|source| ConfigErrors::Unreadable { file: path.to_owned(), source })?;
     parse::parse(&text, environment).map_err(|errors| ConfigErrors::Invalid { file: path.to_owned(), errors })
+}
+
+/// Where objects come from, which tells what a configuration must say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// An API server, whose users need not be trusted with every address.
+    Cluster,
+    /// A directory.
+    Directory,
+    /// Nowhere: speaker-only use.
+    Nowhere,
+}
+
+impl Config {
+    /// What this configuration lacks for objects that come from there, if anything.
+    #[must_use]
+    pub fn unfit_for(&self, origin: Origin) -> Option<String> {
+        match origin {
+            Origin::Cluster if self.vips.allow.is_none() => Some(
+                "vips.allow: is required with Kubernetes: whoever may write a Service could draw the traffic of any address to it; list the prefixes that may \
+                 be VIPs"
+                    .to_owned(),
+            ),
+            Origin::Nowhere if self.dataplane.kind != DataplaneType::None => {
+                Some("dataplane.type: without --manifests and API server only none is possible; another one needs a restart".to_owned())
+            }
+            Origin::Cluster | Origin::Directory | Origin::Nowhere => None,
+        }
+    }
 }
 
 fn read_file(path: &Path) -> io::Result<String> {
@@ -149,6 +178,8 @@ impl fmt::Display for Place {
 pub struct Config {
     /// Names the nft table and the state directory; 1 to 63 of `[a-z0-9-]`.
     pub instance: String,
+    /// `domain`, `namespaces` and `namespaceSelector`: which objects are ours.
+    pub scope: Scope,
     /// This node's name in Kubernetes.
     pub node_name: String,
     /// `node.externalInterface`: where routers and clients are; `None` for those with a default route.

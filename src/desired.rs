@@ -14,6 +14,7 @@ mod ports;
 mod route_set;
 pub(crate) mod routing;
 mod rules;
+mod scope;
 mod speaker;
 mod termination;
 mod virtual_services;
@@ -33,6 +34,7 @@ pub use self::dispatch::BalancerKind;
 use self::endpoints::{Availability, Slices};
 pub(crate) use self::rules::digest;
 pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
+pub use self::scope::Scope;
 pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
@@ -214,7 +216,7 @@ pub struct Compiled {
 #[must_use]
 pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let mut rejections = snapshot.rejections.clone();
-    let mut claimants = claimants(snapshot, &config.dataplane, &mut rejections);
+    let mut claimants = claimants(snapshot, config, &mut rejections);
     refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
     settle_conflicts(&mut claimants, &mut rejections);
     let (mut vips, services) = serving(&claimants, snapshot, config, &mut rejections);

@@ -21,7 +21,7 @@ use bgp::Prefix;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-pub use self::daemon::{RunOptions, run};
+pub use self::daemon::{Objects, RunOptions, run};
 pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
 use crate::actuator::{self, Kernel};

@@ -5,17 +5,18 @@
 //! content stays in force; objects come in the order of their [`ObjectRef`].
 
 pub mod dir;
+pub mod kube;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
-use crate::api::{EricIngress, LvsIngress, ObjectRef};
+use crate::api::{EricIngress, Kind, LvsIngress, ObjectRef};
 use crate::desired::Rejection;
 
 /// The latest snapshot; `None` until there is one.
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub endpoint_slices: BTreeMap<ObjectRef, Arc<EndpointSlice>>,
     /// Nodes by name.
     pub nodes: BTreeMap<ObjectRef, Arc<Node>>,
+    /// Namespaces by name.
+    pub namespaces: BTreeMap<ObjectRef, Arc<Namespace>>,
     /// DaemonSets by namespace and name: of one of them we may be a pod.
     pub daemon_sets: BTreeMap<ObjectRef, Arc<DaemonSet>>,
     /// StatefulSets by namespace and name, likewise.
@@ -52,10 +55,25 @@ impl Snapshot {
             Object::Service(service) => drop(self.services.insert(name, service)),
             Object::EndpointSlice(slice) => drop(self.endpoint_slices.insert(name, slice)),
             Object::Node(node) => drop(self.nodes.insert(name, node)),
+            Object::Namespace(namespace) => drop(self.namespaces.insert(name, namespace)),
             Object::DaemonSet(set) => drop(self.daemon_sets.insert(name, set)),
             Object::StatefulSet(set) => drop(self.stateful_sets.insert(name, set)),
             Object::EricIngress(ingress) => drop(self.eric_ingresses.insert(name, ingress)),
             Object::LvsIngress(ingress) => drop(self.lvs_ingresses.insert(name, ingress)),
+        }
+    }
+
+    /// Takes an object out.
+    fn remove(&mut self, name: &ObjectRef) {
+        match name.kind {
+            Kind::Service => drop(self.services.remove(name)),
+            Kind::EndpointSlice => drop(self.endpoint_slices.remove(name)),
+            Kind::Node => drop(self.nodes.remove(name)),
+            Kind::Namespace => drop(self.namespaces.remove(name)),
+            Kind::DaemonSet => drop(self.daemon_sets.remove(name)),
+            Kind::StatefulSet => drop(self.stateful_sets.remove(name)),
+            Kind::EricIngress => drop(self.eric_ingresses.remove(name)),
+            Kind::LvsIngress => drop(self.lvs_ingresses.remove(name)),
         }
     }
 }
@@ -66,6 +84,7 @@ pub(crate) enum Object {
     Service(Arc<Service>),
     EndpointSlice(Arc<EndpointSlice>),
     Node(Arc<Node>),
+    Namespace(Arc<Namespace>),
     DaemonSet(Arc<DaemonSet>),
     StatefulSet(Arc<StatefulSet>),
     EricIngress(Arc<EricIngress>),
@@ -78,6 +97,7 @@ impl Serialize for Object {
             Self::Service(service) => service.as_ref().serialize(serializer),
             Self::EndpointSlice(slice) => slice.as_ref().serialize(serializer),
             Self::Node(node) => node.as_ref().serialize(serializer),
+            Self::Namespace(namespace) => namespace.as_ref().serialize(serializer),
             Self::DaemonSet(set) => set.as_ref().serialize(serializer),
             Self::StatefulSet(set) => set.as_ref().serialize(serializer),
             Self::EricIngress(ingress) => ingress.as_ref().serialize(serializer),

@@ -298,6 +298,12 @@ pub struct SourceStatus {
     pub state: SourceState,
     /// For a person.
     pub message: String,
+    /// For how long the API server has not been followed, in seconds; 0 while it is. Absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_stale_seconds: Option<u64>,
+    /// What is wrong with the API server, by kind of objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
 }
 
 /// How much of the intent is known.
@@ -309,6 +315,8 @@ pub enum SourceState {
     Cached,
     /// A part cannot be read; its last good content is used and no stray is removed.
     Incomplete,
+    /// All of it was read, and since then the API server has been lost.
+    Stale,
     /// All of it.
     Complete,
 }

@@ -118,6 +118,29 @@ fn config_check_names_all_mistakes() {
 }
 
 #[test]
+fn a_cluster_needs_a_way_to_it_and_allowed_prefixes() {
+    let (directory, path) = file("bgp: {asn: 65001}\n");
+    let ended = vipherald(&["run", "--config", &path]);
+    let expected =
+        "vipherald: run: there is no API server: give --kubeconfig FILE, set KUBECONFIG, run in a pod, or give --manifests DIR\n";
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(2), expected));
+    let kubeconfig = directory.path().join("kubeconfig").display().to_string();
+    let ended = vipherald(&["run", "--config", &path, "--kubeconfig", &kubeconfig]);
+    assert!(ended.code == Some(1) && ended.stderr.contains("vips.allow: is required with Kubernetes"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_definitions_are_printed() {
+    let ended = vipherald(&["crds"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let names =
+        ["ericingresses.routing.ericingress.ericsson.com", "lvsingresses.routing.lvsingress.ericsson.com", "routernodes.vipherald.io"];
+    assert!(names.iter().all(|name| ended.stdout.contains(&format!("name: {name}\n"))), "{}", ended.stdout);
+    let ended = vipherald(&["crds", "apply", "--kubeconfig", "/nonexistent"]);
+    assert!(ended.code == Some(1) && ended.stderr.contains("cannot use the kubeconfig /nonexistent"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_bad_configuration_starts_nothing() {
     let (directory, path) = file("bgp: {asn: 65001, bfd: {}}\n");
     let manifests = directory.path().display().to_string();

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::{EricIngress, LvsIngress, parse_address, quoted, raw};
 use crate::spelling::nearest;
 
+/// More port mappings than this are a mistake; what is checked pairwise stays cheap.
+pub(crate) const MOST_MAPPINGS: usize = 256;
+
 /// A VIP and where its ports go.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IngressSpec {
@@ -332,7 +335,17 @@ impl Check {
 
     fn address(&mut self, path: &str, found: Option<&str>) -> Option<IpAddr> {
         let text = self.required(path, found)?;
-        parse_address(&text).map_err(|message| self.error(path, message)).ok()
+        match parse_address(&text) {
+            Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
+                self.error(path, format!("{} is an IPv4 address in IPv6 form", quoted(&text)));
+                None
+            }
+            Ok(address) => Some(address),
+            Err(message) => {
+                self.error(path, message);
+                None
+            }
+        }
     }
 
     fn word<T: FromStr<Err = UnknownWord> + Default>(&mut self, path: String, found: Option<&str>) -> Option<T> {
@@ -406,6 +419,10 @@ impl Check {
     fn ports(&mut self, list: &str, field: &str, found: Vec<Option<PortMapping>>) -> Vec<PortMapping> {
         if found.is_empty() {
             self.error(list, "is empty: there is no port to serve");
+        }
+        if found.len() > MOST_MAPPINGS {
+            self.error(list, format!("has {} entries, and may have {MOST_MAPPINGS}", found.len()));
+            return Vec::new();
         }
         for (index, mapping) in found.iter().enumerate() {
             let Some(mapping) = mapping else { continue };

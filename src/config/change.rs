@@ -64,6 +64,9 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     let mut put = |key: &str, value: String| values.insert(key.to_owned(), value);
     put("instance", config.instance.clone());
+    put("domain", config.scope.domain.clone());
+    put("namespaces", words(&config.scope.namespaces));
+    put("namespaceSelector", config.scope.namespace_selector.as_ref().map(ToString::to_string).unwrap_or_default());
     put("node.name", config.node_name.clone());
     put("node.externalInterface", config.external_interface.clone().unwrap_or_else(|| "that of the default route".to_owned()));
     put("vips.interface", config.vips.interface.clone());
@@ -340,6 +343,9 @@ bgp:
     /// A change of each key outside `bgp`, under whose keys the speaker's own tests change the rest.
     const OUTSIDE_BGP: &[(&str, &str)] = &[
         ("instance", "instance: other"),
+        ("domain", "domain: enm"),
+        ("namespaces", "namespaces: [enm]"),
+        ("namespaceSelector", "namespaceSelector: team=enm"),
         ("node.name", "node: {name: n}"),
         ("node.externalInterface", "node: {externalInterface: eth7}"),
         ("vips.interface", "vips: {interface: eth7, allow: [{prefix: 10.0.0.0/24}]}"),

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::change::succeed;
-use super::{Config, Environment, changes, load};
+use super::{Config, Environment, Origin, changes, load};
 
 /// From the first hint to reading: writers that are no single rename are given time to finish.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -64,17 +64,36 @@ pub enum FollowError {
 ///
 /// # Errors
 /// Nothing can be watched, or SIGHUP not be received.
-pub fn follow(path: &Path, environment: Environment, config: Config) -> Result<watch::Receiver<Arc<InForce>>, FollowError> {
+pub fn follow(path: &Path, environment: Environment, config: Config, origin: Origin) -> Result<watch::Receiver<Arc<InForce>>, FollowError> {
     let start = InForce { config: Arc::new(config), since: SystemTime::now(), fault: None, waiting: Vec::new() };
     let (sender, receiver) = watch::channel(Arc::new(start));
     let mut watches = Watches::new(path)?;
     watches.renew(path)?;
     let hangup = signal(SignalKind::hangup()).map_err(FollowError::Signal)?;
-    tokio::spawn(run(path.to_owned(), environment, watches, hangup, sender));
+    let source = Source { path: path.to_owned(), environment, origin };
+    tokio::spawn(run(source, watches, hangup, sender));
     Ok(receiver)
 }
 
-async fn run(path: PathBuf, environment: Environment, mut watches: Watches, mut hangup: Signal, sender: watch::Sender<Arc<InForce>>) {
+/// What is read, and for what.
+#[derive(Clone)]
+struct Source {
+    path: PathBuf,
+    environment: Environment,
+    origin: Origin,
+}
+
+impl Source {
+    fn load(&self) -> Result<Config, String> {
+        let config = load(&self.path, &self.environment).map_err(|errors| crate::telemetry::chain(&errors))?;
+        match config.unfit_for(self.origin) {
+            Some(lack) => Err(format!("{}: {lack}", self.path.display())),
+            None => Ok(config),
+        }
+    }
+}
+
+async fn run(source: Source, mut watches: Watches, mut hangup: Signal, sender: watch::Sender<Arc<InForce>>) {
     loop {
         tokio::select! {
             () = watches.hint() => sleep(SETTLE).await,
@@ -82,12 +101,12 @@ async fn run(path: PathBuf, environment: Environment, mut watches: Watches, mut 
             () = sleep(RESYNC) => {}
             () = sender.closed() => return,
         }
-        if let Err(error) = watches.renew(&path) {
+        if let Err(error) = watches.renew(&source.path) {
             warn!(error = %error, "changes of the configuration file are found late");
         }
-        let (file, variables) = (path.clone(), environment.clone());
-        match tokio::task::spawn_blocking(move || load(&file, &variables)).await {
-            Ok(read) => publish(&sender, read.map_err(|errors| crate::telemetry::chain(&errors))),
+        let source = source.clone();
+        match tokio::task::spawn_blocking(move || source.load()).await {
+            Ok(read) => publish(&sender, read),
             Err(error) => error!(error = %error, "the reading of the configuration file ended"),
         }
     }
@@ -225,7 +244,7 @@ mod tests {
     impl Followed {
         fn new(directory: tempfile::TempDir) -> Self {
             let path = directory.path().join("config.yaml");
-            let receiver = follow(&path, environment(), load(&path, &environment()).unwrap()).unwrap();
+            let receiver = follow(&path, environment(), load(&path, &environment()).unwrap(), Origin::Directory).unwrap();
             Self { directory, receiver }
         }
 
@@ -290,7 +309,7 @@ mod tests {
         let link = directory.path().join("link");
         symlink("1", &link).unwrap();
         let path = link.join("config.yaml");
-        let mut receiver = follow(&path, environment(), load(&path, &environment()).unwrap()).unwrap();
+        let mut receiver = follow(&path, environment(), load(&path, &environment()).unwrap(), Origin::Directory).unwrap();
         std::fs::remove_file(&link).unwrap();
         symlink("2", &link).unwrap();
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGHUP).unwrap();

@@ -41,6 +41,9 @@ impl Effect {
 /// Every key, in the order of the reference.
 pub const KEYS: &[Key] = &[
     restart("instance"),
+    hot("domain"),
+    hot("namespaces"),
+    hot("namespaceSelector"),
     restart("node.name"),
     hot("node.externalInterface"),
     restart("vips.interface"),
@@ -219,7 +222,24 @@ mod tests {
 
     #[test]
     fn children_follow_the_table() {
-        assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
+        assert_eq!(
+            children(""),
+            [
+                "instance",
+                "domain",
+                "namespaces",
+                "namespaceSelector",
+                "node",
+                "vips",
+                "dataplane",
+                "bgp",
+                "drain",
+                "startup",
+                "stateDir",
+                "http",
+                "log"
+            ]
+        );
         assert_eq!(
             children("bgp"),
             ["asn", "routerId", "clusterId", "sendHostName", "sendSoftwareVersion", "listen", "peers", "policies", "aggregates"]

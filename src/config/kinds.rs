@@ -12,7 +12,7 @@ use ipnetwork::IpNetwork;
 use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
 use super::{LogFormat, OnTermination, WithoutEndpoints, Workload};
-use crate::api::{Kind as ApiKind, ObjectRef};
+use crate::api::{Kind as ApiKind, LabelSelector, ObjectRef, is_label_value};
 
 pub(super) mod bgp;
 pub(super) mod dataplane;
@@ -48,6 +48,18 @@ pub(super) const NAMESPACE: Kind<String> = Kind {
     expected: "the name of a namespace (1 to 63 of a-z, 0-9 and '-')",
     numeric: false,
     parse: |text| if is_label(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const DOMAIN: Kind<String> = Kind {
+    expected: "the name of a domain (a label value: at most 63 letters, digits, '-', '_' and '.')",
+    numeric: true,
+    parse: |text| if is_label_value(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const LABEL_SELECTOR: Kind<Option<LabelSelector>> = Kind {
+    expected: "a label selector such as 'team=enm,tier!=test,!legacy'",
+    numeric: false,
+    parse: |text| text.parse().map(Some).map_err(Refusal::Because),
 };
 
 pub(super) const INTERFACE: Kind<String> = Kind {

@@ -19,7 +19,7 @@ use super::{
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, MssClamp,
-    PeerAddress, Transport, Ttl, UnservedPorts,
+    PeerAddress, Scope, Transport, Ttl, UnservedPorts,
 };
 
 const INSTANCE: &str = "vipherald";
@@ -58,6 +58,7 @@ pub(super) fn parse(text: &str, environment: &Environment) -> Result<Config, Vec
 fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let root = reader.root(tree);
     let instance = reader.or(&root, "instance", &kinds::INSTANCE, INSTANCE.to_owned());
+    let scope = scope(reader, &root);
     let node_name = node_name(reader, &root);
     let node = reader.section(&root, "node");
     let external_interface = reader.optional(&node, "externalInterface", &kinds::INTERFACE);
@@ -79,6 +80,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let log = log(reader, &root);
     Some(Config {
         instance: instance?,
+        scope: scope?,
         node_name: node_name?,
         external_interface,
         vips: vips?,
@@ -93,6 +95,14 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         http_address: http_address?,
         log: log?,
     })
+}
+
+fn scope(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Scope> {
+    let domain = reader.or(root, "domain", &kinds::DOMAIN, String::new());
+    let elements = reader.list(root, "namespaces").unwrap_or_default();
+    let namespaces = elements.iter().filter_map(|element| reader.scalar(element, &kinds::NAMESPACE)).collect();
+    let namespace_selector = reader.or(root, "namespaceSelector", &kinds::LABEL_SELECTOR, None);
+    Some(Scope { domain: domain?, namespaces, namespace_selector: namespace_selector? })
 }
 
 fn node_name(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<String> {

@@ -36,7 +36,7 @@ pub fn churn(before: &Snapshot, after: &Snapshot, compiled: &Compiled, config: &
     let slices = Slices::of(snapshot_slices(after, &services), &config.node_name, config.dataplane.local_policy());
     let mut told_later = Vec::new();
     let mut found = BTreeMap::new();
-    for claimant in claimants_over(after, &services, &config.dataplane) {
+    for claimant in claimants_over(after, &services, config) {
         let Balanced::Over(name, service) = &claimant.balanced else { continue };
         let behind = slices.behind(name, service, &|address| compiled.desired.vips.contains_key(address), &mut told_later);
         let pairs = claimant.vips.keys().flat_map(|vip| claimant.ports.iter().map(move |port| (*vip, port)));
@@ -56,6 +56,7 @@ pub fn churn(before: &Snapshot, after: &Snapshot, compiled: &Compiled, config: &
 fn differ_in_slices_only(before: &Snapshot, after: &Snapshot) -> bool {
     same(&before.services, &after.services)
         && same(&before.nodes, &after.nodes)
+        && same(&before.namespaces, &after.namespaces)
         && same(&before.eric_ingresses, &after.eric_ingresses)
         && same(&before.lvs_ingresses, &after.lvs_ingresses)
 }

@@ -19,7 +19,7 @@ use crate::api::{
     ForwardingMethod, IngressSpec, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, PortRange, Protocol, parse_address, parse_prefix,
     quoted,
 };
-use crate::config::{Dataplane, DataplaneType};
+use crate::config::{Config, Dataplane, DataplaneType};
 use crate::source::Snapshot;
 
 /// An object that wants VIPs.
@@ -65,23 +65,26 @@ pub(super) enum Balanced<'a> {
     Nowhere,
 }
 
-/// All objects that want a VIP, in order.
-pub(super) fn claimants<'a>(snapshot: &'a Snapshot, dataplane: &Dataplane, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
-    let mut claimants: Vec<_> =
-        snapshot.services.iter().filter_map(|(name, service)| of_service(name, service, dataplane, rejections)).collect();
-    claimants.extend(ingresses(snapshot).map(|ingress| of_ingress(snapshot, ingress, dataplane, rejections)));
+/// All objects of this release that want a VIP, in order.
+pub(super) fn claimants<'a>(snapshot: &'a Snapshot, config: &Config, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
+    let services = snapshot.services.iter().filter(|(name, service)| config.scope.covers(name, &service.metadata, snapshot));
+    let mut claimants: Vec<_> = services.filter_map(|(name, service)| of_service(name, service, &config.dataplane, rejections)).collect();
+    claimants.extend(ingresses(snapshot, config).map(|ingress| of_ingress(snapshot, ingress, &config.dataplane, rejections)));
     claimants
 }
 
 /// Those of them that want it for one of these Services, with all VIPs that they want.
-pub(super) fn claimants_over<'a>(snapshot: &'a Snapshot, services: &BTreeSet<ObjectRef>, dataplane: &Dataplane) -> Vec<Claimant<'a>> {
+pub(super) fn claimants_over<'a>(snapshot: &'a Snapshot, services: &BTreeSet<ObjectRef>, config: &Config) -> Vec<Claimant<'a>> {
     let mut told_elsewhere = Vec::new();
     let named = services.iter().filter_map(|service| snapshot.services.get_key_value(service));
-    let mut claimants: Vec<_> = named.filter_map(|(name, service)| of_service(name, service, dataplane, &mut told_elsewhere)).collect();
+    let named = named.filter(|(name, service)| config.scope.covers(name, &service.metadata, snapshot));
+    let mut claimants: Vec<_> =
+        named.filter_map(|(name, service)| of_service(name, service, &config.dataplane, &mut told_elsewhere)).collect();
     let meant = |ingress: &Ingress<'_>| {
         services.iter().any(|service| service.namespace == ingress.name.namespace && service.name == ingress.spec.service)
     };
-    claimants.extend(ingresses(snapshot).filter(meant).map(|ingress| of_ingress(snapshot, ingress, dataplane, &mut told_elsewhere)));
+    let meant = ingresses(snapshot, config).filter(meant);
+    claimants.extend(meant.map(|ingress| of_ingress(snapshot, ingress, &config.dataplane, &mut told_elsewhere)));
     claimants
 }
 
@@ -94,11 +97,13 @@ struct Ingress<'a> {
     field: &'static str,
 }
 
-fn ingresses(snapshot: &Snapshot) -> impl Iterator<Item = Ingress<'_>> {
+/// Those of this release.
+fn ingresses<'a>(snapshot: &'a Snapshot, config: &Config) -> impl Iterator<Item = Ingress<'a>> {
     let ingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backends.name"));
     let older_form = snapshot.lvs_ingresses.iter();
     let older_form = older_form.map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backendService.serviceName"));
-    ingresses.chain(older_form).map(|(name, metadata, spec, field)| Ingress { name, metadata, spec, field })
+    let of_this_release = ingresses.chain(older_form).filter(|(name, metadata, ..)| config.scope.covers(name, metadata, snapshot));
+    of_this_release.map(|(name, metadata, spec, field)| Ingress { name, metadata, spec, field })
 }
 
 fn of_service<'a>(

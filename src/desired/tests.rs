@@ -19,6 +19,7 @@ fn config() -> Config {
     Config {
         instance: "vipherald".into(),
         node_name: "node1".into(),
+        scope: Scope::default(),
         external_interface: None,
         vips: Vips { interface: "lo".into(), allow: None, without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane {

@@ -16,10 +16,12 @@ use super::view::Explainer;
 use super::{Intent, Reconciler, Signals, View, table};
 use crate::actuator::Kernel;
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
-use crate::config::{self, Config, DataplaneType, Environment, InForce};
+use crate::config::{self, Config, Environment, InForce, Origin};
+use crate::desired::cache;
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{KernelState, Observed};
-use crate::source::{Snapshot, Snapshots, dir};
+use crate::source::kube::{Access, ApiHealth};
+use crate::source::{Snapshot, Snapshots, dir, kube};
 use crate::status::StatusReader;
 use crate::telemetry::{Logging, Metrics};
 
@@ -35,8 +37,8 @@ pub struct RunOptions {
     pub config: Config,
     /// For the files that replace it.
     pub environment: Environment,
-    /// The directory with Kubernetes YAML; none in speaker-only use.
-    pub manifests: Option<PathBuf>,
+    /// Where objects come from.
+    pub origin: Objects,
     /// To apply `log:` when it changes.
     pub logging: Logging,
 }
@@ -46,20 +48,21 @@ pub struct RunOptions {
 /// # Errors
 /// What keeps the daemon from starting, or from going on.
 pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let RunOptions { config_file, config, environment, manifests, logging } = options;
+    let RunOptions { config_file, config, environment, origin, logging } = options;
     tracing::info!(instance = config.instance, node = config.node_name, version = env!("CARGO_PKG_VERSION"), "starting");
     let started = Instant::now();
     let signals = Signals::new()?;
     let admin = AdminSocket::bind(&config.state_dir, &config.instance)?;
     let listener = Http::bind(config.http_address).await?;
     let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
-    let (snapshots, _source) = source(manifests, &config)?;
-    let in_force = config::follow(&config_file, environment, config.clone())?;
+    let kind = origin.origin();
+    let (snapshots, source) = source(origin, &config).await?;
+    let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
     let speaker = Speaker::spawn(RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
     let changes = view.clone();
     let ipvs = table::reader(view.clone());
-    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe());
+    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe(), source.health());
     let status = explainer.reader();
     let metrics = Metrics::new(status.clone())?;
     let pulse = Pulse::new(speaker.liveness());
@@ -93,26 +96,66 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     Ok(())
 }
 
-/// The directory, or without one a source that says for good that there are no objects.
-fn source(manifests: Option<PathBuf>, config: &Config) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
-    match manifests {
-        Some(dir) => {
+/// Where objects come from.
+#[derive(Clone, Debug)]
+pub enum Objects {
+    /// An API server.
+    Cluster(Access),
+    /// A directory of Kubernetes YAML.
+    Directory(PathBuf),
+    /// Nowhere: speaker-only use.
+    Nowhere,
+}
+
+impl Objects {
+    /// The same for the configuration.
+    #[must_use]
+    pub const fn origin(&self) -> Origin {
+        match self {
+            Self::Cluster(_) => Origin::Cluster,
+            Self::Directory(_) => Origin::Directory,
+            Self::Nowhere => Origin::Nowhere,
+        }
+    }
+}
+
+/// Begins to follow the objects. Nowhere is a source that says for good that there are none.
+async fn source(objects: Objects, config: &Config) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
+    match objects {
+        Objects::Directory(dir) => {
             let (snapshots, follower) = dir::follow(dir, Some(config.state_dir.clone()))?;
             Ok((snapshots, Source::Directory(follower)))
         }
-        None if config.dataplane.kind == DataplaneType::None => {
-            let (sender, snapshots) = watch::channel(Some(Arc::new(Snapshot { complete: true, ..Snapshot::default() })));
-            Ok((snapshots, Source::Nothing(sender)))
+        Objects::Cluster(access) => {
+            let last_intent = cache::load(&config.state_dir, config).map(|desired| desired.vips).unwrap_or_default();
+            let owners = last_intent.into_values().flat_map(|vip| vip.owners).collect();
+            let (snapshots, following) = kube::follow(access, owners).await?;
+            Ok((snapshots, Source::Cluster(following)))
         }
-        None => Err("--manifests DIR is needed, unless dataplane.type is none".into()),
+        Objects::Nowhere => {
+            let (sender, snapshots) = watch::channel(Some(Arc::new(Snapshot { complete: true, ..Snapshot::default() })));
+            Ok((snapshots, Source::Nowhere(sender)))
+        }
     }
 }
 
 /// What keeps the snapshots coming.
-#[expect(dead_code, reason = "held, not used")]
 enum Source {
+    Cluster(kube::Following),
+    #[expect(dead_code, reason = "held, not used")]
     Directory(dir::Follower),
-    Nothing(watch::Sender<Option<Arc<Snapshot>>>),
+    #[expect(dead_code, reason = "held, not used")]
+    Nowhere(watch::Sender<Option<Arc<Snapshot>>>),
+}
+
+impl Source {
+    /// How well an API server is followed, where one is.
+    fn health(&self) -> Option<watch::Receiver<Arc<ApiHealth>>> {
+        match self {
+            Self::Cluster(following) => Some(following.health.clone()),
+            Self::Directory(_) | Self::Nowhere(_) => None,
+        }
+    }
 }
 
 /// Ends with the daemon.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipherald plan`: what a daemon that starts now would do on this node, all the way to rest; nothing is changed.
 //!
-//! Inputs: the manifests, the configuration, and the kernel as it is. Output: text, a paragraph for each plan, and the rejections.
+//! Inputs: the objects, the configuration, and the kernel as it is. Output: text, a paragraph for each plan, and the rejections.
 
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::time::Instant;
 
+use super::Objects;
 use crate::actuator::{Kernel, probe_ipvs};
 use crate::config::{Config, DataplaneType};
 use crate::desired::{self, Compiled, Rejection};
 use crate::observed::{self, Observed, ObservedSpeaker};
 use crate::plan::{plan, predict};
-use crate::source::dir;
+use crate::source::{dir, kube};
 
 /// More plans than any way to rest takes.
 const MOST_ROUNDS: u32 = 64;
@@ -21,11 +21,12 @@ const MOST_ROUNDS: u32 = 64;
 /// What a daemon that starts now would do, in words.
 ///
 /// # Errors
-/// Manifests or kernel cannot be read.
-pub async fn dry_run(mut config: Config, manifests: Option<PathBuf>) -> Result<String, Box<dyn Error + Send + Sync>> {
-    let snapshot = match manifests {
-        Some(dir) => dir::read(dir, &config.state_dir)?,
-        None => None,
+/// Objects or kernel cannot be read.
+pub async fn dry_run(mut config: Config, objects: Objects) -> Result<String, Box<dyn Error + Send + Sync>> {
+    let snapshot = match objects {
+        Objects::Directory(dir) => dir::read(dir, &config.state_dir)?,
+        Objects::Cluster(access) => Some(kube::read(access).await?),
+        Objects::Nowhere => None,
     };
     if config.dataplane.kind == DataplaneType::Auto {
         config.dataplane.kind = if probe_ipvs().await.is_ok() { DataplaneType::Ipvs } else { DataplaneType::Nftables };

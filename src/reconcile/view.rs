@@ -19,6 +19,7 @@ use crate::desired::Desired;
 use crate::driver::bgp as driver;
 use crate::observed::Observed;
 use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
+use crate::source::kube::ApiHealth;
 use crate::status::{
     Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, KUBE_PROXY_IN_IPVS_MODE, LastError, MalformedCounts,
     MessageCounts, MessageDirection, NodeStatus, NotificationStatus, Obstacle, PeerDetails, PeerView, PrefixCounts, RestartStatus,
@@ -33,6 +34,8 @@ pub(super) struct Explainer {
     view: watch::Receiver<View>,
     in_force: watch::Receiver<Arc<InForce>>,
     speaker: watch::Receiver<Arc<driver::SpeakerStatus>>,
+    /// How well the API server is followed, where one is.
+    api: Option<watch::Receiver<Arc<ApiHealth>>>,
     /// The status given last: times of what did not change since are taken from it.
     previous: Mutex<Option<Arc<NodeStatus>>>,
 }
@@ -44,6 +47,7 @@ impl Explainer {
         view: watch::Receiver<View>,
         in_force: watch::Receiver<Arc<InForce>>,
         speaker: watch::Receiver<Arc<driver::SpeakerStatus>>,
+        api: Option<watch::Receiver<Arc<ApiHealth>>>,
     ) -> Self {
         let identity = Identity {
             instance: config.instance.clone(),
@@ -52,7 +56,7 @@ impl Explainer {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: SystemTime::now().into(),
         };
-        Self { identity, config_file, view, in_force, speaker, previous: Mutex::new(None) }
+        Self { identity, config_file, view, in_force, speaker, api, previous: Mutex::new(None) }
     }
 
     pub(super) fn reader(self) -> StatusReader {
@@ -76,13 +80,26 @@ impl Explainer {
             found: &desired.map(|desired| found_addresses(desired, &observed)).unwrap_or_default(),
             speaker: &speaker,
             identity: &self.identity,
-            source: &source_status(desired, cached),
+            source: &self.source_status(desired, cached),
             config: &self.config_status(),
             now: SystemTime::now(),
         };
         let status = Arc::new(node_status(&inputs, previous.as_deref()));
         *previous = Some(Arc::clone(&status));
         status
+    }
+
+    fn source_status(&self, desired: Option<&Desired>, cached: bool) -> SourceStatus {
+        let SourceStatus { mut state, mut message, .. } = source_status(desired, cached);
+        let Some(api) = self.api.as_ref().map(|api| Arc::clone(&api.borrow())) else {
+            return SourceStatus { state, message, api_stale_seconds: None, troubles: Vec::new() };
+        };
+        let stale = api.lost_since().map_or(0, |since| since.elapsed().as_secs());
+        if state == SourceState::Complete && api.lost_since().is_some() {
+            state = SourceState::Stale;
+            message = "the API server is not followed; what it said last is in force".to_owned();
+        }
+        SourceStatus { state, message, api_stale_seconds: Some(stale), troubles: api.troubles() }
     }
 
     fn config_status(&self) -> ConfigStatus {
@@ -156,7 +173,7 @@ fn source_status(desired: Option<&Desired>, cached: bool) -> SourceStatus {
         }
         Some(_) => (SourceState::Complete, "everything has been read"),
     };
-    SourceStatus { state, message: message.to_owned() }
+    SourceStatus { state, message: message.to_owned(), api_stale_seconds: None, troubles: Vec::new() }
 }
 
 fn speaker_view(status: &driver::SpeakerStatus) -> SpeakerView {

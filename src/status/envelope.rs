@@ -3,6 +3,8 @@
 //!
 //! Input: a [`NodeStatus`]. Output: an [`Envelope`]. The same warnings stand on standard error above a table.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{NodeStatus, SourceState, Time};
@@ -70,8 +72,11 @@ fn warnings(status: &NodeStatus) -> Vec<String> {
         warnings.push(format!("dataplane.type auto: {chosen}"));
     }
     if status.source.state != SourceState::Complete {
-        warnings.push(format!("source: {:?}: {}", status.source.state, status.source.message));
+        let stale = status.source.api_stale_seconds.filter(|seconds| *seconds > 0);
+        let stale = stale.map(|seconds| format!(" for {}", humantime::format_duration(Duration::from_secs(seconds)))).unwrap_or_default();
+        warnings.push(format!("source: {:?}{stale}: {}", status.source.state, status.source.message));
     }
+    warnings.extend(status.source.troubles.iter().map(|trouble| format!("source: {trouble}")));
     for failure in &status.failures {
         warnings.push(format!("{}: failed {} times: {}", failure.step, failure.count, failure.error));
     }

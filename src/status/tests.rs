@@ -69,7 +69,12 @@ impl Node {
             placements: BTreeMap::new(),
             obstacles: BTreeMap::new(),
             speaker: SpeakerView { router_id: BgpIdentifier::new(0x0ad3_0102), started: true, ..SpeakerView::default() },
-            source: SourceStatus { state: SourceState::Complete, message: "/etc/vipherald/manifests".to_owned() },
+            source: SourceStatus {
+                state: SourceState::Complete,
+                message: "/etc/vipherald/manifests".to_owned(),
+                api_stale_seconds: None,
+                troubles: Vec::new(),
+            },
             config: ConfigStatus {
                 file: "/etc/vipherald/config.yaml".to_owned(),
                 since: seconds(0).into(),
@@ -164,7 +169,12 @@ impl Node {
                 message: "line 7: not YAML; the last good content stays in force".to_owned(),
             },
         ];
-        node.source = SourceStatus { state: SourceState::Incomplete, message: "web.yaml cannot be read".to_owned() };
+        node.source = SourceStatus {
+            state: SourceState::Incomplete,
+            message: "web.yaml cannot be read".to_owned(),
+            api_stale_seconds: None,
+            troubles: Vec::new(),
+        };
         node.config.error = Some("config.yaml:1:1: bgp.asn: this key is missing".to_owned());
         node.config.waiting_for_restart = vec!["http.address".to_owned()];
         node

@@ -137,8 +137,12 @@ fn of_vips(status: &NodeStatus) -> Result<Vec<MetricFamily>, Error> {
 
 fn of_inputs(status: &NodeStatus) -> Result<Vec<MetricFamily>, Error> {
     let config = &status.config;
-    let complete = truth(status.source.state == SourceState::Complete);
+    let complete = truth(matches!(status.source.state, SourceState::Complete | SourceState::Stale));
     let mut families = single("vipherald_source_complete", "Whether all intent could be read.", complete)?;
+    if let Some(stale) = status.source.api_stale_seconds {
+        let help = "For how long the API server has not been followed; 0 while it is.";
+        families.extend(single("vipherald_api_stale_seconds", help, seconds(stale))?);
+    }
     let success = truth(config.error.is_none());
     families.extend(single("vipherald_config_reload_success", "Whether the configuration file as it is now is in force.", success)?);
     let loaded = seconds(config.since.seconds());

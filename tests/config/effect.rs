@@ -86,6 +86,9 @@ fn each_key_takes_effect() {
     let config = read(
         "
 instance: a-1
+domain: enm
+namespaces: [enm, b-2]
+namespaceSelector: 'team=a, !legacy'
 node: {name: n.example}
 vips: {interface: eth0.7, allow: [{prefix: 10.0.0.0/24}, {prefix: '2001:db8::/32', namespaces: [enm]}], withoutEndpoints: announce}
 dataplane: {type: kube-proxy}
@@ -140,6 +143,9 @@ log: {level: 'warn,bgp=trace', format: text}
     )
     .unwrap();
     assert_eq!((config.instance.as_str(), config.node_name.as_str()), ("a-1", "n.example"));
+    let scope = &config.scope;
+    assert_eq!((scope.domain.as_str(), scope.namespaces.len()), ("enm", 2));
+    assert_eq!(scope.namespace_selector.as_ref().unwrap().to_string(), "team=a,!legacy");
     let allow = config.vips.allow.unwrap();
     assert_eq!(allow.iter().map(|allowed| allowed.prefix.to_string()).collect::<Vec<_>>(), ["10.0.0.0/24", "2001:db8::/32"]);
     assert_eq!((allow[0].namespaces.len(), allow[1].namespaces.as_slice()), (0, ["enm".to_owned()].as_slice()));

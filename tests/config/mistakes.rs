@@ -20,7 +20,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("", "c.yaml:1:1: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
     (
         "- 1\n",
-        "c.yaml:1:1: expected a map with the keys instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
+        "c.yaml:1:1: expected a map with the keys instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
     ),
     (
         "@drain: 5s\n",
@@ -112,6 +112,15 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "@vips: {allow: [{prefix: '2001:db8::1/64', namespaces: [A]}]}\n",
         "c.yaml:2:25: vips.allow[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '2001:db8::1/64': 2001:db8::1/64 has bits set beyond its length; the prefix is 2001:db8::/64\nc.yaml:2:56: vips.allow[0].namespaces[0]: expected the name of a namespace (1 to 63 of a-z, 0-9 and '-'), found 'A'",
+    ),
+    (
+        "@domain: '-'\n",
+        "c.yaml:2:9: domain: expected the name of a domain (a label value: at most 63 letters, digits, '-', '_' and '.'), found '-'",
+    ),
+    ("@namespaces: [A]\n", "c.yaml:2:14: namespaces[0]: expected the name of a namespace (1 to 63 of a-z, 0-9 and '-'), found 'A'"),
+    (
+        "@namespaceSelector: 'a in (b)'\n",
+        "c.yaml:2:20: namespaceSelector: expected a label selector such as 'team=enm,tier!=test,!legacy', found 'a in (b)': \"a in (b)\" is none of KEY=VALUE, KEY!=VALUE, KEY and !KEY",
     ),
     ("@vips: {withoutEndpoints: keep}\n", "c.yaml:2:26: vips.withoutEndpoints: expected withdraw or announce, found 'keep'"),
     (
@@ -350,7 +359,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("@instance: ${node-name}\n", "c.yaml:2:11: instance: expected the name of a variable in ${ }, found 'node-name'"),
     (
         "@\"a\\e[31m\": 1\ninstance: \"\\0\"\n",
-        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, node, vips, dataplane, bgp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '\\u{0}'",
+        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '\\u{0}'",
     ),
 ];
 

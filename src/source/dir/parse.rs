@@ -332,6 +332,7 @@ fn typed(kind: Kind, name: &ObjectRef, value: &Value) -> Result<Object, FieldErr
         Kind::Service => Object::Service(known::<k8s_openapi::api::core::v1::Service>(name, value)?.into()),
         Kind::EndpointSlice => Object::EndpointSlice(known::<k8s_openapi::api::discovery::v1::EndpointSlice>(name, value)?.into()),
         Kind::Node => Object::Node(known::<k8s_openapi::api::core::v1::Node>(name, value)?.into()),
+        Kind::Namespace => Object::Namespace(known::<k8s_openapi::api::core::v1::Namespace>(name, value)?.into()),
         Kind::DaemonSet => Object::DaemonSet(known::<k8s_openapi::api::apps::v1::DaemonSet>(name, value)?.into()),
         Kind::StatefulSet => Object::StatefulSet(known::<k8s_openapi::api::apps::v1::StatefulSet>(name, value)?.into()),
         Kind::EricIngress => {

@@ -116,7 +116,7 @@ fn other_kinds_are_told_and_left_aside() {
     for (text, message) in [
         (
             "apiVersion: apps/v1\nkind: Deployment",
-            "kind: \"Deployment\" is not read; expected Service, EndpointSlice, Node, DaemonSet, StatefulSet, EricIngress, LvsIngress",
+            "kind: \"Deployment\" is not read; expected Service, EndpointSlice, Node, Namespace, DaemonSet, StatefulSet, EricIngress, LvsIngress",
         ),
         ("apiVersion: v1\nkind: Endpoints", "kind: \"Endpoints\" is not read; write an EndpointSlice (discovery.k8s.io/v1) instead"),
         (
@@ -125,7 +125,7 @@ fn other_kinds_are_told_and_left_aside() {
         ),
         (
             "apiVersion: x.io/v1\nkind: Nodes",
-            "kind: \"Nodes\" is not read; expected Service, EndpointSlice, Node, DaemonSet, StatefulSet, EricIngress, LvsIngress",
+            "kind: \"Nodes\" is not read; expected Service, EndpointSlice, Node, Namespace, DaemonSet, StatefulSet, EricIngress, LvsIngress",
         ),
     ] {
         let fault = only_fault(&format!("{text}\nmetadata: {{name: a}}\n"));
