@@ -206,8 +206,8 @@ impl Kernel {
         }
     }
 
-    /// Reads the addresses, where the kernel hints at a change of them, and, where we balance or have something there, IPVS, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
-    /// [`Self::changed`] tells of it: a hanging `nft` holds up nothing else.
+    /// Reads the addresses, where the kernel hints at a change of them, and IPVS, where we balance or have something there, and tells what is known of the
+    /// record. Where that may no longer be so, it begins to read it again, and [`Self::changed`] tells of it: a hanging `nft` holds up nothing else.
     ///
     /// # Errors
     /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
