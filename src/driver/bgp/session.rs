@@ -83,6 +83,8 @@ pub(super) struct Session {
     undialled: bool,
     /// The peer was listened to since the core's time has come.
     heard_out: bool,
+    /// Whether what the peer tells is passed on (RFC 4456).
+    reflects: bool,
     /// Connections that have taken all that was sent, of which the core is yet to be told.
     drained: BTreeSet<Role>,
     report: Report,
@@ -139,6 +141,7 @@ impl Session {
             dynamic: settings.dynamic,
             undialled: false,
             heard_out: false,
+            reflects: settings.cluster.is_some(),
             drained: BTreeSet::new(),
             report,
         };
@@ -497,9 +500,9 @@ impl Session {
                 self.report.transition(from, to);
             }
             Action::Down(reason) => self.report.down(&reason),
-            Action::Learned(learnt) => {
-                self.inputs.feed.rib.learn(&learnt);
-            }
+            // Without clients what is kept is only looked at.
+            Action::Learned(learnt) if self.reflects => self.inputs.feed.rib.learn(&learnt),
+            Action::Learned(_) => {}
         }
     }
 
