@@ -4,8 +4,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 
 CARGO_DENY_VERSION := 0.20.2
+# What cargo builds is run in a kernel with IPVS.
+IN_GUEST := --config 'target."cfg(target_os = \"linux\")".runner = "tests/uml/run-in-vm -t 600 --"'
 
-.PHONY: bench build demo test test-fast soak golden interop ci fmt clippy doc deny packages packages-demo uml-kernel
+.PHONY: apiserver bench build demo test test-fast soak golden interop ci fmt clippy doc deny packages packages-demo uml-kernel
 
 build:                ## the binary, optimised
 	cargo build --release --locked
@@ -13,22 +15,24 @@ build:                ## the binary, optimised
 demo: packages-demo build   ## two racks on this machine: routes, spread of 1,000 requests, stop and restart of a node
 	labs/run multi-rack
 
-test: packages uml-kernel   ## all tests; needs root
+test: packages uml-kernel apiserver   ## all tests; needs root
 	cargo build --release --locked
 	cargo test --workspace --locked --no-fail-fast
 	cargo run --release --locked --example bench -- check
+	cargo run --release --locked $(IN_GUEST) --example bench -- check balance
 	python3 -m unittest discover -s labs -p 'test_*.py'
 	labs/run --check
 
 test-fast:            ## what needs neither root nor a peer
 	cargo test --workspace --locked --lib --bins --test plan --test convergence --test balancing_model --test config --test cli \
-	    --test malformed_attributes --test differential --test fuzz_corpus --test golden
+	    --test virtual_services --test malformed_attributes --test differential --test fuzz_corpus --test golden
 
 soak: packages uml-kernel   ## the long forms of tests: all combinations; needs root
 	VIPHERALD_SOAK=1 cargo test --locked --test uml_schedulers
 
-bench: packages       ## routes to a router and through a reflector, and one change, beside others; needs root and a quiet machine
+bench: packages uml-kernel   ## routes to a router and through a reflector, one change, many virtual services; needs root and a quiet machine
 	cargo run --release --locked --example bench
+	cargo run --release --locked $(IN_GUEST) --example bench -- balance
 
 golden:               ## writes the goldens again and shows what changed
 	UPDATE_GOLDENS=1 cargo test --locked --test plan
@@ -38,7 +42,10 @@ interop: packages     ## the speaker with every router, and the table in docs/in
 	UPDATE_GOLDENS=1 cargo test --locked --test interop
 	git diff --stat -- docs
 
-ci: packages fmt clippy doc deny test
+# Two at a time: what others make is built beside what cargo checks, and all of it before the first test.
+ci: packages fmt
+	$(MAKE) -j2 --output-sync=target apiserver uml-kernel clippy doc deny
+	$(MAKE) test
 
 fmt:
 	cargo fmt --all --check
@@ -56,6 +63,9 @@ deny:
 
 uml-kernel: packages  ## the kernel with IPVS that tests run in; once, 6.5 minutes, kept outside of the checkout
 	tests/uml/build-kernel
+
+apiserver:            ## the Kubernetes control plane of the tests; once, kept outside of the checkout
+	nice -n 5 tests/apiserver/build
 
 packages:
 	tests/install-packages labs/packages.txt tests/packages.txt

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a node with many virtual services costs: 5,000 VIPs with three ports each and four endpoints behind every port. For a kernel with IPVS, which
-//! `tests/uml/run-in-vm` boots where the machine's own has none.
+//! What a node with many virtual services costs: 5,000 VIPs with three ports each and four endpoints behind every port. `balance` is for a kernel with
+//! IPVS, which `tests/uml/run-in-vm` boots where the machine's own has none; `balance-nft` is the same with the dataplane `nftables`.
 //!
 //! The loop is that of the daemon, from objects to kernel and back; the speaker is one without neighbours, that does at once what it is told.
 
@@ -11,73 +11,154 @@ use std::time::{Duration, Instant};
 
 use vipherald::actuator::Kernel;
 use vipherald::config::Config;
-use vipherald::desired::{BalancerKind, Desired, compile};
+use vipherald::desired::{BalancerKind, Compiled, Desired, churn, compile};
 use vipherald::observed::{Observed, ObservedSpeaker, stamp};
-use vipherald::plan::{Step, StepKey, plan};
+use vipherald::plan::{Step, plan, plan_churn};
 use vipherald::source::Snapshot;
 
 use crate::common::Namespace;
 use crate::objects::{self, ENDPOINTS, PORTS, VIPS, endpoint, vip};
 use crate::table::{median, ms};
 
-const CHANGES: usize = 11;
+const CHANGES: usize = 21;
 
 pub(crate) fn compare() {
-    let restored = restore();
+    let (restored, measured) = beside_ipvsadm(VIPS);
+    head(VIPS);
+    println!("| `ipvsadm -R` of them | {} |", ms(restored));
+    measured.print();
+}
+
+pub(crate) fn compare_nft() {
+    let measured = in_namespace(VIPS, BalancerKind::Nftables);
+    head(VIPS);
+    measured.print();
+    println!("| of the change of an endpoint outside of `nft`, median | {} |", ms(measured.begun));
+}
+
+/// With fewer of them, so that it does not take long.
+pub(crate) fn check() {
+    const BOUND: Duration = Duration::from_millis(50);
+    const FEWER: u32 = 1_000;
+    let (restored, measured) = beside_ipvsadm(FEWER);
+    println!(
+        "{FEWER} VIPs are programmed in {} ms, by ipvsadm -R in {} ms; a change of an endpoint is in the kernel after {} ms",
+        ms(measured.programmed),
+        ms(restored),
+        ms(measured.changed)
+    );
+    assert!(measured.programmed < restored, "slower than ipvsadm -R");
+    assert!(measured.changed < BOUND, "a change of an endpoint must not take {BOUND:?}");
+}
+
+fn head(vips: u32) {
+    println!("\n| {} virtual services of {ENDPOINTS} real servers | ms |\n|---|---:|", vips * u32::from(PORTS));
+}
+
+/// What `ipvsadm -R` takes, and what we take.
+fn beside_ipvsadm(vips: u32) -> (Duration, Measured) {
+    let restored = restore(vips);
+    (restored, in_namespace(vips, BalancerKind::Ipvs))
+}
+
+fn in_namespace(vips: u32, balancer: BalancerKind) -> Measured {
     let node = Namespace::new("balance");
     node.ip("link add uplink type dummy");
     node.ip("link set uplink up");
     node.ip("addr add 192.0.2.1/24 dev uplink");
-    let [programmed, changed, audited] = node.enter(measure);
-    println!("\n| {} virtual services of {ENDPOINTS} real servers | ms |\n|---|---:|", VIPS * u32::from(PORTS));
-    println!("| `ipvsadm -R` of them | {} |", ms(restored));
-    println!("| first programming, with record, addresses and reading back | {} |", ms(programmed));
-    println!("| one endpoint more or less: until the kernel has it, median | {} |", ms(changed));
-    println!("| full audit, which changes nothing | {} |", ms(audited));
-    assert!(programmed < restored, "faster than ipvsadm -R");
+    node.enter(|| measure(vips, balancer))
 }
 
-async fn measure() -> [Duration; 3] {
-    let (config, mut snapshot) = (objects::config(), objects::snapshot());
-    let mut node = Node::new().await;
-    let (programmed, _) = node.settle(&snapshot, &config).await;
-    let mut changes = Vec::new();
+struct Measured {
+    programmed: Duration,
+    /// Until it was handed to the kernel, or to `nft`.
+    begun: Duration,
+    changed: Duration,
+    settled: Duration,
+    audited: Duration,
+}
+
+impl Measured {
+    fn print(&self) {
+        println!("| first programming, with record, addresses and reading back | {} |", ms(self.programmed));
+        println!("| one endpoint more or less: until the kernel has it, median | {} |", ms(self.changed));
+        println!("| the same, until all is compiled, read and planned again, median | {} |", ms(self.settled));
+        println!("| full audit, which changes nothing | {} |", ms(self.audited));
+    }
+}
+
+async fn measure(vips: u32, balancer: BalancerKind) -> Measured {
+    let (config, mut snapshot) = (objects::config(balancer), objects::snapshot(vips));
+    let mut node = Node::new(balancer).await;
+    let programmed = node.settle(&snapshot, &config).await.changed;
+    let (mut begun, mut changed, mut settled) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..CHANGES {
-        objects::change(&mut snapshot, number);
-        let (changed, steps) = node.settle(&snapshot, &config).await;
-        assert_eq!(steps, usize::from(PORTS), "each port of one VIP has an endpoint more or less");
-        changes.push(changed);
+        objects::change(&mut snapshot, vips, number);
+        let took = node.settle(&snapshot, &config).await;
+        assert_eq!(took.steps, usize::from(PORTS), "each port of one VIP has an endpoint more or less");
+        begun.push(took.begun);
+        changed.push(took.changed);
+        settled.push(took.settled);
     }
     node.kernel.distrust();
     let start = Instant::now();
-    assert_eq!(node.settle(&snapshot, &config).await.1, 0, "a full audit changes nothing");
-    [programmed, median(changes), start.elapsed()]
+    assert_eq!(node.settle(&snapshot, &config).await.steps, 0, "a full audit changes nothing");
+    Measured { programmed, begun: median(begun), changed: median(changed), settled: median(settled), audited: start.elapsed() }
+}
+
+/// How long it took until the first steps were under way, until the last was carried out, and until nothing was left to do; and how many steps there were.
+struct Took {
+    begun: Duration,
+    changed: Duration,
+    settled: Duration,
+    steps: usize,
 }
 
 struct Node {
     kernel: Kernel,
     observed: Observed,
     speaker: ObservedSpeaker,
+    /// The intent in force, and what it was compiled from.
+    in_force: Option<(Snapshot, Compiled)>,
 }
 
 impl Node {
-    async fn new() -> Self {
+    async fn new(balancer: BalancerKind) -> Self {
         let mut kernel = Kernel::new("lo", "bench").await.unwrap();
-        kernel.balance(Some(BalancerKind::Ipvs));
-        Self { kernel, observed: Observed::default(), speaker: ObservedSpeaker::default() }
+        kernel.balance(Some(balancer));
+        Self { kernel, observed: Observed::default(), speaker: ObservedSpeaker::default(), in_force: None }
     }
 
-    /// Compiles the objects, and passes until nothing is left to do: how long it took until the last step was carried out, and how many there were.
-    async fn settle(&mut self, snapshot: &Snapshot, config: &Config) -> (Duration, usize) {
-        let (start, mut last, mut count) = (Instant::now(), Duration::ZERO, 0);
-        let desired = compile(snapshot, config).desired;
+    /// Makes the kernel follow the objects, until nothing is left to do.
+    async fn settle(&mut self, snapshot: &Snapshot, config: &Config) -> Took {
+        let start = Instant::now();
+        let mut took =
+            Took { begun: Duration::ZERO, changed: Duration::ZERO, settled: Duration::ZERO, steps: self.hurry(snapshot, config).await };
+        took.begun = start.elapsed();
+        while took.steps > 0 && self.kernel.is_busy() {
+            self.kernel.changed().await;
+        }
+        took.changed = start.elapsed();
+        let compiled = compile(snapshot, config);
         loop {
-            match self.pass(&desired).await {
+            match self.pass(&compiled.desired).await {
                 0 if self.kernel.is_busy() => self.kernel.changed().await,
-                0 => return (last, count),
-                steps => (last, count) = (start.elapsed(), count + steps),
+                0 => break,
+                steps => (took.changed, took.steps) = (start.elapsed(), took.steps + steps),
             }
         }
+        took.settled = start.elapsed();
+        self.in_force = Some((snapshot.clone(), compiled));
+        took
+    }
+
+    async fn hurry(&mut self, snapshot: &Snapshot, config: &Config) -> usize {
+        let Some((before, compiled)) = &self.in_force else { return 0 };
+        let churn = churn(before, snapshot, compiled, config);
+        let steps = plan_churn(&churn, &compiled.desired, &self.observed, Instant::now());
+        let count = steps.len();
+        self.execute(steps).await;
+        count
     }
 
     async fn pass(&mut self, desired: &Desired) -> usize {
@@ -85,33 +166,37 @@ impl Node {
         self.kernel.outcomes().into_iter().for_each(|(_, outcome)| outcome.unwrap());
         let now = Instant::now();
         self.observed = stamp(&self.observed, state, self.speaker.clone(), now);
-        let busy = self.kernel.is_busy();
-        let steps: Vec<Step> =
-            plan(desired, &self.observed, now).steps.into_iter().filter(|step| !(busy && step.key() == StepKey::Record)).collect();
-        let (count, mut of_record, mut of_kernel) = (steps.len(), Vec::new(), Vec::new());
+        let steps = plan(desired, &self.observed, now).steps;
+        let steps: Vec<Step> = steps.into_iter().filter(|step| !(self.kernel.is_busy() && self.kernel.takes_nft(step))).collect();
+        let count = steps.len();
+        self.execute(steps).await;
+        count
+    }
+
+    async fn execute(&mut self, steps: Vec<Step>) {
+        let (mut of_nft, mut of_kernel) = (Vec::new(), Vec::new());
         for step in steps {
-            match (step.key(), &step) {
-                (StepKey::Record, _) => of_record.push(step),
-                (_, Step::Advertise(set)) => self.speaker.advertised = Some(Arc::clone(set)),
-                (_, Step::ConfigureSpeaker(desired)) => self.speaker.configured = Some(Arc::clone(desired)),
+            match &step {
+                _ if self.kernel.takes_nft(&step) => of_nft.push(step),
+                Step::Advertise(set) => self.speaker.advertised = Some(Arc::clone(set)),
+                Step::ConfigureSpeaker(desired) => self.speaker.configured = Some(Arc::clone(desired)),
                 _ => of_kernel.push(step),
             }
         }
-        if !of_record.is_empty() {
-            self.kernel.begin(of_record);
+        if !of_nft.is_empty() {
+            self.kernel.begin(of_nft);
         }
         self.kernel.execute_all(&of_kernel).await.into_iter().for_each(Result::unwrap);
-        count
     }
 }
 
 /// How long `ipvsadm -R` takes to make the same, in a namespace of its own: for two minutes IPVS keeps real servers that were removed, and looks through
 /// them.
-fn restore() -> Duration {
+fn restore(vips: u32) -> Duration {
     let namespace = Namespace::new("restored");
     let mut child = namespace.command("ipvsadm").arg("-R").stdin(Stdio::piped()).spawn().unwrap();
     let mut rules = String::new();
-    for (number, port) in (0..VIPS).flat_map(|number| (0..PORTS).map(move |port| (number, port))) {
+    for (number, port) in (0..vips).flat_map(|number| (0..PORTS).map(move |port| (number, port))) {
         let service = format!("{}:{}", vip(number), 80 + port);
         rules += &format!("-A -u {service} -s mh -b mh-port,mh-fallback\n");
         for of in 0..ENDPOINTS {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How fast routes get to routers, and through a route reflector, beside other speakers in the same run: `make bench`.
 //!
-//! Input: the parts to run (`announce`, `change`, `plan`, `reflect`), all where none is named. Output: one table for each, in Markdown. `check` measures this
-//! speaker only, and fails where a figure is ten times what it was: what `make test` does. Every measurement has fresh processes in network namespaces
+//! Input: the parts to run (`announce`, `change`, `plan`, `endpoint`, `reflect`, `balance-nft`), all where none is named, and `balance`, which needs IPVS.
+//! Output: one table for each, in Markdown. `check` measures this speaker only, and fails where a figure is ten times what it was: what `make test` does;
+//! `check balance` likewise what needs IPVS. Every measurement has fresh processes in network namespaces
 //! of its own.
 #![allow(clippy::unwrap_used, clippy::disallowed_macros, reason = "a benchmark ends where it cannot go on, and prints")]
 
@@ -33,7 +34,8 @@ fn main() {
         [reflect::AS_REFLECTOR, mode] => reflect::serve(mode),
         ["check"] => [announce::check, change::check, reflect::check].into_iter().for_each(|check| check()),
         ["check", "reflect"] => reflect::check(),
-        [] => ["announce", "change", "plan", "endpoint", "reflect"].into_iter().for_each(part),
+        ["check", "balance"] => balance::check(),
+        [] => ["announce", "change", "plan", "endpoint", "reflect", "balance-nft"].into_iter().for_each(part),
         parts => parts.iter().copied().for_each(part),
     }
 }
@@ -42,10 +44,11 @@ fn part(name: &str) {
     match name {
         "announce" => announce::compare(),
         "balance" => balance::compare(),
+        "balance-nft" => balance::compare_nft(),
         "change" => change::compare(),
         "plan" => plan::compare(),
         "endpoint" => plan::compare_endpoint(),
         "reflect" => reflect::compare(),
-        other => panic!("there is no part '{other}': announce, change, plan, reflect, check"),
+        other => panic!("there is no part '{other}': announce, balance, balance-nft, change, endpoint, plan, reflect, check"),
     }
 }

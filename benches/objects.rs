@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The objects of a node with many virtual services: 5,000 Services, each with a VIP, three ports and four endpoints.
+//! The objects of a node with many virtual services: Services, 5,000 of them where not fewer are asked for, each with a VIP, three ports and four endpoints.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,6 +10,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use vipherald::api::{Kind, ObjectRef};
 use vipherald::config::{self, Config};
+use vipherald::desired::BalancerKind;
 use vipherald::source::Snapshot;
 
 pub(crate) const VIPS: u32 = 5_000;
@@ -17,10 +18,15 @@ pub(crate) const PORTS: u16 = 3;
 pub(crate) const ENDPOINTS: u32 = 4;
 
 /// A node that balances them.
-pub(crate) fn config() -> Config {
-    const TEXT: &str = "node: {name: node-1}\nbgp: {asn: 65001}\nvips: {allow: [{prefix: 11.0.0.0/8}]}\ndataplane: {type: ipvs}\n";
+pub(crate) fn config(balancer: BalancerKind) -> Config {
+    let kind = match balancer {
+        BalancerKind::Ipvs => "ipvs",
+        BalancerKind::Nftables => "nftables",
+    };
+    let text =
+        format!("node: {{name: node-1}}\nbgp: {{asn: 65001}}\nvips: {{allow: [{{prefix: 11.0.0.0/8}}]}}\ndataplane: {{type: {kind}}}\n");
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), TEXT).unwrap();
+    std::fs::write(file.path(), text).unwrap();
     config::load(file.path(), &BTreeMap::new()).unwrap()
 }
 
@@ -36,9 +42,9 @@ fn named(kind: Kind, number: u32) -> ObjectRef {
     ObjectRef { kind, namespace: "default".to_owned(), name: format!("s{number}") }
 }
 
-pub(crate) fn snapshot() -> Snapshot {
+pub(crate) fn snapshot(vips: u32) -> Snapshot {
     let mut snapshot = Snapshot { complete: true, ..Snapshot::default() };
-    for number in 0..VIPS {
+    for number in 0..vips {
         snapshot.services.insert(named(Kind::Service, number), Arc::new(service(number)));
         snapshot.endpoint_slices.insert(named(Kind::EndpointSlice, number), Arc::new(slice(number, ENDPOINTS)));
     }
@@ -46,9 +52,9 @@ pub(crate) fn snapshot() -> Snapshot {
 }
 
 /// One endpoint of one Service more or less.
-pub(crate) fn change(snapshot: &mut Snapshot, number: usize) {
+pub(crate) fn change(snapshot: &mut Snapshot, vips: u32, number: usize) {
     let endpoints = if number.is_multiple_of(2) { ENDPOINTS - 1 } else { ENDPOINTS };
-    snapshot.endpoint_slices.insert(named(Kind::EndpointSlice, VIPS / 2), Arc::new(slice(VIPS / 2, endpoints)));
+    snapshot.endpoint_slices.insert(named(Kind::EndpointSlice, vips / 2), Arc::new(slice(vips / 2, endpoints)));
 }
 
 fn service(number: u32) -> Service {

@@ -27,7 +27,7 @@ use futures_util::{StreamExt as _, stream};
 use nix::errno::Errno;
 use rtnetlink::Handle;
 
-use self::address::Interface;
+use self::address::{Addresses, Interface};
 use self::dnat::Dnat;
 pub use self::dnat::DnatError;
 use self::hint::Hints;
@@ -43,7 +43,7 @@ use self::record::Table;
 use self::routes::Routes;
 pub(crate) use self::sysctl::{interface_path, read_interfaces};
 use crate::desired::{BalancerKind, DesiredBalancing};
-use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
+use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress, Record};
 use crate::plan::{Step, StepKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -65,6 +65,8 @@ pub struct Kernel {
     handle: Handle,
     hints: Hints,
     keeper: Keeper,
+    /// As last read, the interface having had this index; the kernel tells of each change.
+    addresses: Option<(Option<u32>, Addresses)>,
     /// As last read; they change rarely, and reading them takes long where there are many routes.
     routes: Option<Routes>,
     /// Whether the interface of kube-proxy's IPVS mode is there, as last read.
@@ -173,12 +175,15 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        let ipvs = Ipvs::new(table.known());
+        let dnat = Dnat::open(instance).await?;
+        // What the chains of nft balance is recorded alike, and proves nothing about IPVS.
+        let ipvs = if dnat.known().exists { Ipvs::new(&Record { exists: true, ..Record::default() }) } else { Ipvs::new(table.known()) };
         Ok(Self {
             interface: interface.to_owned(),
             handle,
             hints,
-            keeper: Keeper::new(table, Dnat::open(instance).await?),
+            keeper: Keeper::new(table, dnat),
+            addresses: None,
             routes: None,
             kube_ipvs: None,
             ipvs,
@@ -201,21 +206,30 @@ impl Kernel {
         }
     }
 
-    /// Reads the addresses and, where we balance or have something there, IPVS, and tells what is known of the record. Where that may no longer be so, it begins to read it again, and
-    /// [`Self::changed`] tells of it: a hanging `nft` holds up nothing else.
+    /// Reads the addresses, where the kernel hints at a change of them, and IPVS, where we balance or have something there, and tells what is known of the
+    /// record. Where that may no longer be so, it begins to read it again, and [`Self::changed`] tells of it: a hanging `nft` holds up nothing else.
     ///
     /// # Errors
     /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
     pub async fn observe(&mut self) -> Result<KernelState, KernelError> {
         self.keeper.look().await;
-        if self.hints.drain(self.keeper.own_ports()).record {
+        let told = self.hints.drain(self.keeper.own_ports());
+        if told.record {
             self.keeper.suspect();
+        }
+        if told.kernel {
+            self.addresses = None;
         }
         self.keeper.forget_ports();
         let found = self.find_interface().await;
         let interface = found.map_err(|source| KernelError::Lookup { interface: self.interface.clone(), source })?;
         self.hints.index = interface.map(|interface| interface.index);
-        let addresses = address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?;
+        let known = self.addresses.take().filter(|(index, _)| *index == self.hints.index).map(|(_, addresses)| addresses);
+        let addresses = match known {
+            Some(addresses) => addresses,
+            None => address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?,
+        };
+        self.addresses = Some((self.hints.index, addresses.clone()));
         let alike = self.unrecorded(&addresses.here);
         self.keeper.catch_up(&alike);
         let routes = match self.routes.take() {
@@ -255,12 +269,14 @@ impl Kernel {
         let of_nft = || if translated.exists { BalancerKind::Nftables } else { BalancerKind::Ipvs };
         self.balancer = self.wanted.unwrap_or_else(of_nft);
         if self.balancer == BalancerKind::Ipvs {
+            self.ipvs.adopt(record);
             let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
             return Ok(Balancer { former: translated.services.clone(), ..balancer });
         }
         let services = translated.services.clone();
         // What is left there is counted by its connections.
         self.ipvs.distrust();
+        self.ipvs.take_for_theirs();
         let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), &record.marks).await.map_err(KernelError::Balancer)?;
         let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
@@ -268,10 +284,11 @@ impl Kernel {
         Ok(Balancer { availability, services, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
     }
 
-    /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the record, those of other instances, and the routes.
+    /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the addresses, the record, those of other instances, and the routes.
     pub fn distrust(&mut self) {
         self.keeper.audit();
         self.keeper.forget_claims();
+        self.addresses = None;
         (self.routes, self.kube_ipvs) = (None, None);
         self.ipvs.distrust();
     }
@@ -396,6 +413,8 @@ impl Kernel {
     }
 
     async fn execute_on_addresses(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
+        // The kernel tells of an IPv6 address later than it acknowledges the request.
+        self.addresses = None;
         let found = self.find_interface().await.and_then(|found| found.ok_or_else(|| io::Error::from(Errno::ENODEV)));
         let handle = &self.handle;
         let outcomes: Vec<io::Result<()>> = match found {

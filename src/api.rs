@@ -54,7 +54,7 @@ pub const SHARING_KEY: &str = "vipherald.io/sharing-key";
 pub const DOMAIN_LABEL: &str = "vipherald.io/domain";
 
 /// The kinds that are read.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub enum Kind {
     /// `v1` Service.
     Service,
@@ -64,6 +64,10 @@ pub enum Kind {
     Node,
     /// `v1` Namespace, for its labels.
     Namespace,
+    /// `apps/v1` DaemonSet.
+    DaemonSet,
+    /// `apps/v1` StatefulSet.
+    StatefulSet,
     /// EricIngress.
     EricIngress,
     /// LvsIngress.
@@ -72,7 +76,16 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are read.
-    pub const ALL: [Self; 6] = [Self::Service, Self::EndpointSlice, Self::Node, Self::Namespace, Self::EricIngress, Self::LvsIngress];
+    pub const ALL: [Self; 8] = [
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Node,
+        Self::Namespace,
+        Self::DaemonSet,
+        Self::StatefulSet,
+        Self::EricIngress,
+        Self::LvsIngress,
+    ];
 
     /// Its name in `kind`.
     #[must_use]
@@ -82,6 +95,8 @@ impl Kind {
             Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
             Self::Namespace => "Namespace",
+            Self::DaemonSet => "DaemonSet",
+            Self::StatefulSet => "StatefulSet",
             Self::EricIngress => "EricIngress",
             Self::LvsIngress => "LvsIngress",
         }
@@ -93,6 +108,7 @@ impl Kind {
         match self {
             Self::Service | Self::Node | Self::Namespace => "v1",
             Self::EndpointSlice => "discovery.k8s.io/v1",
+            Self::DaemonSet | Self::StatefulSet => "apps/v1",
             Self::EricIngress => "routing.ericingress.ericsson.com/v1alpha1",
             Self::LvsIngress => "routing.lvsingress.ericsson.com/v1alpha1",
         }
@@ -112,7 +128,7 @@ impl Kind {
 }
 
 /// Names one object. Prints as `Service default/nginx`, or `Node node-1` where there is no namespace.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct ObjectRef {
     /// Its kind.
     pub kind: Kind,

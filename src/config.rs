@@ -29,7 +29,7 @@ use bgp::Prefix;
 use ipvs::{SyncDaemon, SyncRole, Timeouts};
 use nix::fcntl::OFlag;
 
-use crate::api::{ForwardingMethod, Scheduler};
+use crate::api::{ForwardingMethod, ObjectRef, Scheduler};
 use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, MssClamp, Routing, Scope, UnservedPorts};
 
 pub use change::{Change, changes};
@@ -195,6 +195,8 @@ pub struct Config {
     pub routing: Routing,
     /// What SIGTERM means.
     pub on_termination: OnTermination,
+    /// Of which workload we are a pod; `None` where none is known.
+    pub workload: Option<Workload>,
     /// Times of the way out.
     pub drain: DrainTimes,
     /// How long a start waits for a complete source before it takes the last good intent from the state directory.
@@ -378,10 +380,19 @@ pub enum DataplaneType {
     None,
 }
 
+/// `drain.workload`: of what we are a pod.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Workload {
+    /// A DaemonSet or a StatefulSet.
+    pub object: ObjectRef,
+    /// Which pod of a StatefulSet.
+    pub ordinal: Option<i32>,
+}
+
 /// `drain.onTermination`: what becomes of the VIPs at SIGTERM.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum OnTermination {
-    /// Without Kubernetes nobody says what the stop is for: [`Drain`](Self::Drain).
+    /// [`Keep`](Self::Keep) where `drain.workload` is to start us again on this node, else [`Drain`](Self::Drain).
     #[default]
     Auto,
     /// All stays as it is for the next start: peers that agreed on graceful restart go on using the routes.

@@ -7,6 +7,7 @@
 mod addresses;
 pub mod allocation;
 pub mod cache;
+mod churn;
 mod claims;
 mod dispatch;
 mod endpoints;
@@ -17,6 +18,7 @@ pub(crate) mod routing;
 mod rules;
 mod scope;
 mod speaker;
+mod termination;
 mod virtual_services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +30,7 @@ use bgp::Prefix;
 use serde::{Deserialize, Serialize};
 
 use self::addresses::{Reserved, not_allowed, unfit};
+pub use self::churn::churn;
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
 pub use self::dispatch::BalancerKind;
 use self::endpoints::{Availability, Slices};
@@ -38,6 +41,7 @@ pub use self::scope::Scope;
 pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
+pub use self::termination::{Termination, termination};
 use self::virtual_services::virtual_service;
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
 use crate::api::{ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
@@ -271,14 +275,14 @@ fn serving(
     config: &Config,
     rejections: &mut Vec<Rejection>,
 ) -> (BTreeMap<IpAddr, DesiredVip>, BTreeMap<ServiceKey, DesiredVirtualService>) {
-    let slices = Slices::new(snapshot, &config.node_name, config.dataplane.local_policy());
+    let slices = Slices::of(&snapshot.endpoint_slices, &config.node_name, config.dataplane.local_policy());
     let ours = wanted(claimants);
     let mut owners: BTreeMap<IpAddr, BTreeSet<ObjectRef>> = BTreeMap::new();
     let mut available: BTreeMap<IpAddr, Availability> = BTreeMap::new();
     let mut services = BTreeMap::new();
     for claimant in claimants.iter().filter(|claimant| !claimant.vips.is_empty()) {
         let behind = match &claimant.balanced {
-            Balanced::Over(name, service) => Some(slices.behind(name, service, &ours, rejections)),
+            Balanced::Over(name, service) => Some(slices.behind(name, service, &|address| ours.contains(address), rejections)),
             Balanced::OverNone | Balanced::Nowhere => None,
         };
         for vip in claimant.vips.keys() {

@@ -24,6 +24,7 @@ mod ownership;
 mod predict;
 mod services;
 mod settings;
+mod step;
 mod sync;
 mod text;
 
@@ -34,11 +35,10 @@ use std::time::{Duration, Instant};
 
 use bgp::Prefix;
 use bgp::rib::Route;
-use ipvs::{SyncDaemon, SyncRole, Timeouts};
 
-use crate::desired::{Desired, DesiredBgp, DesiredVip, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing};
+use crate::desired::{Desired, DesiredVip, DesiredVirtualService, Filter, Lifecycle, RouteSet, Router, ServiceKey, VipIntent, routing};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
-use crate::sysctl::{InterfaceSetting, Sysctl};
+use crate::sysctl::Sysctl;
 
 pub use balancing::{RealServerChange, VirtualServiceChange};
 use blocked::OfNode;
@@ -47,6 +47,7 @@ pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
 pub use services::{Lack, left_out, unclaimed_services, unserved};
+pub use step::{Entries, Step, StepKey};
 pub use sync::{daemons_of_others, owns_daemon};
 
 /// What to do now and when to look again.
@@ -58,127 +59,6 @@ pub struct Plan {
     pub forced: BTreeSet<IpAddr>,
     /// When time alone makes a further step possible.
     pub wake_at: Option<Instant>,
-}
-
-/// One change to the node. Steps that carry a whole set can be repeated without effect.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Step {
-    /// Make this the whole set that the speaker advertises.
-    Advertise(Arc<RouteSet>),
-    /// Write into the record that these are about to be placed.
-    RecordPending(Entries),
-    /// Place one address on `vips.interface`.
-    AddAddress(IpAddr),
-    /// Write into the record that these are placed and ours.
-    RecordConfirmed(Entries),
-    /// Remove one address, which is ours, from `vips.interface`.
-    RemoveAddress(IpAddr),
-    /// Take these, which are gone or not ours, out of the record.
-    RecordRemoved(Entries),
-    /// Make these the filters of their virtual services.
-    WriteFilters(BTreeMap<ServiceKey, Filter>),
-    /// Make these the rules of our chains; `None` for no chains.
-    WriteRules(Option<Rules>),
-    /// Give a kernel setting the value that it must have.
-    SetSysctl(Sysctl),
-    /// Give these settings of interfaces the values that they must have.
-    SetInterfaces(BTreeMap<String, BTreeSet<InterfaceSetting>>),
-    /// Set how long IPVS remembers idle connections, in seconds; 0 leaves one as it is.
-    SetTimeouts(Timeouts),
-    /// Start a daemon of connection synchronisation.
-    StartDaemon(SyncDaemon),
-    /// Stop one that is ours.
-    StopDaemon(SyncRole),
-    /// Make a virtual service, with its real servers.
-    AddVirtualService(ServiceKey, VirtualServiceChange),
-    /// Change one that is ours, in place.
-    ChangeVirtualService(ServiceKey, VirtualServiceChange),
-    /// Remove one that is ours.
-    RemoveVirtualService(ServiceKey),
-    /// Remove one that is ours from the dataplane that balanced before.
-    RemoveFormer(ServiceKey),
-    /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions.
-    ConfigureSpeaker(Arc<DesiredBgp>),
-    /// Close all sessions with Cease, Administrative Shutdown.
-    StopSpeaker,
-    /// Close all sessions so that peers which agreed on graceful restart keep our routes.
-    ReleaseSpeaker,
-    /// Remove the instance's nft table, which is empty.
-    DropRecord,
-}
-
-impl Step {
-    /// What its failures are counted under.
-    #[must_use]
-    pub const fn key(&self) -> StepKey {
-        match self {
-            Self::Advertise(_) => StepKey::Advertise,
-            Self::RecordPending(_)
-            | Self::RecordConfirmed(_)
-            | Self::RecordRemoved(_)
-            | Self::DropRecord
-            | Self::WriteFilters(_)
-            | Self::WriteRules(_) => StepKey::Record,
-            Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
-            Self::AddVirtualService(service, _)
-            | Self::ChangeVirtualService(service, _)
-            | Self::RemoveVirtualService(service)
-            | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
-            Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
-            Self::SetInterfaces(_) => StepKey::Interfaces,
-            Self::SetTimeouts(_) => StepKey::Timeouts,
-            Self::StartDaemon(SyncDaemon { role, .. }) | Self::StopDaemon(role) => StepKey::Daemon(*role),
-            Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
-        }
-    }
-}
-
-/// What the record lists.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Entries {
-    /// Addresses.
-    pub addresses: BTreeSet<IpAddr>,
-    /// Virtual services.
-    pub services: BTreeSet<ServiceKey>,
-    /// Daemons of connection synchronisation.
-    pub daemons: BTreeSet<SyncRole>,
-    /// Of the virtual services, the ranges of ports, and the firewall mark of each.
-    pub marks: BTreeMap<ServiceKey, u32>,
-}
-
-impl From<BTreeSet<IpAddr>> for Entries {
-    fn from(addresses: BTreeSet<IpAddr>) -> Self {
-        Self { addresses, ..Self::default() }
-    }
-}
-
-impl Entries {
-    fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.services.is_empty() && self.daemons.is_empty()
-    }
-}
-
-/// What a step is about, for counting failures and spacing retries.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum StepKey {
-    /// The advertised set.
-    Advertise,
-    /// The record.
-    Record,
-    /// One address.
-    Address(IpAddr),
-    /// One virtual service.
-    VirtualService(ServiceKey),
-    /// One kernel setting.
-    Sysctl(Sysctl),
-    /// The settings of external interfaces.
-    Interfaces,
-    /// The timeouts of IPVS.
-    Timeouts,
-    /// A daemon of connection synchronisation.
-    Daemon(SyncRole),
-    /// The neighbours.
-    Speaker,
 }
 
 /// Decides the next steps.
@@ -197,6 +77,17 @@ pub fn plan(desired: &Desired, observed: &Observed, now: Instant) -> Plan {
     planner.shut_down();
     planner.leave_all();
     planner.finish()
+}
+
+/// Those steps of a plan that only give some virtual services other real servers, for an intent in which these services are as `churn` says, and all else
+/// as in `desired`. Somebody stands behind their VIPs before and after, so that nothing has to be withdrawn first; the steps of a plan do not depend on
+/// each other, so that these may be carried out before the others are known.
+#[must_use]
+pub fn plan_churn(churn: &BTreeMap<ServiceKey, DesiredVirtualService>, desired: &Desired, observed: &Observed, now: Instant) -> Vec<Step> {
+    match desired.lifecycle {
+        Lifecycle::Run => Planner::new(desired, observed, now).decide_churn(churn),
+        Lifecycle::Keep | Lifecycle::Drain => Vec::new(),
+    }
 }
 
 /// Whether the node has left: no session is open and, after a drain, nothing of ours is in the kernel.
@@ -293,7 +184,7 @@ impl<'a> Planner<'a> {
         let recorded = confirmed || record.pending.contains(&address);
         let intended = serves(self.desired, address);
         let serves = self.desired.lifecycle == Lifecycle::Run && intended;
-        let block = blocked::reason(address, self.desired, self.observed, self.node);
+        let block = blocked::reason(address, self.desired, self.observed, &self.node);
         let wanted = serves && block.is_none();
         let ownership = ownership(address, self.desired, self.observed);
         if (intended && block.is_none() && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed)

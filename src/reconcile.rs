@@ -26,7 +26,7 @@ pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
 use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
-use crate::desired::{Compiled, Lifecycle};
+use crate::desired::{Compiled, Lifecycle, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker};
 use crate::plan::{self, Step, StepKey};
@@ -91,6 +91,8 @@ struct Reconciler {
     audit_at: Instant,
     /// Plans in a row that changed something.
     rounds: u32,
+    /// The last pass has read the kernel, and changed nothing.
+    at_rest: bool,
 }
 
 impl Reconciler {
@@ -105,6 +107,7 @@ impl Reconciler {
             if self.intent.asks_for_ipvs() {
                 self.intent.answer(actuator::probe_ipvs().await);
             }
+            self.hurry(now).await;
             let compiled = self.intent.current(now);
             let balancing = compiled.as_ref().and_then(|compiled| compiled.desired.balancing.as_ref());
             self.kernel.balance(balancing.map(|balancing| balancing.rules.balancer));
@@ -125,6 +128,7 @@ impl Reconciler {
                 continue;
             }
             self.rounds = 0;
+            self.at_rest = readable;
             // What nft still does may be what has to be taken back.
             let settled = readable && !self.kernel.is_busy();
             if settled && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
@@ -137,6 +141,21 @@ impl Reconciler {
             if self.sleep(plan.wake_at, now).await? == Wake::Leave {
                 return Ok(());
             }
+        }
+    }
+
+    /// Where only endpoints came and went since a pass that changed nothing, the kernel gets the real servers before all else is read and decided again.
+    async fn hurry(&mut self, now: Instant) {
+        if !std::mem::take(&mut self.at_rest) || self.kernel.is_busy() {
+            return;
+        }
+        let churn = self.intent.churn();
+        let Some(compiled) = self.intent.in_force().filter(|_| !churn.is_empty()) else { return };
+        let steps = plan::plan_churn(&churn, &compiled.desired, &self.observed, now);
+        if !steps.is_empty() {
+            self.execute(&steps.iter().collect::<Vec<_>>(), &BTreeSet::new()).await;
+            // What goes on beside this task, as nft does, starts before the whole is compiled.
+            tokio::task::yield_now().await;
         }
     }
 
@@ -325,10 +344,11 @@ impl Reconciler {
                     return Ok(Wake::Leave);
                 }
                 self.leaving_since = Some(Instant::now());
-                match self.intent.leave(Instant::now()) {
-                    Lifecycle::Keep => tracing::info!(signal = name, "leaving: all stays as it is for the next start"),
+                let Termination { lifecycle, reason } = self.intent.leave(Instant::now());
+                match lifecycle {
+                    Lifecycle::Keep => tracing::info!(signal = name, reason, "leaving: all stays as it is for the next start"),
                     Lifecycle::Run | Lifecycle::Drain => {
-                        tracing::info!(signal = name, "draining: withdraw, wait for the peers and the fabric, remove");
+                        tracing::info!(signal = name, reason, "draining: withdraw, wait for the peers and the fabric, remove");
                     }
                 }
             }

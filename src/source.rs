@@ -10,6 +10,7 @@ pub mod kube;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::{Serialize, Serializer};
@@ -35,6 +36,10 @@ pub struct Snapshot {
     pub nodes: BTreeMap<ObjectRef, Arc<Node>>,
     /// Namespaces by name.
     pub namespaces: BTreeMap<ObjectRef, Arc<Namespace>>,
+    /// DaemonSets by namespace and name: of one of them we may be a pod.
+    pub daemon_sets: BTreeMap<ObjectRef, Arc<DaemonSet>>,
+    /// StatefulSets by namespace and name, likewise.
+    pub stateful_sets: BTreeMap<ObjectRef, Arc<StatefulSet>>,
     /// EricIngresses by namespace and name.
     pub eric_ingresses: BTreeMap<ObjectRef, Arc<EricIngress>>,
     /// LvsIngresses by namespace and name.
@@ -51,6 +56,8 @@ impl Snapshot {
             Object::EndpointSlice(slice) => drop(self.endpoint_slices.insert(name, slice)),
             Object::Node(node) => drop(self.nodes.insert(name, node)),
             Object::Namespace(namespace) => drop(self.namespaces.insert(name, namespace)),
+            Object::DaemonSet(set) => drop(self.daemon_sets.insert(name, set)),
+            Object::StatefulSet(set) => drop(self.stateful_sets.insert(name, set)),
             Object::EricIngress(ingress) => drop(self.eric_ingresses.insert(name, ingress)),
             Object::LvsIngress(ingress) => drop(self.lvs_ingresses.insert(name, ingress)),
         }
@@ -63,6 +70,8 @@ impl Snapshot {
             Kind::EndpointSlice => drop(self.endpoint_slices.remove(name)),
             Kind::Node => drop(self.nodes.remove(name)),
             Kind::Namespace => drop(self.namespaces.remove(name)),
+            Kind::DaemonSet => drop(self.daemon_sets.remove(name)),
+            Kind::StatefulSet => drop(self.stateful_sets.remove(name)),
             Kind::EricIngress => drop(self.eric_ingresses.remove(name)),
             Kind::LvsIngress => drop(self.lvs_ingresses.remove(name)),
         }
@@ -76,6 +85,8 @@ pub(crate) enum Object {
     EndpointSlice(Arc<EndpointSlice>),
     Node(Arc<Node>),
     Namespace(Arc<Namespace>),
+    DaemonSet(Arc<DaemonSet>),
+    StatefulSet(Arc<StatefulSet>),
     EricIngress(Arc<EricIngress>),
     LvsIngress(Arc<LvsIngress>),
 }
@@ -87,6 +98,8 @@ impl Serialize for Object {
             Self::EndpointSlice(slice) => slice.as_ref().serialize(serializer),
             Self::Node(node) => node.as_ref().serialize(serializer),
             Self::Namespace(namespace) => namespace.as_ref().serialize(serializer),
+            Self::DaemonSet(set) => set.as_ref().serialize(serializer),
+            Self::StatefulSet(set) => set.as_ref().serialize(serializer),
             Self::EricIngress(ingress) => ingress.as_ref().serialize(serializer),
             Self::LvsIngress(ingress) => ingress.as_ref().serialize(serializer),
         }

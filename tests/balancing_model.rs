@@ -58,6 +58,7 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         "add",
         "advertise",
         "change",
+        "change early",
         "confirm",
         "connections outlast the bound",
         "connections over",

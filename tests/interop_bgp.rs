@@ -10,7 +10,7 @@ mod peers;
 #[path = "interop/rig.rs"]
 mod rig;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use bgp::rib::Withheld;
@@ -56,6 +56,40 @@ fn source_and_interface_are_those_configured() {
     fails("did not answer");
     speaker.configure(configured(transport(Some("10.0.0.7"), "eth0")));
     fails("the configured source 10.0.0.7 is a VIP");
+}
+
+/// A network plugin of the node speaks BGP with the ToR too: of two sessions between the same two addresses one would have to go (RFC 4271 §6.8).
+#[test]
+fn beside_another_speaker_of_the_node_we_have_an_address_of_our_own() {
+    let rig = Rig::dual_stack("beside");
+    let (own, plugin) = (IpAddr::from([10, 99, 0, 9]), IpAddr::V4(OURS_V4));
+    rig.ours.ip("address add 10.99.0.9/24 dev eth0");
+    // What it dialled to our address would reach the plugin's socket.
+    let session = |name: &str, address: IpAddr, more: &str| {
+        format!(
+            "protocol bgp {name} {{ debug all; local as {AS}; neighbor {address} as {AS}; direct; hold time 9; connect delay time 1; {more}\n\
+             \x20 ipv4 {{ import all; export none; }}; ipv6 {{ import all; export none; }}; }}\n"
+        )
+    };
+    let sessions = session("from_10_99_0_1", plugin, "") + &session("from_10_99_0_9", own, "passive;");
+    let configuration = format!("router id {THEIRS_V4};\nlog stderr all;\nprotocol device {{}}\n{sessions}");
+    let tor = Router::start_with(Software::Bird, &rig.theirs, &configuration);
+    let announced = [prefix("198.51.100.7")].into();
+    let setup = Setup { announced, ..Setup::new(AS, OURS_V4, AS, vec![THEIRS_V4.into()]) };
+    let _plugin = Router::start(Software::Bird, &rig.ours, setup);
+    wait_until("all of the plugin's is learned", PATIENCE, || tor.count(plugin) == 1 && tor.end_of_ribs(plugin) == 2);
+    let speaker = rig.speaker();
+    speaker.advertise(set(["10.0.0.7"]));
+    let configured = |source| {
+        let transport = Transport { source, ..Transport::default() };
+        speaker_of(AS, [("v4", DesiredPeer { transport, ..neighbour(THEIRS_V4.into(), AS) })])
+    };
+    speaker.configure(configured(None));
+    wait_for("the ToR has a session with that address", &speaker, |status| !reason(status, "v4").is_empty());
+    speaker.configure(configured(Some(own)));
+    wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
+    wait_until("the route is learned", PATIENCE, || tor.learned(own, prefix("10.0.0.7")).is_some());
+    assert_eq!((tor.count(plugin), tor.end_of_ribs(plugin)), (1, 2), "the plugin's session is the first one still");
 }
 
 #[test]

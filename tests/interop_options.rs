@@ -10,7 +10,7 @@ mod peers;
 #[path = "interop/rig.rs"]
 mod rig;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +18,10 @@ use bgp::Family;
 use common::wait_until;
 use peers::{Router, Setup, Software};
 use rig::{
-    AS, OURS_V4, PATIENCE, Rig, THEIR_AS, THEIRS_V4, is_up, neighbour, operate, peer, peer_of, prefix, reason, set, speaker_of, wait_for,
+    AS, LARGE_AS, OURS_V4, PATIENCE, Rig, THEIR_AS, THEIRS_V4, is_up, neighbour, operate, peer, peer_of, prefix, reason, set, speaker_of,
+    wait_for,
 };
-use vipherald::desired::{DesiredBgp, DesiredImport, DesiredPeer, DesiredRestart};
+use vipherald::desired::{DesiredBgp, DesiredExport, DesiredImport, DesiredPeer, DesiredRestart};
 use vipherald::driver::bgp::{Operation, Speaker};
 
 const VIP: &str = "10.0.0.7";
@@ -88,6 +89,48 @@ fn rfc4486_4_bird_is_told_that_it_announced_too_much() {
     wait_for("the session is back", &speaker, |status| {
         is_up(status, "tor") && peer(status, "tor").held.get(&Family::Ipv4Unicast) == Some(&3)
     });
+}
+
+/// Inside an AS the bandwidth does not leave it, across its border it is transitive; FRR weighs paths by it.
+#[test]
+fn frr_reads_the_bandwidth_of_the_link() {
+    for their_as in [AS, THEIR_AS] {
+        let rig = Rig::dual_stack("bandwidth");
+        let router = Router::start(Software::Frr, &rig.theirs, Setup { neighbours: vec![OURS_V4.into()], ..peer_of(their_as, AS) });
+        let export = DesiredExport { link_bandwidth: Some(1_250_000_000), ..DesiredExport::default() };
+        let _speaker = speaker(&rig, DesiredPeer { export, ..neighbour(THEIRS_V4.into(), their_as) });
+        let mut shown = serde_json::Value::Null;
+        wait_until("FRR has the route", PATIENCE, || {
+            shown = router.vtysh(&format!("show bgp ipv4 unicast {VIP}/32 json"))["paths"][0].take();
+            shown.is_object()
+        });
+        assert_eq!(shown["extendedCommunity"]["string"], format!("LB:{AS}:1250000000 (10.000 Gbps)"), "{shown:#}");
+    }
+}
+
+/// RFC 6793 §4.2.2: a router that says nothing of AS numbers of four octets is told AS_TRANS. FRR takes ours from the capability all the same, and then no
+/// notice of AS4_PATH.
+#[test]
+fn frr_that_negotiates_no_capabilities_has_a_session_and_the_route() {
+    let rig = Rig::dual_stack("old-frr");
+    let configuration = format!(
+        "router bgp {THEIR_AS}\n bgp router-id {THEIRS_V4}\n no bgp ebgp-requires-policy\n neighbor {OURS_V4} remote-as {LARGE_AS}\n \
+         neighbor {OURS_V4} dont-capability-negotiate\n neighbor {OURS_V4} timers connect 1\n"
+    );
+    let router = Router::start_with(Software::Frr, &rig.theirs, &configuration);
+    let speaker = rig.speaker();
+    speaker.advertise(set([VIP]));
+    speaker.configure(speaker_of(LARGE_AS, [("tor", tor())]));
+    let status = wait_for("the session is up", &speaker, |status| is_up(status, "tor"));
+    let theirs = peer(&status, "tor").opens.remote.as_ref().map(|(open, _)| open.capabilities.clone());
+    assert_eq!(theirs, Some(Vec::new()));
+    assert_eq!(peer(&status, "tor").families, BTreeSet::from([Family::Ipv4Unicast]), "RFC 4760 §8: what there was before");
+    let mut learned = None;
+    wait_until("the route is learned", PATIENCE, || {
+        learned = router.learned(OURS_V4.into(), prefix(VIP));
+        learned.is_some()
+    });
+    assert_eq!(learned.unwrap().as_path, [23456]);
 }
 
 #[test]

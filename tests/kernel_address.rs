@@ -102,6 +102,22 @@ fn addresses_look_as_the_customer_wants_them() {
     });
 }
 
+/// The kernel tells of an IPv6 address later than it acknowledges the request.
+#[test]
+fn what_was_added_or_removed_is_seen_at_once() {
+    let namespace = Namespace::new("at-once");
+    namespace.enter(async || {
+        let mut kernel = kernel().await;
+        for round in 1..=200_u16 {
+            let vip = IpAddr::from([0x2001, 0xdb8, 7, 0, 0, 0, 0, round]);
+            all_ok(&mut kernel, &[Step::AddAddress(vip)]).await;
+            assert_eq!(on_interface(&kernel.observe().await.unwrap()), [ours(&vip.to_string())]);
+            all_ok(&mut kernel, &[Step::RemoveAddress(vip)]).await;
+            assert_eq!(on_interface(&kernel.observe().await.unwrap()), []);
+        }
+    });
+}
+
 #[test]
 fn there_already_and_gone_already_are_success() {
     let namespace = Namespace::new("twice");

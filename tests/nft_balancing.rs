@@ -2,6 +2,8 @@
 //! The daemon as a router on a kernel without IPVS: objects in, nft chains and answered requests out. Runs on the machine's own kernel.
 #![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, and prints its figures")]
 
+#[path = "common/alike.rs"]
+mod alike;
 mod common;
 #[path = "common/filters.rs"]
 mod filters;
@@ -11,15 +13,12 @@ mod stage;
 mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use common::{Namespace, wait_until};
-use socket2::{Domain, Protocol, Socket, Type};
 use stage::{Connection, PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
 
-const VIP6: &str = "2001:db8:7::1";
 const PORT: &str = "{port: 80}";
 
 fn pods(endpoints: &[&str]) -> String {
@@ -78,32 +77,7 @@ fn each_scheduler_spreads_as_it_says_and_requests_are_answered() {
 
 #[test]
 fn both_families_short_ranges_with_an_offset_and_long_ones() {
-    let mut stage = Stage::with("nftables", "ranges", &["192.168.1.1", "192.168.1.2", "2001:db8:1::11", "2001:db8:1::12"]);
-    for port in [9000, 9001, 20_000, 20_999] {
-        stage.answer_tcp(port);
-    }
-    let ports = "{name: a, port: 9000}";
-    let of = |endpoints: &[&str]| slice("pods", ports, endpoints);
-    stage.publish("pods", &(service("pods", ports) + &of(&["192.168.1.1", "192.168.1.2"]) + &of(&["2001:db8:1::11", "2001:db8:1::12"])));
-    let mappings = [("7000-7001", "9000-9001", "algo: rr"), ("20000-20999", "20000-20999", "algo: rr")];
-    stage.publish("four", &eric("four", VIP, "pods", &mappings));
-    stage.publish("six", &eric("six", VIP6, "pods", &mappings));
-    stage.start("");
-    stage.wait_for_vip(VIP, true);
-    stage.wait_for_vip(VIP6, true);
-    for (vip, port, server) in [
-        (VIP, 7000, "192.168.1.1:9000"),
-        (VIP, 7001, "192.168.1.2:9001"),
-        (VIP, 20_000, "192.168.1.1:20000"),
-        (VIP, 20_999, "192.168.1.2:20999"),
-        (VIP6, 7001, "[2001:db8:1::11]:9001"),
-        (VIP6, 20_999, "[2001:db8:1::12]:20999"),
-    ] {
-        let spread = stage.spread(vip, port, 4);
-        assert_eq!(spread.get(server), Some(&2), "{vip} {port}: {spread:?}");
-    }
-    assert!(stage.connect(VIP, 21_000).is_err());
-    stage.drain();
+    alike::both_families_short_ranges_with_an_offset_and_long_ones("nftables");
 }
 
 #[test]
@@ -148,28 +122,17 @@ fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
 
 #[test]
 fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
-    let mut stage = Stage::with("nftables", "udp", &["192.168.1.1", "192.168.1.2"]);
-    stage.answer_udp("192.168.1.1", 162);
-    stage.answer_udp("192.168.1.2", 162);
-    let ports = "{port: 162, protocol: UDP}";
-    let pods = |endpoints: &[&str]| service("traps", ports) + &slice("traps", ports, endpoints);
-    stage.publish("pods", &pods(&["192.168.1.1"]));
-    stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
-    stage.start("");
-    stage.wait_for_vip(VIP, true);
-    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
-    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let ask = || {
-        let mut octets = [0; 64];
-        socket.send_to(b"?", (VIP, 162)).unwrap();
-        socket.recv(&mut octets).ok().map(|length| String::from_utf8_lossy(&octets[..length]).into_owned())
-    };
-    wait_until("the first one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.1:162"));
-    stage.publish("pods", &pods(&["192.168.1.2"]));
-    let since = Instant::now();
-    wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
-    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-    stage.drain();
+    alike::a_udp_client_with_one_socket_is_answered_by_the_new_server("nftables");
+}
+
+#[test]
+fn a_client_stays_with_its_real_server_until_that_gets_nothing_new() {
+    alike::a_client_stays_with_its_real_server_until_that_gets_nothing_new("nftables");
+}
+
+#[test]
+fn a_port_that_a_client_takes_again_is_no_old_connection() {
+    alike::a_port_that_a_client_takes_again_is_no_old_connection("nftables");
 }
 
 #[test]
@@ -339,6 +302,21 @@ fn segments_of_translated_connections_are_clamped() {
 }
 
 #[test]
+fn ports_that_nobody_serves_are_silent_or_refused() {
+    filters::ports_that_nobody_serves_are_silent_or_refused("nftables");
+}
+
+#[test]
+fn marks_of_others_are_in_nobodys_way_and_ours_do_not_leave() {
+    filters::marks_of_others_are_in_nobodys_way_and_ours_do_not_leave("nftables");
+}
+
+#[test]
+fn large_answers_pass_a_link_that_is_narrower_than_others() {
+    filters::large_answers_pass_a_link_that_is_narrower_than_others("nftables");
+}
+
+#[test]
 fn no_error_while_schedulers_back_ends_and_ports_change() {
     traffic::no_error_while_schedulers_back_ends_and_ports_change("nftables", &["rr", "wrr", "sh", "mh"]);
 }
@@ -346,39 +324,4 @@ fn no_error_while_schedulers_back_ends_and_ports_change() {
 #[test]
 fn only_connections_of_removed_back_ends_end() {
     traffic::only_connections_of_removed_back_ends_end("nftables");
-}
-
-/// One chunk that opens an association (RFC 9260 §3.3.2), from and to these ports, with its checksum (RFC 9260 §6.8).
-fn sctp_init(from: u16, to: u16) -> Vec<u8> {
-    let mut packet = [from.to_be_bytes(), to.to_be_bytes()].concat();
-    packet.extend([0; 8]);
-    packet.extend([1, 0, 0, 20, 0, 0, 0, 7, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
-    let checksum = !packet.iter().fold(u32::MAX, |sum, octet| {
-        (0..8).fold(sum ^ u32::from(*octet), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 })
-    });
-    packet[8..12].copy_from_slice(&checksum.to_le_bytes());
-    packet
-}
-
-/// This kernel has no SCTP of its own, which the way of a packet does not need: the real server gets it on its port.
-#[test]
-fn an_association_of_sctp_comes_to_the_real_server() {
-    let mut stage = Stage::with("nftables", "sctp", &["192.168.1.1"]);
-    let ports = "{port: 3868, protocol: SCTP}";
-    let spec = format!("spec: {{externalIPs: [{VIP}], ports: [{{port: 2905, protocol: SCTP}}]}}\n");
-    let head = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
-    stage.publish("web", &(head.to_owned() + &spec + &slice("web", ports, &["192.168.1.1"])));
-    stage.start("");
-    stage.wait_for_vip(VIP, true);
-    let raw = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(132))).unwrap();
-    let (client, server) = (stage.client.run(raw), stage.servers.run(raw));
-    server.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    wait_until("it arrives", PATIENCE, || {
-        client.send_to(&sctp_init(5000, 2905), &SocketAddr::new(VIP.parse().unwrap(), 0).into()).unwrap();
-        let mut octets = [0; 128];
-        let Ok(length) = (&server).read(&mut octets) else { return false };
-        // Behind an IPv4 header of 20 octets.
-        length >= 24 && octets[22..24] == 3868_u16.to_be_bytes()
-    });
-    stage.drain();
 }

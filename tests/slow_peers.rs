@@ -38,8 +38,13 @@ const GROWTH: usize = 3 * (DEAF + 2);
 /// On a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port on which a peer waits to be dialled, with little room for what it does not read.
+/// A port on which a peer waits to be dialled.
 fn port() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+}
+
+/// As [`port`], with little room for what the peer does not read. Who reads would get it in small pieces, with pauses of TCP's persist timer between them.
+fn narrow_port() -> TcpListener {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -77,7 +82,7 @@ fn established(port: &TcpListener, number: u8, hold_time: u16) -> Light {
 
 #[test]
 fn peers_that_do_not_read_cost_no_other_session_and_memory_is_bounded() {
-    let (reader, brisk, deaf) = (port(), port(), [(); DEAF].map(|()| port()));
+    let (reader, brisk, deaf) = (port(), port(), [(); DEAF].map(|()| narrow_port()));
     let mut peers = BTreeMap::from([("reader".to_owned(), neighbour(&reader)), ("brisk".to_owned(), neighbour(&brisk))]);
     peers.extend(deaf.iter().enumerate().map(|(number, port)| (format!("deaf{number}"), neighbour(port))));
     let speaker = Speaker::spawn(1).unwrap();

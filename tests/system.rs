@@ -30,7 +30,9 @@ mod policy;
 mod rig;
 #[path = "system/served.rs"]
 mod served;
-#[path = "system/tor.rs"]
+#[path = "system/termination.rs"]
+mod termination;
+#[path = "common/tor.rs"]
 mod tor;
 #[path = "system/trouble.rs"]
 mod trouble;

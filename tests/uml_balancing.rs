@@ -4,13 +4,13 @@
 //! Runs in the guest that `tests/uml` boots, on the stage of `tests/common/stage.rs`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/alike.rs"]
+mod alike;
 mod common;
 #[path = "common/stage.rs"]
 mod stage;
 
-use std::net::UdpSocket;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::wait_until;
 use stage::{Connection, PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
@@ -122,34 +122,7 @@ fn show_ipvs_where_nft_balances() {
 
 #[test]
 fn both_families_short_ranges_with_an_offset_and_long_ones() {
-    let mut stage = Stage::new("ranges", &["192.168.1.1", "192.168.1.2", "2001:db8:1::11"]);
-    for port in [9000, 9001, 20_000, 20_999] {
-        stage.answer_tcp(port);
-    }
-    let ports = "{name: a, port: 9000}";
-    stage.publish(
-        "pods",
-        &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1", "192.168.1.2"]) + &slice("pods", ports, &["2001:db8:1::11"])),
-    );
-    let mappings = [("7000-7001", "9000-9001", "algo: rr"), ("20000-20999", "20000-20999", "algo: rr")];
-    stage.publish("four", &eric("four", VIP, "pods", &mappings));
-    stage.publish("six", &eric("six", "2001:db8:7::1", "pods", &mappings));
-    stage.start("");
-    stage.wait_for_vip(VIP, true);
-    stage.wait_for_vip("2001:db8:7::1", true);
-    for (vip, port, server) in [
-        (VIP, 7000, "192.168.1.1:9000"),
-        (VIP, 7001, "192.168.1.1:9001"),
-        (VIP, 20_000, "192.168.1.1:20000"),
-        (VIP, 20_999, "192.168.1.1:20999"),
-        ("2001:db8:7::1", 7001, "[2001:db8:1::11]:9001"),
-        ("2001:db8:7::1", 20_999, "[2001:db8:1::11]:20999"),
-    ] {
-        let spread = stage.spread(vip, port, 4);
-        assert!(spread.contains_key(server), "{vip} {port}: {spread:?}");
-    }
-    assert!(stage.connect(VIP, 21_000).is_err());
-    stage.drain();
+    alike::both_families_short_ranges_with_an_offset_and_long_ones("ipvs");
 }
 
 #[test]
@@ -201,28 +174,17 @@ fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
 
 #[test]
 fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
-    let mut stage = Stage::new("udp", &["192.168.1.1", "192.168.1.2"]);
-    stage.answer_udp("192.168.1.1", 162);
-    stage.answer_udp("192.168.1.2", 162);
-    let ports = "{port: 162, protocol: UDP}";
-    let pods = |endpoints: &[&str]| service("traps", ports) + &slice("traps", ports, endpoints);
-    stage.publish("pods", &pods(&["192.168.1.1"]));
-    stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
-    stage.start("");
-    stage.wait_for_vip(VIP, true);
-    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
-    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let ask = || {
-        let mut octets = [0; 64];
-        socket.send_to(b"?", (VIP, 162)).unwrap();
-        socket.recv(&mut octets).ok().map(|length| String::from_utf8_lossy(&octets[..length]).into_owned())
-    };
-    wait_until("the first one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.1:162"));
-    stage.publish("pods", &pods(&["192.168.1.2"]));
-    let since = Instant::now();
-    wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
-    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-    stage.drain();
+    alike::a_udp_client_with_one_socket_is_answered_by_the_new_server("ipvs");
+}
+
+#[test]
+fn a_client_stays_with_its_real_server_until_that_gets_nothing_new() {
+    alike::a_client_stays_with_its_real_server_until_that_gets_nothing_new("ipvs");
+}
+
+#[test]
+fn a_port_that_a_client_takes_again_is_no_old_connection() {
+    alike::a_port_that_a_client_takes_again_is_no_old_connection("ipvs");
 }
 
 #[test]
@@ -260,6 +222,30 @@ fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
     stage.drain_beside(foreign);
 }
 
+/// Without a record, only what the intent asks for to the letter is taken for ours.
+#[test]
+fn a_service_of_which_the_record_is_lost_is_told_and_kept() {
+    let mut stage = Stage::new("unclaimed", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    let web = |ports| eric("web", VIP, "pods", &[(ports, ports, "algo: rr")]);
+    stage.publish("pods", &(service("pods", "{port: 80}") + &slice("pods", "{port: 80}", &["192.168.1.1"])));
+    stage.publish("web", &web("80-81"));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let kept = format!("TCP  {VIP}:81 rr\n  -> 192.168.1.1:81               Masq    1      0          0\n");
+    wait_until("both are there", PATIENCE, || stage.table().contains(&kept));
+    stage.daemon.take().unwrap().kill();
+    stage.router.output(&["nft", "flush", "ruleset"]);
+    stage.publish("web", &web("80"));
+    stage.start("");
+    let told = format!("IPVS: TCP {VIP}:81 looks like ours and nothing proves it: kept");
+    wait_until("it is told", PATIENCE, || stage.said_aside("vips").contains(&told));
+    wait_until("the other one serves again", PATIENCE, || stage.connect(VIP, 80).is_ok());
+    assert!(stage.table().contains(&kept), "{}", stage.table());
+    assert!(stage.connect(VIP, 81).is_err());
+    stage.drain_beside(&kept);
+}
+
 #[test]
 fn a_port_that_somebody_else_has_is_told_and_left_alone() {
     let mut stage = Stage::new("taken", &["192.168.1.1"]);
@@ -282,6 +268,41 @@ fn a_port_that_somebody_else_has_is_told_and_left_alone() {
     stage.wait_for_vip(VIP, true);
     assert!(stage.connect(VIP, 80).is_ok());
     stage.drain();
+}
+
+/// What nft balances is recorded as what IPVS balances is: that proves nothing about a service of IPVS of the same name.
+#[test]
+fn what_somebody_has_in_ipvs_stays_where_nft_balances() {
+    let mut stage = Stage::with("nftables", "theirs", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    let web = |name: &str, vip: &str| eric(name, vip, "pods", &[("80", "80", "algo: rr")]);
+    stage.publish("web", &web("web", VIP));
+    let foreign = format!("{VIP}:80");
+    for words in [["-A", "-t", &foreign].as_slice(), &["-a", "-t", &foreign, "-r", "10.8.8.8:1", "-m"]] {
+        assert!(stage.router.command("ipvsadm").args(words).status().unwrap().success());
+    }
+    let theirs = stage.table();
+    for later in ["10.232.35.200", "10.232.35.201"] {
+        stage.start(", drainTimeout: 1s");
+        stage.wait_for_vip(VIP, true);
+        wait_until("the VIP is served", PATIENCE, || stage.connect(VIP, 80).is_ok());
+        // Time for what would come after that.
+        stage.publish(later, &web(&later.replace('.', "-"), later));
+        wait_until("a later VIP is served", PATIENCE, || stage.connect(later, 80).is_ok());
+        assert_eq!(stage.table(), theirs);
+        stage.daemon.take().unwrap().kill();
+    }
+    stage.start(", drainTimeout: 1s");
+    stage.wait_for_vip(VIP, true);
+    stage.change_dataplane("ipvs", "");
+    wait_until("it says whose the port is", PATIENCE, || {
+        stage.said().contains("TCP 10.232.35.199:80 is a virtual service of somebody else, and is left alone")
+    });
+    assert!(stage.table().contains(&theirs), "{}", stage.table());
+    stage.drain_beside(&theirs);
+    assert_eq!(stage.table(), theirs);
 }
 
 #[test]

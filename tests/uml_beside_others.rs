@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::wait_until;
 use nix::sys::signal::Signal;
-use stage::{PATIENCE, Stage, VIP, eric, service, slice};
+use stage::{Connection, PATIENCE, Stage, VIP, eric, service, slice};
 
 /// Behind our virtual services, and where kube-proxy would go.
 const OURS: &str = "192.168.1.1";
@@ -98,6 +98,32 @@ fn ipvs_decides_beside_the_rules_of_kube_proxy() {
         }
         assert_eq!(server(&stage, NODE, 22), Some(format!("{NODE}:22")), "{form}");
         assert_eq!(server(&stage, NODE, 30_080), Some(format!("{THEIRS}:80")), "{form}");
+        let daemon = stage.daemon.take().unwrap();
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait(PATIENCE).success());
+    }
+}
+
+/// A node on which kube-proxy has balanced until now.
+#[test]
+fn connections_that_kube_proxy_has_placed_go_on_when_ipvs_takes_over() {
+    for form in ["nft", "iptables-legacy"] {
+        let mut stage = stage(&format!("over-{form}"));
+        stage.router.sysctl("net/ipv4/ip_forward", "1");
+        match form {
+            "nft" => kube_proxy_nft(&stage),
+            program => kube_proxy_iptables(&stage, program),
+        }
+        let ports = "{port: 80}";
+        let with_vip = service("web", ports).replace("clusterIP: None", &format!("externalIPs: [{VIP}]"));
+        stage.publish("web", &(with_vip + &slice("web", ports, &[OURS])));
+        stage.start_with("type: kube-proxy");
+        stage.wait_for_vip(VIP, true);
+        let mut theirs: Vec<_> = (0..10).map(|_| stage.connect(VIP, 80).unwrap()).collect();
+        assert!(theirs.iter().all(|connection| connection.server == format!("{THEIRS}:80")), "{form}");
+        stage.change_dataplane("ipvs", "");
+        wait_until("IPVS decides", PATIENCE, || server(&stage, VIP, 80) == Some(format!("{OURS}:80")));
+        assert!(theirs.iter_mut().all(Connection::works), "{form}: a connection ended");
         let daemon = stage.daemon.take().unwrap();
         daemon.signal(Signal::SIGTERM);
         assert!(daemon.wait(PATIENCE).success());

@@ -6,6 +6,8 @@
 #![allow(clippy::disallowed_macros, reason = "figures are shown")]
 
 mod common;
+#[path = "common/fabric.rs"]
+mod fabric;
 #[path = "common/router.rs"]
 mod router;
 #[path = "common/stage.rs"]
@@ -19,7 +21,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Namespace, wait_until};
-use router::{PATIENCE, Router, VIP, become_target};
+use fabric::Fabric;
+use router::{PATIENCE, Router, VIP};
 use socket2::{Domain, Socket, Type};
 use stage::{eric, service, slice};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -133,89 +136,42 @@ fn a_fresh_router_and_one_with_100_changes_behind_it_agree_for_2000_clients() {
     new.drain();
 }
 
-/// A client, a ToR that spreads over four routers, and four real servers, the last three on one link.
-struct Fabric {
-    client: Namespace,
-    tor: Namespace,
-    routers: Vec<Router>,
-    _servers: Vec<Namespace>,
-}
-
 const ROUTERS: usize = 4;
 const SERVERS: usize = 4;
 
-impl Fabric {
-    fn new(forwarding: &str) -> Self {
-        let [client, tor] = ["client", "tor"].map(|name| Namespace::new(&format!("move-{name}")));
-        client.veth("eth0", &tor, "front");
-        client.ip("addr add 10.99.0.2/24 dev eth0");
-        tor.ip("addr add 10.99.0.1/24 dev front");
-        client.ip("route add default via 10.99.0.1");
-        tor.ip("link add lan type bridge");
-        tor.ip("link set lan up");
-        tor.ip("addr add 192.168.0.1/16 dev lan");
-        tor.sysctl("net/ipv4/ip_forward", "1");
-        tor.sysctl("net/ipv4/fib_multipath_hash_policy", "1");
-        let attach = |host: &Namespace, port: &str, address: &str| {
-            tor.veth(port, host, "eth0");
-            tor.ip(&format!("link set {port} master lan"));
-            host.ip(&format!("addr add {address}/16 dev eth0"));
-            host.ip("route add default via 192.168.0.1");
-        };
-        let routers: Vec<Router> = (1..=ROUTERS)
-            .map(|number| {
-                Router::new(&format!("move-router{number}"), |host| attach(host, &format!("r{number}"), &format!("192.168.0.1{number}")))
-            })
-            .collect();
-        let servers: Vec<Namespace> = (1..=SERVERS)
-            .map(|number| {
-                let host = Namespace::new(&format!("move-server{number}"));
-                attach(&host, &format!("s{number}"), &format!("192.168.1.{number}"));
-                if forwarding != "nat" {
-                    become_target(&host, forwarding);
-                }
-                echo(&host);
-                host
-            })
-            .collect();
-        Self { client, tor, routers, _servers: servers }
-    }
+/// A ToR that spreads over four routers, and four real servers.
+fn fabric(forwarding: &str) -> Fabric {
+    Fabric::new("move", ROUTERS, SERVERS, forwarding, |_, host| echo(host))
+}
 
-    /// All routers balance this way.
-    fn serve(&mut self, scheduler: &str, forwarding: &str) {
-        let servers = (1..=SERVERS).map(|number| (number, false)).collect();
-        for router in &mut self.routers {
-            router.publish("pods", &pods(&servers));
-            router.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: {scheduler}, mode: {forwarding}"))]));
-            if router.daemon.is_none() {
-                router.start("type: ipvs");
-            }
-            router.wait_for_vip();
-            let header = format!("TCP  {VIP}:80 {scheduler}");
-            wait_until(&header, PATIENCE, || router.namespace.output(&["ipvsadm", "-Ln"]).contains(&header));
-            wait_until("the real servers are there", PATIENCE, || router.servers(&format!("{VIP}:80")).len() == SERVERS);
+/// All routers balance this way.
+fn serve(fabric: &mut Fabric, scheduler: &str, forwarding: &str) {
+    let servers = (1..=SERVERS).map(|number| (number, false)).collect();
+    for router in &mut fabric.routers {
+        router.publish("pods", &pods(&servers));
+        router.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: {scheduler}, mode: {forwarding}"))]));
+        if router.daemon.is_none() {
+            router.start("type: ipvs");
         }
-        self.route(&[1, 2, 3, 4]);
+        router.wait_for_vip();
+        let header = format!("TCP  {VIP}:80 {scheduler}");
+        wait_until(&header, PATIENCE, || router.namespace.output(&["ipvsadm", "-Ln"]).contains(&header));
+        wait_until("the real servers are there", PATIENCE, || router.servers(&format!("{VIP}:80")).len() == SERVERS);
     }
+    fabric.route(&[1, 2, 3, 4]);
+}
 
-    /// The ToR has these routers for next hops.
-    fn route(&self, routers: &[usize]) {
-        let hops: String = routers.iter().map(|number| format!(" nexthop via 192.168.0.1{number}")).collect();
-        self.tor.ip(&format!("route replace {VIP}/32{hops}"));
-    }
-
-    /// Opens so many connections, takes one router out of the ToR's route, and asks in each connection: how many were answered, reset, and met silence.
-    /// The client's address is a new one each time: what a connection of before has left at routers and servers would be met by one with the same port.
-    fn fates(&self, client: Ipv4Addr, flows: usize) -> Fates {
-        self.client.ip(&format!("addr add {client}/24 dev eth0"));
-        let moved = || self.route(&[1, 3, 4]);
-        self.client.enter(async || {
-            let mut connections = open(client, flows).await;
-            assert_eq!(ask(&mut connections).await, Fates { answered: flows, ..Fates::default() }, "before");
-            moved();
-            ask(&mut connections).await
-        })
-    }
+/// Opens so many connections, takes one router out of the ToR's route, and asks in each connection: how many were answered, reset, and met silence.
+/// The client's address is a new one each time: what a connection of before has left at routers and servers would be met by one with the same port.
+fn fates(fabric: &Fabric, client: Ipv4Addr, flows: usize) -> Fates {
+    fabric.client.ip(&format!("addr add {client}/24 dev eth0"));
+    let moved = || fabric.route(&[1, 3, 4]);
+    fabric.client.enter(async || {
+        let mut connections = open(client, flows).await;
+        assert_eq!(ask(&mut connections).await, Fates { answered: flows, ..Fates::default() }, "before");
+        moved();
+        ask(&mut connections).await
+    })
 }
 
 /// What became of connections.
@@ -297,13 +253,13 @@ fn connections_that_the_fabric_moves_go_on_with_dr_and_tun() {
     allow_many_files();
     const FLOWS: usize = 2000;
     for forwarding in ["dr", "tun"] {
-        let mut fabric = Fabric::new(forwarding);
+        let mut fabric = fabric(forwarding);
         for (number, scheduler) in (0..).zip(["rr", "mh"]) {
-            fabric.serve(scheduler, forwarding);
+            serve(&mut fabric, scheduler, forwarding);
             let sloppy = |wanted: &str| fabric.routers.iter().all(|router| router.sysctl("net/ipv4/vs/sloppy_tcp") == wanted);
             let wanted = if scheduler == "mh" { "1" } else { "0" };
             wait_until(&format!("sloppy_tcp is {wanted}"), PATIENCE, || sloppy(wanted));
-            let fates = fabric.fates(Ipv4Addr::new(10, 99, 0, 10 + number), FLOWS);
+            let fates = fates(&fabric, Ipv4Addr::new(10, 99, 0, 10 + number), FLOWS);
             println!("{forwarding} {scheduler}: {fates:?}");
             assert_eq!(fates.silent, 0, "{forwarding} {scheduler}: {fates:?}");
             assert_eq!(fates.reset * 50 > FLOWS, scheduler == "rr", "{forwarding} {scheduler}: {fates:?}");
@@ -315,13 +271,13 @@ fn connections_that_the_fabric_moves_go_on_with_dr_and_tun() {
 #[test]
 fn a_moved_connection_is_reset_within_a_second_with_nat() {
     allow_many_files();
-    let mut fabric = Fabric::new("nat");
+    let mut fabric = fabric("nat");
     for (number, sloppy) in (0..).zip(["0", "1"]) {
-        fabric.serve("mh", "nat");
+        serve(&mut fabric, "mh", "nat");
         for router in &fabric.routers {
             router.namespace.sysctl("net/ipv4/vs/sloppy_tcp", sloppy);
         }
-        let fates = fabric.fates(Ipv4Addr::new(10, 99, 0, 10 + number), 200);
+        let fates = fates(&fabric, Ipv4Addr::new(10, 99, 0, 10 + number), 200);
         println!("nat, sloppy_tcp {sloppy}: {fates:?}");
         assert!(fates.reset > 0 && fates.silent == 0 && fates.slowest_reset < Duration::from_secs(1), "{fates:?}");
     }

@@ -39,3 +39,18 @@ fn every_router_serves_a_local_service_whose_real_servers_see_the_client() {
 fn segments_of_translated_connections_are_clamped() {
     filters::segments_of_translated_connections_are_clamped("ipvs");
 }
+
+#[test]
+fn ports_that_nobody_serves_are_silent_or_refused() {
+    filters::ports_that_nobody_serves_are_silent_or_refused("ipvs");
+}
+
+#[test]
+fn marks_of_others_are_in_nobodys_way_and_ours_do_not_leave() {
+    filters::marks_of_others_are_in_nobodys_way_and_ours_do_not_leave("ipvs");
+}
+
+#[test]
+fn large_answers_pass_a_link_that_is_narrower_than_others() {
+    filters::large_answers_pass_a_link_that_is_narrower_than_others("ipvs");
+}

@@ -5,13 +5,16 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/fabric.rs"]
+mod fabric;
 #[path = "common/router.rs"]
 mod router;
 #[path = "common/stage.rs"]
 mod stage;
 
-use common::{Namespace, wait_until};
-use router::{PATIENCE, Router, VIP, become_target};
+use common::wait_until;
+use fabric::Fabric;
+use router::{PATIENCE, Router, VIP};
 use stage::{Connection, Stage, eric, service, slice};
 
 const PORT: &str = "{port: 80}";
@@ -19,65 +22,26 @@ const SERVERS: [&str; 3] = ["192.168.1.1", "192.168.1.2", "192.168.1.3"];
 const CONNECTIONS: usize = 30;
 const SYNC: &str = ", connectionSync: {interface: eth0, syncId: 7}";
 
-/// A client, a ToR, two routers and three real servers; all but the client are on one link.
-struct Pair {
-    client: Namespace,
-    tor: Namespace,
-    routers: Vec<Router>,
-    servers: Vec<Namespace>,
+/// Two routers with connection synchronisation, and three real servers.
+fn pair(forwarding: &str) -> Fabric {
+    let mut fabric = Fabric::new("sync", 2, SERVERS.len(), forwarding, |_, host| Stage::answer_tcp_in(host, 80));
+    for router in &mut fabric.routers {
+        router.publish("pods", &(service("pods", PORT) + &slice("pods", PORT, &SERVERS)));
+        router.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: rr, mode: {forwarding}"))]));
+        router.start(&format!("type: ipvs, preserveClientAddress: true{SYNC}"));
+    }
+    for router in &fabric.routers {
+        router.wait_for_vip();
+        wait_until("both daemons run", PATIENCE, || daemons(router).len() == 2);
+    }
+    fabric
 }
 
-impl Pair {
-    fn new(forwarding: &str) -> Self {
-        let [client, tor] = ["client", "tor"].map(|name| Namespace::new(&format!("sync-{name}")));
-        client.veth("eth0", &tor, "front");
-        client.ip("addr add 10.99.0.2/24 dev eth0");
-        tor.ip("addr add 10.99.0.1/24 dev front");
-        client.ip("route add default via 10.99.0.1");
-        tor.ip("link add lan type bridge");
-        tor.ip("link set lan up");
-        tor.ip("addr add 192.168.0.1/16 dev lan");
-        tor.sysctl("net/ipv4/ip_forward", "1");
-        let attach = |host: &Namespace, port: &str, address: &str| {
-            tor.veth(port, host, "eth0");
-            tor.ip(&format!("link set {port} master lan"));
-            host.ip(&format!("addr add {address}/16 dev eth0"));
-            host.ip("route add default via 192.168.0.1");
-            // Answers come and leave by the same link here; nobody is to take a shorter way.
-            host.sysctl("net/ipv4/conf/all/send_redirects", "0");
-            host.sysctl("net/ipv4/conf/eth0/send_redirects", "0");
-        };
-        let router = |number| Router::new("sync-router", |host| attach(host, &format!("r{number}"), &format!("192.168.0.1{number}")));
-        let routers: Vec<Router> = [1, 2].into_iter().map(router).collect();
-        let server = |(number, address): (usize, &&str)| {
-            let host = Namespace::new("sync-server");
-            attach(&host, &format!("s{number}"), address);
-            if forwarding == "dr" {
-                become_target(&host, forwarding);
-            }
-            Stage::answer_tcp_in(&host, 80);
-            host
-        };
-        let servers = SERVERS.iter().enumerate().map(server).collect();
-        let mut pair = Self { client, tor, routers, servers };
-        for router in &mut pair.routers {
-            router.publish("pods", &(service("pods", PORT) + &slice("pods", PORT, &SERVERS)));
-            router.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: rr, mode: {forwarding}"))]));
-            router.start(&format!("type: ipvs, preserveClientAddress: true{SYNC}"));
-        }
-        for router in &pair.routers {
-            router.wait_for_vip();
-            wait_until("both daemons run", PATIENCE, || daemons(router).len() == 2);
-        }
-        pair
-    }
-
-    /// The ToR, and with nat the real servers, have this router for next hop.
-    fn route(&self, router: usize, forwarding: &str) {
-        self.tor.ip(&format!("route replace {VIP}/32 via 192.168.0.1{router}"));
-        for server in self.servers.iter().filter(|_| forwarding == "nat") {
-            server.ip(&format!("route replace default via 192.168.0.1{router}"));
-        }
+/// The ToR, and with nat the real servers, have this router for next hop.
+fn route(fabric: &Fabric, router: usize, forwarding: &str) {
+    fabric.route(&[router]);
+    for server in fabric.servers.iter().filter(|_| forwarding == "nat") {
+        server.ip(&format!("route replace default via 192.168.0.1{router}"));
     }
 }
 
@@ -92,19 +56,19 @@ fn known(router: &Router) -> usize {
 }
 
 fn connections_go_on_where_the_fabric_moves_them(forwarding: &str) {
-    let mut pair = Pair::new(forwarding);
-    pair.route(1, forwarding);
+    let mut pair = pair(forwarding);
+    route(&pair, 1, forwarding);
     let connect = || Stage::connect_in(&pair.client, None, VIP, 80).unwrap();
     let mut connections: Vec<Connection> = (0..CONNECTIONS).map(|_| connect()).collect();
     assert!(connections.iter().all(|connection| connection.client == "10.99.0.2"), "{forwarding}");
     // Told at once, whether or not there are more packets.
     wait_until("the other router knows of all of them", PATIENCE, || known(&pair.routers[1]) == CONNECTIONS);
-    pair.route(2, forwarding);
+    route(&pair, 2, forwarding);
     assert!(connections.iter_mut().all(Connection::works), "{forwarding}: a connection ended with its router");
     // New ones by the second router, then all of it by the first again.
     connections.extend((0..CONNECTIONS).map(|_| connect()));
     wait_until("the first one knows too", PATIENCE, || known(&pair.routers[0]) == 2 * CONNECTIONS);
-    pair.route(1, forwarding);
+    route(&pair, 1, forwarding);
     assert!(connections.iter_mut().all(Connection::works), "{forwarding}: a connection ended on its way back");
     pair.routers.iter_mut().for_each(Router::drain);
     for router in &pair.routers {

@@ -10,13 +10,15 @@ mod stage;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{Ipv6Addr, TcpListener};
 use std::thread;
 
 use common::{Namespace, wait_until};
 use stage::{PATIENCE, Stage, VIP, eric, service, slice};
 
 const VIP6: &str = "2001:db8:7::1";
+/// One by itself, and one of a range that is balanced as a whole.
+const PORTS: [u16; 2] = [80, 20_500];
 
 /// Pods behind a bridge of the router, on which their answers come back.
 fn pods(stage: &Stage, tag: &str) -> Vec<Namespace> {
@@ -42,14 +44,16 @@ fn pods(stage: &Stage, tag: &str) -> Vec<Namespace> {
 
 /// Tells each client which pod this is, and who asked.
 fn answer(pod: &Namespace, number: u8) {
-    let listener = pod.run(|| TcpListener::bind("[::]:80").unwrap());
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let client = stream.peer_addr().unwrap().ip().to_canonical();
-            stream.write_all(format!("pod{number} {client}\n").as_bytes()).ok();
-        }
-    });
+    for port in PORTS {
+        let listener = pod.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).unwrap());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let client = stream.peer_addr().unwrap().ip().to_canonical();
+                stream.write_all(format!("pod{number} {client}\n").as_bytes()).ok();
+            }
+        });
+    }
 }
 
 /// `vipherald target` in a pod, for both VIPs.
@@ -62,8 +66,9 @@ fn publish(stage: &Stage, forwarding: &str) {
     let ports = "{port: 80}";
     let pods = service("pods", ports) + &slice("pods", ports, &["10.77.0.11", "10.77.0.12"]);
     stage.publish("pods", &(pods + &slice("pods", ports, &["2001:db8:77::11", "2001:db8:77::12"])));
+    let words = format!("algo: rr, mode: {forwarding}");
     for (name, vip) in [("four", VIP), ("six", VIP6)] {
-        stage.publish(name, &eric(name, vip, "pods", &[("80", "80", &format!("algo: rr, mode: {forwarding}"))]));
+        stage.publish(name, &eric(name, vip, "pods", &["80", "20000-20999"].map(|ports| (ports, ports, words.as_str()))));
     }
 }
 
@@ -71,10 +76,14 @@ fn publish(stage: &Stage, forwarding: &str) {
 fn answers_of_both(stage: &Stage) {
     for (vip, client) in [(VIP, "10.99.0.2"), (VIP6, "2001:db8:99::2")] {
         stage.wait_for_vip(vip, true);
-        let answers: Vec<_> = (0..6).map(|_| stage.connect(vip, 80).unwrap_or_else(|error| panic!("{vip}: {error}"))).collect();
-        let of_pods: BTreeSet<&str> = answers.iter().map(|answer| answer.server.as_str()).collect();
-        assert_eq!(of_pods, BTreeSet::from(["pod1", "pod2"]), "{vip}");
-        assert!(answers.iter().all(|answer| answer.client == client), "{vip}: {:?}", answers[0].client);
+        wait_until("both ports are there", PATIENCE, || stage.table().lines().filter(|line| line.contains("->")).count() == 8);
+        for port in PORTS {
+            let answers: Vec<_> =
+                (0..6).map(|_| stage.connect(vip, port).unwrap_or_else(|error| panic!("{vip} {port}: {error}"))).collect();
+            let of_pods: BTreeSet<&str> = answers.iter().map(|answer| answer.server.as_str()).collect();
+            assert_eq!(of_pods, BTreeSet::from(["pod1", "pod2"]), "{vip} {port}");
+            assert!(answers.iter().all(|answer| answer.client == client), "{vip} {port}: {:?}", answers[0].client);
+        }
     }
 }
 
@@ -188,11 +197,12 @@ fn dr_to_a_pod_behind_a_gateway_is_refused_with_the_reason() {
     let told = "TCP 10.232.35.199:80 of EricIngress default/web does without 10.77.0.12, which is behind a next hop";
     wait_until("it says who is left out", PATIENCE, || stage.said().contains(told));
     assert!(!stage.table().contains("10.77.0.12"), "{}", stage.table());
+    // Of the other one alone the reason is told again, until the route goes.
     stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &both[1..])));
-    stage.wait_for_vip(VIP, false);
-    // The route goes, and with it the reason.
+    wait_until("the reason is told again", PATIENCE, || stage.said().contains(reason));
     stage.router.ip("route del 10.77.0.12/32 via 10.77.0.11");
-    stage.wait_for_vip(VIP, true);
+    wait_until("it is reached", PATIENCE, || stage.table().contains("10.77.0.12"));
+    wait_until("nothing is wrong any more", PATIENCE, || !stage.said().contains(reason));
     stage.drain();
 }
 

@@ -187,6 +187,8 @@ pub enum Event {
     /// Tell the peer all routes of a family again, between marks where the peer takes those (RFC 7313 §4, a route refresh initiated locally).
     /// Ignored where the session does not carry the family.
     Readvertise(Family),
+    /// Begin what [takes long](Peer::is_to_tell): one pass over all routes.
+    Tell,
 }
 
 /// What the driver is to do.
@@ -338,7 +340,8 @@ impl Peer {
             Event::Selected => self.selected(&mut turn),
             Event::Timers { connect_retry, send_hold_time } => self.set_timers(connect_retry, send_hold_time, &turn),
             Event::Refresh(family) => self.request_refresh(family, &mut turn),
-            Event::Readvertise(family) => self.readvertise(family, &mut turn),
+            Event::Readvertise(family) => self.refresh(family),
+            Event::Tell => self.tell(&mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
             Event::Changes { changes, rib } => self.change_routes(&changes, rib, &mut turn),
             Event::Export(export) => self.set_export(export, &mut turn),
@@ -428,6 +431,15 @@ impl Peer {
     #[must_use]
     pub fn is_behind(&self) -> bool {
         Role::BOTH.iter().filter_map(|role| self.connections.get(*role)).any(Connection::is_spent)
+    }
+
+    /// Whether a pass over all routes waits for [`Event::Tell`]: the first whole set of a session, or what the peer asked to hear again, once for all that
+    /// it asked until then.
+    #[must_use]
+    pub fn is_to_tell(&self) -> bool {
+        let first = self.routes.is_some();
+        let to_tell = |adj_rib_out: &AdjRibOut| adj_rib_out.is_to_refresh() || first && !adj_rib_out.is_complete();
+        Role::BOTH.iter().filter_map(|role| self.connections.get(*role)?.adj_rib_out()).any(to_tell)
     }
 
     /// Reports the state where it has changed.

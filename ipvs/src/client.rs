@@ -7,6 +7,8 @@
 //! `EBUSY`), and the kernel shows the servers of one service a dump.
 
 mod refusal;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 

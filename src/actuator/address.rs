@@ -60,7 +60,7 @@ pub(crate) async fn find_interface(handle: &Handle, name: &str) -> io::Result<Op
 }
 
 /// Every address of the node.
-#[derive(Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Addresses {
     /// On the interface asked for, without loopback and link-local ones.
     pub(crate) here: BTreeMap<IpAddr, ObservedAddress>,

@@ -35,7 +35,9 @@ pub(super) struct Ipvs {
     marks: Marks,
     /// Services that this process made, or found recorded at its start, as long as they are there.
     known_as_ours: BTreeSet<ServiceKey>,
-    /// Those of them of which the kernel has told us that it made them for us.
+    /// Services that were there when the record was lost: ours where they are as wanted.
+    unproven: BTreeSet<ServiceKey>,
+    /// Those known as ours of which the kernel has told us that it made them for us.
     made: BTreeSet<ServiceKey>,
     /// The UDP port of real servers with forwarding method `gue`.
     gue_port: u16,
@@ -77,6 +79,7 @@ impl Ipvs {
             suspects: BTreeSet::new(),
             trusted: false,
             marks: Marks::new(),
+            unproven: BTreeSet::new(),
             known_as_ours: record.pending_services.union(&record.confirmed_services).copied().collect(),
             made: BTreeSet::new(),
             gue_port: 0,
@@ -90,6 +93,17 @@ impl Ipvs {
     /// Whether something of ours is there that the record need not tell of.
     pub(super) fn has_made(&self) -> bool {
         !self.made.is_empty() || !self.started_daemons.is_empty()
+    }
+
+    /// What was taken for ours without proof is ours once the record of what IPVS balances has it.
+    pub(super) fn adopt(&mut self, record: &Record) {
+        self.known_as_ours.extend(self.unproven.extract_if(.., |key| record.has_service(*key)));
+    }
+
+    /// From now on the record tells what something else balances: what it has not proved to be ours by now is somebody else's.
+    pub(super) fn take_for_theirs(&mut self) {
+        self.record_was_lost = false;
+        self.unproven.clear();
     }
 
     /// The table is read as a whole next time.
@@ -193,7 +207,7 @@ impl Ipvs {
             self.marks.clone_from(marks);
         }
         if std::mem::take(&mut self.record_was_lost) {
-            self.known_as_ours.extend(self.known.services.keys());
+            self.unproven.extend(self.known.services.keys());
         }
         if self.known.timeouts.is_none() {
             self.known.timeouts = Some(client.timeouts().await?);
@@ -204,11 +218,12 @@ impl Ipvs {
         }
         self.started_daemons.retain(|role| self.known.daemons.contains_key(role));
         self.known.started_daemons.clone_from(&self.started_daemons);
-        for ours in [&mut self.known_as_ours, &mut self.made] {
+        for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
             ours.retain(|key| self.known.services.contains_key(key));
         }
         self.known.made.clone_from(&self.made);
-        self.known.foreign = self.known.services.keys().filter(|key| !self.known_as_ours.contains(key)).copied().collect();
+        let may_be_ours = |key: &ServiceKey| self.known_as_ours.contains(key) || self.unproven.contains(key);
+        self.known.foreign = self.known.services.keys().filter(|key| !may_be_ours(key)).copied().collect();
         Ok(())
     }
 

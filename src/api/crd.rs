@@ -2,8 +2,8 @@
 //! The CustomResourceDefinitions of the kinds that the product offers.
 //!
 //! Input: the types and words of this module. Output: `apiextensions.k8s.io/v1` objects with structural schemas, and rules in CEL that refuse what
-//! [`ingress`](super::ingress) refuses (`tests/objects/ingress.yaml` is the table that both are held against). Invariants: the fields are those of
-//! [`raw`](super::raw), which a test compares; nothing is pruned that older versions could hold; a later revision accepts what an earlier one did.
+//! `ingress.rs` refuses (`tests/objects/ingress.yaml` is the table that both are held against). Invariants: the fields are those of
+//! `raw.rs`, which a test compares; nothing is pruned that older versions could hold; a later revision accepts what an earlier one did.
 
 use serde_json::{Value, json};
 

@@ -123,6 +123,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("bgp.sendSoftwareVersion", config.bgp.send_software_version.to_string());
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
     put("drain.onTermination", format!("{:?}", config.on_termination));
+    put("drain.workload", format!("{:?}", config.workload));
     put("drain.gracefulShutdown", format!("{:?}", config.drain.graceful_shutdown));
     put("drain.fabricDelay", format!("{:?}", config.drain.fabric_delay));
     put("drain.timeout", format!("{:?}", config.drain.timeout));
@@ -353,6 +354,8 @@ bgp:
         ("vips.interface", "vips: {interface: eth7, allow: [{prefix: 10.0.0.0/24}]}"),
         ("vips.allow[].prefix", "vips: {allow: [{prefix: 10.0.1.0/24}]}"),
         ("vips.allow[].namespaces", "vips: {allow: [{prefix: 10.0.0.0/24, namespaces: [a]}]}"),
+        ("vips.pools[].name", "vips: {allow: [{prefix: 10.0.0.0/24}], pools: [{name: b, prefixes: [10.0.0.128/25]}]}"),
+        ("vips.pools[].prefixes", "vips: {allow: [{prefix: 10.0.0.0/24}], pools: [{name: a, prefixes: [10.0.0.0/25]}]}"),
         ("vips.withoutEndpoints", "vips: {withoutEndpoints: announce, allow: [{prefix: 10.0.0.0/24}]}"),
         ("dataplane.type", "dataplane: {type: none}"),
         ("dataplane.scheduler", "dataplane: {scheduler: rr}"),
@@ -378,6 +381,7 @@ bgp:
         ("dataplane.fwmarkFrom", "dataplane: {fwmarkFrom: 1024}"),
         ("dataplane.setSysctls", "dataplane: {setSysctls: false}"),
         ("drain.onTermination", "drain: {onTermination: keep}"),
+        ("drain.workload", "drain: {workload: DaemonSet/vip/vipherald}"),
         ("drain.gracefulShutdown", "drain: {gracefulShutdown: 2s}"),
         ("drain.fabricDelay", "drain: {fabricDelay: 2s}"),
         ("drain.timeout", "drain: {timeout: 20s}"),
@@ -398,7 +402,12 @@ bgp:
             let text = if text.starts_with("vips") { (*text).to_owned() } else { format!("{allow}{text}") };
             // What is below it can only change where it is.
             let with_sync = "dataplane: {type: ipvs, connectionSync: {interface: eth1}}\n";
-            let old = if key.starts_with("dataplane.connectionSync") { parsed(&format!("{BASE}{allow}{with_sync}")) } else { old.clone() };
+            let with_pool = "vips: {allow: [{prefix: 10.0.0.0/24}], pools: [{name: a, prefixes: [10.0.0.128/25]}]}\n";
+            let old = match *key {
+                key if key.starts_with("dataplane.connectionSync") => parsed(&format!("{BASE}{allow}{with_sync}")),
+                key if key.starts_with("vips.pools") => parsed(&format!("{BASE}{with_pool}")),
+                _ => old.clone(),
+            };
             let new = parsed(&format!("{BASE}{text}\n"));
             let effect = effect(key);
             let own = changes(&old, &new).into_iter().filter(|change| change.key != "stateDir" || *key != "instance");

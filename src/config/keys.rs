@@ -142,6 +142,7 @@ pub const KEYS: &[Key] = &[
     soft("bgp.aggregates[].policy"),
     soft("bgp.aggregates[].vips"),
     hot("drain.onTermination"),
+    hot("drain.workload"),
     hot("drain.gracefulShutdown"),
     hot("drain.fabricDelay"),
     hot("drain.timeout"),
@@ -223,7 +224,24 @@ mod tests {
 
     #[test]
     fn children_follow_the_table() {
-        assert_eq!(children(""), ["instance", "node", "vips", "dataplane", "bgp", "drain", "startup", "stateDir", "http", "log"]);
+        assert_eq!(
+            children(""),
+            [
+                "instance",
+                "domain",
+                "namespaces",
+                "namespaceSelector",
+                "node",
+                "vips",
+                "dataplane",
+                "bgp",
+                "drain",
+                "startup",
+                "stateDir",
+                "http",
+                "log"
+            ]
+        );
         assert_eq!(
             children("bgp"),
             ["asn", "routerId", "clusterId", "sendHostName", "sendSoftwareVersion", "listen", "peers", "policies", "aggregates"]

@@ -69,6 +69,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
+    let workload = reader.optional(&drain_section, "workload", &kinds::WORKLOAD);
     let drain = drain(reader, &drain_section);
     let startup = reader.section(&root, "startup");
     let startup_patience = reader.or(&startup, "patience", &kinds::TIME, PATIENCE);
@@ -87,6 +88,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         bgp: bgp?,
         routing,
         on_termination: on_termination?,
+        workload,
         drain: drain?,
         startup_patience: startup_patience?,
         state_dir: state_dir?,
@@ -132,25 +134,25 @@ fn allowed(reader: &mut Reader<'_>, element: &Element<'_>) -> Option<Allowed> {
 
 fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -> Option<Dataplane> {
     let section = reader.section(root, "dataplane");
-    let kind = reader.or(&section, "type", &kinds::DATAPLANE, DataplaneType::KubeProxy);
-    let scheduler = reader.or(&section, "scheduler", &kinds::SCHEDULER, Scheduler::MaglevHashing);
-    let forwarding = reader.or(&section, "forwarding", &kinds::FORWARDING, ForwardingMethod::Masquerade);
+    let kind = reader.or(&section, "type", &kinds::dataplane::DATAPLANE, DataplaneType::KubeProxy);
+    let scheduler = reader.or(&section, "scheduler", &kinds::dataplane::SCHEDULER, Scheduler::MaglevHashing);
+    let forwarding = reader.or(&section, "forwarding", &kinds::dataplane::FORWARDING, ForwardingMethod::Masquerade);
     let drain_timeout = reader.or(&section, "drainTimeout", &kinds::TIME, REAL_SERVER_DRAIN);
-    let unserved_ports = reader.or(&section, "unservedPorts", &kinds::UNSERVED_PORTS, UnservedPorts::Drop);
+    let unserved_ports = reader.or(&section, "unservedPorts", &kinds::dataplane::UNSERVED_PORTS, UnservedPorts::Drop);
     let masquerade = reader.section(&section, "masquerade");
     let except = reader.list(&masquerade, "exceptPrefixes").unwrap_or_default();
     let not_masqueraded = except.iter().filter_map(|element| reader.scalar(element, &kinds::PREFIX)).collect();
     let preserves_client = reader.flag(&section, "preserveClientAddress", false);
-    let local = reader.or(&section, "localPolicy", &kinds::LOCAL_POLICY, LocalPolicy::EndpointNodes);
-    let mss_clamp = reader.or(&section, "mssClamp", &kinds::MSS_CLAMP, MssClamp::Off);
+    let local = reader.or(&section, "localPolicy", &kinds::dataplane::LOCAL_POLICY, LocalPolicy::EndpointNodes);
+    let mss_clamp = reader.or(&section, "mssClamp", &kinds::dataplane::MSS_CLAMP, MssClamp::Off);
     let timeouts = reader.section(&section, "timeouts");
     let timeouts = [("tcp", TCP_TIMEOUT), ("tcpFin", AS_IT_IS), ("udp", AS_IT_IS)]
-        .map(|(name, default)| reader.or(&timeouts, name, &kinds::IDLE_TIME, default));
+        .map(|(name, default)| reader.or(&timeouts, name, &kinds::dataplane::IDLE_TIME, default));
     let tunnel = reader.section(&section, "tunnel");
-    let tunnel_type = reader.or(&tunnel, "type", &kinds::TUNNEL, ForwardingMethod::Tunnel);
-    let gue_port = reader.or(&tunnel, "port", &kinds::UDP_PORT, GUE_PORT);
+    let tunnel_type = reader.or(&tunnel, "type", &kinds::dataplane::TUNNEL, ForwardingMethod::Tunnel);
+    let gue_port = reader.or(&tunnel, "port", &kinds::dataplane::UDP_PORT, GUE_PORT);
     let connection_sync = if section.has("connectionSync") { connection_sync(reader, &section, kind).map(Some) } else { Some(None) };
-    let first_mark = reader.or(&section, "fwmarkFrom", &kinds::FWMARK, FIRST_MARK);
+    let first_mark = reader.or(&section, "fwmarkFrom", &kinds::dataplane::FWMARK, FIRST_MARK);
     let set_sysctls = reader.flag(&section, "setSysctls", true);
     // Speaker-only use needs to be told what it may announce.
     if kind == Some(DataplaneType::None) && vips.is_some_and(|vips| vips.allow.is_none()) {
@@ -181,15 +183,18 @@ fn connection_sync(reader: &mut Reader<'_>, dataplane: &Section<'_>, kind: Optio
     let section = reader.section(dataplane, "connectionSync");
     let interface = reader.required(&section, "interface", &kinds::INTERFACE);
     let roles = match reader.list(&section, "roles") {
-        Some(elements) => elements.iter().map(|element| reader.scalar(element, &kinds::SYNC_ROLE)).collect(),
+        Some(elements) => elements.iter().map(|element| reader.scalar(element, &kinds::dataplane::SYNC_ROLE)).collect(),
         None => Some(SyncRole::ALL.into()).filter(|_| !section.has("roles")),
     };
-    let sync_id = reader.or(&section, "syncId", &kinds::SYNC_ID, 1);
-    let group = reader.or(&section, "group", &kinds::MULTICAST_GROUP, SYNC_GROUP);
-    let port = reader.or(&section, "port", &kinds::UDP_PORT, SYNC_PORT);
-    let ttl = reader.or(&section, "ttl", &kinds::MULTICAST_TTL, 1);
-    let max_length =
-        if section.has("maxLength") { reader.optional(&section, "maxLength", &kinds::SYNC_LENGTH).map(Some) } else { Some(None) };
+    let sync_id = reader.or(&section, "syncId", &kinds::dataplane::SYNC_ID, 1);
+    let group = reader.or(&section, "group", &kinds::dataplane::MULTICAST_GROUP, SYNC_GROUP);
+    let port = reader.or(&section, "port", &kinds::dataplane::UDP_PORT, SYNC_PORT);
+    let ttl = reader.or(&section, "ttl", &kinds::dataplane::MULTICAST_TTL, 1);
+    let max_length = if section.has("maxLength") {
+        reader.optional(&section, "maxLength", &kinds::dataplane::SYNC_LENGTH).map(Some)
+    } else {
+        Some(None)
+    };
     if kind.is_some_and(|kind| !matches!(kind, DataplaneType::Auto | DataplaneType::Ipvs)) {
         let message = "only IPVS tells other routers of connections: dataplane.type ipvs, or auto".to_owned();
         reader.report(dataplane.place_of("connectionSync"), dataplane.key("connectionSync"), message);
@@ -207,9 +212,9 @@ fn connection_sync(reader: &mut Reader<'_>, dataplane: &Section<'_>, kind: Optio
 }
 
 fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) -> Option<DesiredBgp> {
-    let asn = reader.required(section, "asn", &kinds::ASN);
-    let router_id = reader.or(section, "routerId", &kinds::ROUTER_ID, None);
-    let cluster_id = reader.optional(section, "clusterId", &kinds::CLUSTER_ID);
+    let asn = reader.required(section, "asn", &kinds::bgp::ASN);
+    let router_id = reader.or(section, "routerId", &kinds::bgp::ROUTER_ID, None);
+    let cluster_id = reader.optional(section, "clusterId", &kinds::bgp::CLUSTER_ID);
     let send_host_name = reader.flag(section, "sendHostName", true);
     let send_software_version = reader.flag(section, "sendSoftwareVersion", false);
     let listen = if section.has("listen") { listen(reader, section, asn).map(Some) } else { Some(None) };
@@ -218,7 +223,7 @@ fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) 
     let mut seen = Seen::default();
     for element in &elements {
         let section = reader.element(element);
-        let name = reader.required(&section, "name", &kinds::PEER_NAME);
+        let name = reader.required(&section, "name", &kinds::bgp::PEER_NAME);
         let peer = peer(reader, &section, asn);
         seen.check(reader, &section, name.as_deref(), peer.as_ref());
         if let (Some(peer), Some(listen)) = (&peer, &listen) {
@@ -241,7 +246,7 @@ fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) 
 
 fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredListen> {
     let section = reader.section(bgp, "listen");
-    let address = reader.required(&section, "address", &kinds::LISTEN_ADDRESS);
+    let address = reader.required(&section, "address", &kinds::bgp::LISTEN_ADDRESS);
     let port = reader.or(&section, "port", &kinds::PORT, DesiredPeer::PORT);
     let elements = reader.list(&section, "prefixes");
     if elements.as_ref().map_or_else(|| !section.has("prefixes"), Vec::is_empty) {
@@ -256,8 +261,8 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
         }
         prefixes.insert(prefix);
     }
-    let limit = reader.or(&section, "limit", &kinds::LIMIT, DYNAMIC_LIMIT);
-    let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::ASN) } else { local_asn };
+    let limit = reader.or(&section, "limit", &kinds::bgp::LIMIT, DYNAMIC_LIMIT);
+    let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::bgp::ASN) } else { local_asn };
     let own = address.map(PeerAddress::Known);
     let mut template = neighbour(reader, &section, own, asn, local_asn);
     if let Some(template) = &mut template {
@@ -299,12 +304,13 @@ fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredP
 #[derive(Default)]
 struct Seen {
     names: BTreeSet<String>,
-    endpoints: BTreeMap<(PeerAddress, u16), usize>,
+    endpoints: BTreeMap<(PeerAddress, u16, Option<String>), usize>,
     peers: usize,
 }
 
 impl Seen {
-    /// Names are keys everywhere; and of two sessions between the same two addresses collision detection closes one (RFC 4271 §6.8).
+    /// Names are keys everywhere; and of two sessions between the same two addresses collision detection closes one (RFC 4271 §6.8). On another link, or
+    /// in a VRF, the same address is another host's.
     fn check(&mut self, reader: &mut Reader<'_>, section: &Section<'_>, name: Option<&str>, peer: Option<&DesiredPeer>) {
         if let Some(name) = name
             && !self.names.insert(name.to_owned())
@@ -312,7 +318,7 @@ impl Seen {
             reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
         }
         if let Some(peer) = peer {
-            let other = *self.endpoints.entry((peer.address.clone(), peer.port)).or_insert(self.peers);
+            let other = *self.endpoints.entry((peer.address.clone(), peer.port, peer.transport.interface.clone())).or_insert(self.peers);
             if other != self.peers {
                 let message = format!(
                     "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
@@ -333,7 +339,7 @@ impl Seen {
 fn peer(reader: &mut Reader<'_>, section: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredPeer> {
     let address = peer_address(reader, section);
     let port = reader.or(section, "port", &kinds::PORT, DesiredPeer::PORT);
-    let asn = reader.required(section, "asn", &kinds::ASN);
+    let asn = reader.required(section, "asn", &kinds::bgp::ASN);
     if address.as_ref().and_then(PeerAddress::known).is_some_and(is_link_local) && !section.has("interface") {
         let message = "this link-local address is good on one link only: say on which by interface";
         reader.report(section.place_of("address"), section.key("address"), message.to_owned());
@@ -355,7 +361,7 @@ fn neighbour(
     let families = families(reader, section);
     let reflector_client = reflector_client(reader, section, asn, local_asn);
     let add_path = add_path(reader, section);
-    let keep_received = reader.or(section, "keepReceived", &kinds::KEEP_RECEIVED, 0);
+    let keep_received = reader.or(section, "keepReceived", &kinds::bgp::KEEP_RECEIVED, 0);
     let role = role(reader, section, internal);
     let extended_messages = reader.flag(section, "extendedMessages", false);
     let extended_next_hop = reader.flag(section, "extendedNextHop", false);
@@ -386,7 +392,7 @@ fn neighbour(
 
 /// Where a peer is: one of three ways to say it.
 fn peer_address(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<PeerAddress> {
-    let address = reader.optional(section, "address", &kinds::PEER_ADDRESS);
+    let address = reader.optional(section, "address", &kinds::bgp::PEER_ADDRESS);
     let gateway = reader.flag(section, "gateway", false);
     let mut report = |name: &str, message: &str| reader.report(section.place_of(name), section.key(name), message.to_owned());
     match (section.has("address"), gateway?) {
@@ -401,7 +407,7 @@ fn peer_address(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<PeerAd
         (false, false) if section.has("interface") => {
             return reader.optional(section, "interface", &kinds::INTERFACE).map(PeerAddress::Unnumbered);
         }
-        (false, false) => return reader.required(section, "address", &kinds::PEER_ANYWHERE).map(PeerAddress::Known),
+        (false, false) => return reader.required(section, "address", &kinds::bgp::PEER_ANYWHERE).map(PeerAddress::Known),
     }
     None
 }
@@ -420,7 +426,7 @@ fn reflector_client(reader: &mut Reader<'_>, section: &Section<'_>, asn: Option<
 
 /// Roles are for external peers (RFC 9234 §4).
 fn role(reader: &mut Reader<'_>, section: &Section<'_>, internal: Option<bool>) -> Option<Option<RoleConfig>> {
-    let local = reader.optional(section, "localRole", &kinds::LOCAL_ROLE);
+    let local = reader.optional(section, "localRole", &kinds::bgp::LOCAL_ROLE);
     let strict = reader.flag(section, "strictRole", false)?;
     if strict && !section.has("localRole") {
         let message = "expected localRole too: the peer's role can be demanded only where ours is said".to_owned();
@@ -442,9 +448,9 @@ struct Timers {
 /// A peer may say nothing for the hold time, so it cannot be given up sooner because it does not read (RFC 9687 §5).
 fn timers(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Timers> {
     let section = reader.section(section, "timers");
-    let hold_time = reader.or(&section, "hold", &kinds::HOLD, DesiredPeer::HOLD_TIME);
-    let send_hold_time = reader.optional(&section, "sendHold", &kinds::SEND_HOLD);
-    let connect_retry = reader.or(&section, "connectRetry", &kinds::CONNECT_RETRY, DesiredPeer::CONNECT_RETRY);
+    let hold_time = reader.or(&section, "hold", &kinds::bgp::HOLD, DesiredPeer::HOLD_TIME);
+    let send_hold_time = reader.optional(&section, "sendHold", &kinds::bgp::SEND_HOLD);
+    let connect_retry = reader.or(&section, "connectRetry", &kinds::bgp::CONNECT_RETRY, DesiredPeer::CONNECT_RETRY);
     if let (Some(hold), Some(send_hold)) = (hold_time.and_then(HoldTime::duration), send_hold_time)
         && send_hold <= hold
     {
@@ -457,9 +463,9 @@ fn timers(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Timers> {
 
 fn graceful_restart(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredRestart> {
     let section = reader.section(section, "gracefulRestart");
-    let restart_time = reader.required(&section, "restartTime", &kinds::RESTART_TIME);
+    let restart_time = reader.required(&section, "restartTime", &kinds::bgp::RESTART_TIME);
     let notification = reader.flag(&section, "notification", true);
-    let long_lived_stale_time = reader.or(&section, "longLivedStaleTime", &kinds::LONG_LIVED_STALE_TIME, 0);
+    let long_lived_stale_time = reader.or(&section, "longLivedStaleTime", &kinds::bgp::LONG_LIVED_STALE_TIME, 0);
     Some(DesiredRestart { restart_time: restart_time?, notification: notification?, long_lived_stale_time: long_lived_stale_time? })
 }
 
@@ -468,9 +474,9 @@ fn import(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredImpor
     let section = reader.section(section, "import");
     let limits = reader.section(&section, "maxPrefixes");
     let families = [("ipv4", Family::Ipv4Unicast), ("ipv6", Family::Ipv6Unicast)];
-    let limit = |(name, family)| Some((family, reader.optional(&limits, name, &kinds::MAX_PREFIXES)?));
+    let limit = |(name, family)| Some((family, reader.optional(&limits, name, &kinds::bgp::MAX_PREFIXES)?));
     let max_prefixes = families.into_iter().filter_map(limit).collect();
-    let restart_delay = reader.or(&section, "restartDelay", &kinds::RESTART_DELAY, DesiredImport::default().restart_delay);
+    let restart_delay = reader.or(&section, "restartDelay", &kinds::bgp::RESTART_DELAY, DesiredImport::default().restart_delay);
     Some(DesiredImport { max_prefixes, restart_delay: restart_delay? })
 }
 
@@ -478,16 +484,16 @@ fn import(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredImpor
 fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> {
     let default = DesiredExport::default();
     let section = reader.section(peer, "export");
-    let local_preference = reader.or(&section, "localPreference", &kinds::LOCAL_PREFERENCE, default.local_preference);
-    let med = reader.optional(&section, "med", &kinds::MED);
-    let prepend = reader.or(&section, "prepend", &kinds::PREPEND, default.prepend);
-    let communities = set(reader, &section, "communities", &kinds::COMMUNITY);
-    let large_communities = set(reader, &section, "largeCommunities", &kinds::LARGE_COMMUNITY);
-    let extended_communities = set(reader, &section, "extendedCommunities", &kinds::EXTENDED_COMMUNITY);
-    let link_bandwidth = reader.optional(&section, "linkBandwidth", &kinds::LINK_BANDWIDTH);
+    let local_preference = reader.or(&section, "localPreference", &kinds::bgp::LOCAL_PREFERENCE, default.local_preference);
+    let med = reader.optional(&section, "med", &kinds::bgp::MED);
+    let prepend = reader.or(&section, "prepend", &kinds::bgp::PREPEND, default.prepend);
+    let communities = set(reader, &section, "communities", &kinds::bgp::COMMUNITY);
+    let large_communities = set(reader, &section, "largeCommunities", &kinds::bgp::LARGE_COMMUNITY);
+    let extended_communities = set(reader, &section, "extendedCommunities", &kinds::bgp::EXTENDED_COMMUNITY);
+    let link_bandwidth = reader.optional(&section, "linkBandwidth", &kinds::bgp::LINK_BANDWIDTH);
     let next_hop = reader.section(&section, "nextHop");
-    let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::NEXT_HOP_IPV4, None);
-    let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::NEXT_HOP_IPV6, None);
+    let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::bgp::NEXT_HOP_IPV4, None);
+    let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::bgp::NEXT_HOP_IPV6, None);
     Some(DesiredExport {
         local_preference: local_preference?,
         med,
@@ -525,9 +531,9 @@ fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerA
     let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
     let ao_keys = ao_keys(reader, section);
     let security = reader.section(section, "ttlSecurity");
-    let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::HOPS) } else { None };
-    let multihop = reader.optional(section, "multihop", &kinds::HOPS);
-    let source = reader.optional(section, "source", &kinds::SOURCE);
+    let hops = if section.has("ttlSecurity") { reader.required(&security, "hops", &kinds::bgp::HOPS) } else { None };
+    let multihop = reader.optional(section, "multihop", &kinds::bgp::HOPS);
+    let source = reader.optional(section, "source", &kinds::bgp::SOURCE);
     // That of an unnumbered peer is read with its address.
     let interface = if section.has("address") { reader.optional(section, "interface", &kinds::INTERFACE) } else { None };
     let passive = reader.flag(section, "passive", false);
@@ -564,9 +570,9 @@ fn ao_keys(reader: &mut Reader<'_>, peer: &Section<'_>) -> Vec<AoKey> {
     let (mut keys, mut sent, mut received) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
     for element in &elements {
         let section = reader.element(element);
-        let send_id = reader.required(&section, "sendId", &kinds::KEY_ID);
-        let recv_id = if section.has("recvId") { reader.optional(&section, "recvId", &kinds::KEY_ID) } else { send_id };
-        let algorithm = reader.or(&section, "algorithm", &kinds::AO_ALGORITHM, AoAlgorithm::default());
+        let send_id = reader.required(&section, "sendId", &kinds::bgp::KEY_ID);
+        let recv_id = if section.has("recvId") { reader.optional(&section, "recvId", &kinds::bgp::KEY_ID) } else { send_id };
+        let algorithm = reader.or(&section, "algorithm", &kinds::bgp::AO_ALGORITHM, AoAlgorithm::default());
         let password_file = reader.required(&section, "passwordFile", &kinds::FILE);
         for (name, id, seen) in [("sendId", send_id, &mut sent), ("recvId", recv_id, &mut received)] {
             if let Some(id) = id.filter(|id| !seen.insert(*id)) {
@@ -593,7 +599,7 @@ fn families(reader: &mut Reader<'_>, section: &Section<'_>) -> BTreeSet<Family> 
             "expected at least one of ipv4-unicast, ipv6-unicast".to_owned(),
         );
     }
-    elements.iter().filter_map(|element| reader.scalar(element, &kinds::FAMILY)).collect()
+    elements.iter().filter_map(|element| reader.scalar(element, &kinds::bgp::FAMILY)).collect()
 }
 
 fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {

@@ -26,7 +26,7 @@ fn policies(reader: &mut Reader<'_>, bgp: &Section<'_>, desired: Option<&Desired
     let mut policies: BTreeMap<String, Policy> = BTreeMap::new();
     for element in &elements {
         let section = reader.element(element);
-        let name = reader.required(&section, "name", &kinds::POLICY_NAME);
+        let name = reader.required(&section, "name", &kinds::bgp::POLICY_NAME);
         let policy = policy(reader, &section);
         if let (Some(policy), Some(desired)) = (&policy, desired) {
             check_peers(reader, &section, policy, desired);
@@ -55,21 +55,21 @@ fn check_peers(reader: &mut Reader<'_>, section: &Section<'_>, policy: &Policy, 
 
 fn policy(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Policy> {
     let prefixes = set(reader, section, "prefixes", &kinds::PREFIX);
-    let prepend = reader.or(section, "prepend", &kinds::PREPEND, 0);
+    let prepend = reader.or(section, "prepend", &kinds::bgp::PREPEND, 0);
     let next_hop = reader.section(section, "nextHop");
     let route = Route {
         prepend: prepend?,
         next_hop: NextHops {
-            ipv4: reader.optional(&next_hop, "ipv4", &kinds::OTHER_NEXT_HOP_IPV4),
-            ipv6: reader.optional(&next_hop, "ipv6", &kinds::OTHER_NEXT_HOP_IPV6),
+            ipv4: reader.optional(&next_hop, "ipv4", &kinds::bgp::OTHER_NEXT_HOP_IPV4),
+            ipv6: reader.optional(&next_hop, "ipv6", &kinds::bgp::OTHER_NEXT_HOP_IPV6),
         },
-        med: reader.optional(section, "med", &kinds::MED),
-        local_preference: reader.optional(section, "localPreference", &kinds::LOCAL_PREFERENCE),
-        communities: set(reader, section, "communities", &kinds::COMMUNITY),
-        large_communities: set(reader, section, "largeCommunities", &kinds::LARGE_COMMUNITY),
-        extended_communities: set(reader, section, "extendedCommunities", &kinds::EXTENDED_COMMUNITY),
-        link_bandwidth: reader.optional(section, "linkBandwidth", &kinds::LINK_BANDWIDTH),
-        peers: section.has("peers").then(|| Arc::new(set(reader, section, "peers", &kinds::PEER_NAME))),
+        med: reader.optional(section, "med", &kinds::bgp::MED),
+        local_preference: reader.optional(section, "localPreference", &kinds::bgp::LOCAL_PREFERENCE),
+        communities: set(reader, section, "communities", &kinds::bgp::COMMUNITY),
+        large_communities: set(reader, section, "largeCommunities", &kinds::bgp::LARGE_COMMUNITY),
+        extended_communities: set(reader, section, "extendedCommunities", &kinds::bgp::EXTENDED_COMMUNITY),
+        link_bandwidth: reader.optional(section, "linkBandwidth", &kinds::bgp::LINK_BANDWIDTH),
+        peers: section.has("peers").then(|| Arc::new(set(reader, section, "peers", &kinds::bgp::PEER_NAME))),
         ..Route::originated()
     };
     Some(Policy { prefixes, route })
@@ -80,9 +80,9 @@ fn aggregates(reader: &mut Reader<'_>, bgp: &Section<'_>, policies: &BTreeMap<St
     let mut aggregates = BTreeMap::new();
     for element in &elements {
         let section = reader.element(element);
-        let prefix = reader.required(&section, "prefix", &kinds::AGGREGATE);
-        let policy = reader.optional(&section, "policy", &kinds::POLICY_NAME);
-        let suppress = reader.or(&section, "vips", &kinds::SUPPRESS, false);
+        let prefix = reader.required(&section, "prefix", &kinds::bgp::AGGREGATE);
+        let policy = reader.optional(&section, "policy", &kinds::bgp::POLICY_NAME);
+        let suppress = reader.or(&section, "vips", &kinds::bgp::SUPPRESS, false);
         if let Some(policy) = policy.as_ref().filter(|policy| !policies.contains_key(*policy)) {
             let message = format!("expected the name of one of bgp.policies, found '{policy}'");
             reader.report(section.place_of("policy"), section.key("policy"), message);

@@ -76,17 +76,43 @@ pub(super) enum Balanced<'a> {
 
 /// All objects of this release that want a VIP, in order.
 pub(super) fn claimants<'a>(snapshot: &'a Snapshot, config: &Config, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
-    let dataplane = &config.dataplane;
-    let covers = |name: &ObjectRef, metadata: &ObjectMeta| config.scope.covers(name, metadata, snapshot);
-    let services = snapshot.services.iter().filter(|(name, service)| covers(name, &service.metadata));
-    let mut claimants: Vec<_> = services.filter_map(|(name, service)| of_service(name, service, dataplane, rejections)).collect();
+    let services = snapshot.services.iter().filter(|(name, service)| config.scope.covers(name, &service.metadata, snapshot));
+    let mut claimants: Vec<_> = services.filter_map(|(name, service)| of_service(name, service, &config.dataplane, rejections)).collect();
+    claimants.extend(ingresses(snapshot, config).map(|ingress| of_ingress(snapshot, ingress, &config.dataplane, rejections)));
+    claimants
+}
+
+/// Those of them that want it for one of these Services, with all VIPs that they want.
+pub(super) fn claimants_over<'a>(snapshot: &'a Snapshot, services: &BTreeSet<ObjectRef>, config: &Config) -> Vec<Claimant<'a>> {
+    let mut told_elsewhere = Vec::new();
+    let named = services.iter().filter_map(|service| snapshot.services.get_key_value(service));
+    let named = named.filter(|(name, service)| config.scope.covers(name, &service.metadata, snapshot));
+    let mut claimants: Vec<_> =
+        named.filter_map(|(name, service)| of_service(name, service, &config.dataplane, &mut told_elsewhere)).collect();
+    let meant = |ingress: &Ingress<'_>| {
+        services.iter().any(|service| service.namespace == ingress.name.namespace && service.name == ingress.spec.service)
+    };
+    let meant = ingresses(snapshot, config).filter(meant);
+    claimants.extend(meant.map(|ingress| of_ingress(snapshot, ingress, &config.dataplane, &mut told_elsewhere)));
+    claimants
+}
+
+/// An EricIngress or LvsIngress.
+struct Ingress<'a> {
+    name: &'a ObjectRef,
+    metadata: &'a ObjectMeta,
+    spec: &'a IngressSpec,
+    /// The field that names the Service.
+    field: &'static str,
+}
+
+/// Those of this release.
+fn ingresses<'a>(snapshot: &'a Snapshot, config: &Config) -> impl Iterator<Item = Ingress<'a>> {
     let ingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backends.name"));
     let older_form = snapshot.lvs_ingresses.iter();
     let older_form = older_form.map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backendService.serviceName"));
-    for (name, metadata, spec, field) in ingresses.chain(older_form).filter(|(name, metadata, ..)| covers(name, metadata)) {
-        claimants.push(of_ingress(snapshot, name, metadata, spec, field, dataplane, rejections));
-    }
-    claimants
+    let of_this_release = ingresses.chain(older_form).filter(|(name, metadata, ..)| config.scope.covers(name, metadata, snapshot));
+    of_this_release.map(|(name, metadata, spec, field)| Ingress { name, metadata, spec, field })
 }
 
 fn of_service<'a>(
@@ -188,10 +214,7 @@ fn is_external_name(spec: &ServiceSpec) -> bool {
 
 fn of_ingress<'a>(
     snapshot: &'a Snapshot,
-    name: &'a ObjectRef,
-    metadata: &'a ObjectMeta,
-    spec: &'a IngressSpec,
-    field: &str,
+    Ingress { name, metadata, spec, field }: Ingress<'a>,
     dataplane: &Dataplane,
     rejections: &mut Vec<Rejection>,
 ) -> Claimant<'a> {

@@ -16,8 +16,9 @@
 //! preserveSource` all of them there too, where they see the address of the client anyway. A condition that is not given
 //! means ready, serving, not terminating. `publishNotReadyAddresses` needs no rule: it makes the EndpointSlice controller call an endpoint ready.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointSlice};
@@ -30,7 +31,6 @@ use super::ports;
 use super::{Rejection, RejectionReason, WithholdReason};
 use crate::api::{ObjectRef, PortRange, Protocol, parse_address, quoted};
 use crate::config::LocalPolicy;
-use crate::source::Snapshot;
 
 /// The label that says whose endpoints a slice has.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -126,10 +126,14 @@ pub(super) struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// Sorts the slices of the snapshot by their Services.
-    pub(super) fn new(snapshot: &'a Snapshot, node_name: &'a str, local_policy: LocalPolicy) -> Self {
+    /// Sorts slices, which come in order, by their Services.
+    pub(super) fn of(
+        slices: impl IntoIterator<Item = (&'a ObjectRef, &'a Arc<EndpointSlice>)>,
+        node_name: &'a str,
+        local_policy: LocalPolicy,
+    ) -> Self {
         let mut by_service: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (name, slice) in &snapshot.endpoint_slices {
+        for (name, slice) in slices {
             if let Some(service) = service_of(slice) {
                 by_service.entry((name.namespace.as_str(), service)).or_default().push((name, slice.as_ref()));
             }
@@ -137,12 +141,12 @@ impl<'a> Slices<'a> {
         Self { by_service, node_name, local_policy }
     }
 
-    /// Who stands behind this Service. Endpoints that no traffic may be sent to are rejected, `vips` being the addresses that are ours.
+    /// Who stands behind this Service. Endpoints that no traffic may be sent to are rejected, `is_vip` telling which addresses are ours.
     pub(super) fn behind(
         &self,
         name: &ObjectRef,
         service: &'a Service,
-        vips: &BTreeSet<IpAddr>,
+        is_vip: &dyn Fn(&IpAddr) -> bool,
         rejections: &mut Vec<Rejection>,
     ) -> Behind<'a> {
         let policy = match service.spec.as_ref().and_then(|spec| spec.external_traffic_policy.as_deref()) {
@@ -152,7 +156,7 @@ impl<'a> Slices<'a> {
         let slices = self.by_service.get(&(name.namespace.as_str(), name.name.as_str())).map_or(&[][..], Vec::as_slice);
         let mut usable = Vec::new();
         for (name, slice) in slices {
-            match self.endpoints(slice, vips) {
+            match self.endpoints(slice, is_vip) {
                 Ok((endpoints, errors)) => {
                     rejections.extend(errors.into_iter().map(|message| Rejection::object(name, RejectionReason::Invalid, message)));
                     usable.push((*slice, endpoints));
@@ -164,7 +168,7 @@ impl<'a> Slices<'a> {
     }
 
     /// The endpoints of a slice that traffic may be sent to, and what is wrong with the others.
-    fn endpoints(&self, slice: &EndpointSlice, vips: &BTreeSet<IpAddr>) -> Result<(Vec<Candidate>, Vec<String>), String> {
+    fn endpoints(&self, slice: &EndpointSlice, is_vip: &dyn Fn(&IpAddr) -> bool) -> Result<(Vec<Candidate>, Vec<String>), String> {
         let family = match slice.address_type.as_str() {
             "IPv4" => IpAddr::is_ipv4,
             "IPv6" => IpAddr::is_ipv6,
@@ -174,7 +178,7 @@ impl<'a> Slices<'a> {
         let mut errors = Vec::new();
         let mut endpoints = Vec::new();
         for (index, endpoint) in slice.endpoints.iter().enumerate() {
-            match check(endpoint, family, vips) {
+            match check(endpoint, family, is_vip) {
                 Ok(address) => {
                     let local = endpoint.node_name.as_deref() == Some(self.node_name);
                     endpoints.push((address, State::new(endpoint.conditions.as_ref(), local)));
@@ -187,7 +191,7 @@ impl<'a> Slices<'a> {
 }
 
 /// Whether traffic may be sent to an endpoint. As with kube-proxy, its first address counts.
-fn check(endpoint: &Endpoint, family: fn(&IpAddr) -> bool, vips: &BTreeSet<IpAddr>) -> Result<IpAddr, String> {
+fn check(endpoint: &Endpoint, family: fn(&IpAddr) -> bool, is_vip: &dyn Fn(&IpAddr) -> bool) -> Result<IpAddr, String> {
     let text = endpoint.addresses.first().ok_or("there is none")?;
     let address = parse_address(text)?;
     if !family(&address) {
@@ -196,7 +200,7 @@ fn check(endpoint: &Endpoint, family: fn(&IpAddr) -> bool, vips: &BTreeSet<IpAdd
     if let Some(why) = unfit(address) {
         return Err(format!("{address} {why}"));
     }
-    if vips.contains(&address) {
+    if is_vip(&address) {
         return Err(format!("{address} is a VIP, so that traffic would come back to the router"));
     }
     Ok(address)

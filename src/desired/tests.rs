@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+mod churn;
 mod filters;
 mod load_balancer;
+mod termination;
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -41,6 +43,7 @@ pub(crate) fn config() -> Config {
         bgp: DesiredBgp { peers: [("rr1".into(), peer)].into(), ..DesiredBgp::new(Asn::new(65001).unwrap()) },
         routing: Routing::default(),
         on_termination: OnTermination::Auto,
+        workload: None,
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
         startup_patience: Duration::from_secs(5),
         state_dir: "/nowhere".into(),

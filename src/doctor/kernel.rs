@@ -15,6 +15,9 @@ use crate::sysctl::{InterfaceSetting, Sysctl};
 /// kube-proxy in IPVS mode puts the addresses of all Services there.
 const KUBE_IPVS: &str = "kube-ipvs0";
 
+/// Programs that may balance Services in place of kube-proxy, each by an interface that it makes. Calico makes this one only where it does; Cilium always.
+const BY_PROGRAM: [(&str, &str); 2] = [("Cilium", "cilium_host"), ("Calico", "bpfin.cali")];
+
 const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
 /// What the configuration needs of the kernel. Without one nothing is known to be needed, and balancing by IPVS is assumed.
@@ -91,6 +94,7 @@ pub(super) fn examine(node: &Node, config: Option<&Config>) -> Vec<Finding> {
         findings.extend(node.external.iter().map(|((interface, setting), found)| of_interface(interface, *setting, found, &needs)));
         findings.extend(node.ipv6_forwarding.as_deref().map(|value| ipv6_forwarding(value, &needs)));
     }
+    findings.extend(by_program(node).filter(|_| needs.balancer.is_some()));
     if needs.balancer == Some(BalancerKind::Ipvs) {
         findings.push(kube_proxy(node, &needs));
         findings.extend(others(node, config));
@@ -239,6 +243,23 @@ fn kube_proxy(node: &Node, needs: &Needs) -> Finding {
             "give the Services the label {SERVICE_PROXY_NAME}, and kube-proxy --ipvs-exclude-cidrs with the VIPs (ipvs.excludeCIDRs); or run it in another mode"
         ),
     )
+}
+
+/// Who may take packets to external IPs where they arrive, before nft and IPVS see them. Of the VIPs of other objects they know nothing.
+fn by_program(node: &Node) -> impl Iterator<Item = Finding> {
+    let interfaces = node.interfaces.as_deref().unwrap_or_default();
+    let found = BY_PROGRAM.into_iter().filter(|(_, name)| interfaces.iter().any(|interface| interface.name == *name));
+    found.map(|(program, name)| {
+        Finding::new(
+            State::Warning,
+            "eBPF",
+            format!(
+                "interface {name} is there: where {program} replaces kube-proxy, its eBPF programs take packets to external IPs of Services before nft and IPVS \
+                 see them"
+            ),
+            format!("give the Services the label {SERVICE_PROXY_NAME}, or leave them to it: dataplane.type kube-proxy"),
+        )
+    })
 }
 
 /// Virtual services of addresses that no vipherald has placed.

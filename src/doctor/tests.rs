@@ -69,7 +69,12 @@ fn bad() -> Node {
         capabilities: Ok(BTreeSet::from([Capability::NetRaw])),
         tcp_md5: Ok(false),
         tcp_ao: Ok(false),
-        interfaces: Ok(vec![interface("lo", &lo), interface("eth0", &[address("fe80::1/64", None)]), interface("kube-ipvs0", &[])]),
+        interfaces: Ok(vec![
+            interface("lo", &lo),
+            interface("eth0", &[address("fe80::1/64", None)]),
+            interface("kube-ipvs0", &[]),
+            interface("bpfin.cali", &[]),
+        ]),
         unreadable_keys: BTreeMap::from([("/etc/keys/tor".into(), "No such file or directory (os error 2)".to_owned())]),
         ..good()
     }
@@ -168,4 +173,20 @@ fn ipvs_that_is_not_loaded() {
     assert_eq!(state(&with("auto", IpvsModule::Loaded), "sysctl net.ipv4.vs.conntrack"), State::Ok);
     let nft = with("nftables", IpvsModule::Missing);
     assert!(nft.iter().all(|finding| finding.check != "IPVS") && state(&nft, "sysctl net.ipv4.ip_forward") == State::Ok, "{}", text(&nft));
+}
+
+#[test]
+fn who_may_take_packets_before_nft_and_ipvs_is_told_where_we_balance() {
+    let interfaces = Ok(vec![interface("lo", &[]), interface("cilium_host", &[])]);
+    let node = Node { interfaces, ..good() };
+    let told = |kind: &str| {
+        let findings = examine(&node, Some(&config(&format!("dataplane: {{type: {kind}}}\nbgp: {{asn: 1}}\n"))));
+        findings.iter().filter(|finding| finding.check == "eBPF").map(|finding| (finding.state, finding.detail.clone())).collect::<Vec<_>>()
+    };
+    let detail = "interface cilium_host is there: where Cilium replaces kube-proxy, its eBPF programs take packets to external IPs of Services before nft and \
+                  IPVS see them";
+    for kind in ["ipvs", "nftables", "auto"] {
+        assert_eq!(told(kind), [(State::Warning, detail.to_owned())], "{kind}");
+    }
+    assert_eq!(told("kube-proxy"), []);
 }

@@ -22,15 +22,18 @@ mod keyring;
 mod link;
 mod links;
 mod listener;
+mod listening;
 mod location;
 mod neighbours;
 mod orders;
 mod report;
 mod rib;
 mod session;
+mod settings;
 mod signature;
 mod socket;
 mod status;
+mod vrf;
 mod whereabouts;
 mod words;
 

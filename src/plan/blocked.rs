@@ -4,6 +4,7 @@
 //! Inputs: [`Desired`] and [`Observed`]. Output: a [`BlockReason`] or none. A blocked VIP is neither placed nor announced; one that we placed before it
 //! was blocked leaves like any other, except where only the interface is down.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -50,15 +51,17 @@ impl BlockReason {
 #[must_use]
 pub fn blocked(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, BlockReason> {
     let node = OfNode::of(desired, observed);
-    desired.vips.keys().filter_map(|vip| Some((*vip, reason(*vip, desired, observed, node)?))).collect()
+    desired.vips.keys().filter_map(|vip| Some((*vip, reason(*vip, desired, observed, &node)?))).collect()
 }
 
 /// What keeps this VIP off the node, if anything.
-pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, node: OfNode) -> Option<BlockReason> {
+pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, node: &OfNode) -> Option<BlockReason> {
     match observed.kernel.interface {
         InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
         _ if observed.kernel.gateways.contains(&vip) => Some(BlockReason::Gateway),
-        _ if !node.has_family_of(vip) => Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address }),
+        _ if !node.has_family_of(vip, desired, observed) => {
+            Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address })
+        }
         _ if observed.kernel.elsewhere.contains(&vip) && !observed.kernel.addresses.contains_key(&vip) => {
             Some(BlockReason::OnOtherInterface)
         }
@@ -88,33 +91,39 @@ fn lacks_policy(vip: IpAddr, desired: &Desired, observed: &Observed) -> bool {
 }
 
 /// What of the node is the same for all VIPs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct OfNode {
-    /// Of which families it has a global address that was not placed by us: there source address selection has something better to take than a VIP.
-    ipv4: bool,
-    ipv6: bool,
+    /// Of which families it has a global address that was not placed by us: there source address selection has something better to take than a VIP. Looked
+    /// for where it is asked about: among many VIPs that takes long.
+    ipv4: OnceCell<bool>,
+    ipv6: OnceCell<bool>,
     no_balancing: Option<BlockReason>,
 }
 
 impl OfNode {
-    /// An address of another interface is the node's, whoever claims it as a VIP.
     pub(super) fn of(desired: &Desired, observed: &Observed) -> Self {
-        let recorded =
-            |address: &IpAddr| observed.kernel.record.confirmed.contains(address) || observed.kernel.record.pending.contains(address);
-        let foreign = |address: &IpAddr| ownership(*address, desired, observed) == Some(Ownership::Foreign);
-        let elsewhere = observed.kernel.elsewhere.iter().filter(|address| !recorded(address));
-        let here = observed.kernel.addresses.keys().filter(|address| foreign(address) && !desired.vips.contains_key(address));
-        let own: Vec<&IpAddr> = elsewhere.chain(here).filter(|address| is_global(**address)).collect();
         Self {
-            ipv4: own.iter().any(|address| address.is_ipv4()),
-            ipv6: own.iter().any(|address| address.is_ipv6()),
+            ipv4: OnceCell::new(),
+            ipv6: OnceCell::new(),
             no_balancing: desired.balancing.as_ref().and_then(|balancing| no_balancing(&observed.kernel, balancing.rules.balancer)),
         }
     }
 
-    const fn has_family_of(self, vip: IpAddr) -> bool {
-        if vip.is_ipv4() { self.ipv4 } else { self.ipv6 }
+    fn has_family_of(&self, vip: IpAddr, desired: &Desired, observed: &Observed) -> bool {
+        let (known, family): (_, fn(&IpAddr) -> bool) =
+            if vip.is_ipv4() { (&self.ipv4, IpAddr::is_ipv4) } else { (&self.ipv6, IpAddr::is_ipv6) };
+        *known.get_or_init(|| has_own(family, desired, observed))
     }
+}
+
+/// Whether the node has an address of its own of a family. One of another interface is the node's, whoever claims it as a VIP.
+fn has_own(family: fn(&IpAddr) -> bool, desired: &Desired, observed: &Observed) -> bool {
+    let KernelState { addresses, elsewhere, record, .. } = &observed.kernel;
+    let recorded = |address: &IpAddr| record.confirmed.contains(address) || record.pending.contains(address);
+    let foreign = |address: &IpAddr| ownership(*address, desired, observed) == Some(Ownership::Foreign);
+    let elsewhere = elsewhere.iter().filter(|address| !recorded(address));
+    let here = addresses.keys().filter(|address| !desired.vips.contains_key(address) && foreign(address));
+    elsewhere.chain(here).any(|address| family(address) && is_global(*address))
 }
 
 const fn is_global(address: IpAddr) -> bool {
@@ -133,7 +142,7 @@ mod tests {
     use crate::plan::tests::{desired, of_kernel, serve};
 
     fn blocked(vip: IpAddr, desired: &Desired, observed: &Observed) -> Option<BlockReason> {
-        reason(vip, desired, observed, OfNode::of(desired, observed))
+        reason(vip, desired, observed, &OfNode::of(desired, observed))
     }
 
     fn ip(text: &str) -> IpAddr {

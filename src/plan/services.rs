@@ -8,7 +8,7 @@
 //! and let in, only with its filter in force, and keeps that until it is gone; its VIP is withdrawn before the last real server goes; who goes on
 //! removing a service is not fought.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Planner<'_> {
     /// Decides about every virtual service that intent or record knows of.
     pub(super) fn decide_services(&mut self) {
         let (desired, KernelState { record, balancer, .. }) = (self.desired, &self.observed.kernel);
-        self.balanced.unruly = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
+        self.balanced.unruly = self.are_unruly();
         let wanted = || desired.balancing.iter().flat_map(|balancing| &balancing.services);
         let known = record.pending_services.iter().chain(&record.confirmed_services).chain(&balancer.made);
         let mut services: Vec<ServiceKey> = wanted().map(|(key, _)| key).chain(known).copied().collect();
@@ -72,6 +72,30 @@ impl Planner<'_> {
         }
         self.decide_former();
         self.forget_filters();
+    }
+
+    /// The changes in place of those of these virtual services behind whose VIPs somebody stands all the while.
+    pub(super) fn decide_churn(mut self, churn: &BTreeMap<ServiceKey, DesiredVirtualService>) -> Vec<Step> {
+        let KernelState { record, balancer, .. } = &self.observed.kernel;
+        self.balanced.unruly = self.are_unruly();
+        for (key, desired) in churn {
+            if !self.is_wanted(key.vip) {
+                continue;
+            }
+            let confirmed = record.confirmed_services.contains(key);
+            let recorded = confirmed || record.pending_services.contains(key);
+            let service = Known { key: *key, desired: Some(desired), observed: balancer.services.get(key), confirmed, recorded };
+            self.decide_service(service, true);
+        }
+        let Balanced { mut steps, backed, .. } = self.balanced;
+        steps.retain(|step| matches!(step, Step::ChangeVirtualService(key, _) if backed.contains(&key.vip)));
+        steps
+    }
+
+    /// Whether the rules of nft are not as they should be.
+    fn are_unruly(&self) -> bool {
+        let balancing = self.desired.balancing.as_ref();
+        balancing.is_some_and(|balancing| balancing.rules.fingerprint() != self.observed.kernel.record.rules)
     }
 
     /// A filter without an entry is that of a service that is to get one; where there is none any more, the filter goes.
@@ -168,7 +192,7 @@ impl Planner<'_> {
                     }
                     self.enter_service(key, desired, recorded);
                 }
-                None if recorded && !self.observed.kernel.balancer.former.contains_key(&key) => self.strike(key),
+                None if recorded && !self.is_left_in_former(key) => self.strike(key),
                 None => {}
             },
             Some(observed) => {
@@ -204,6 +228,14 @@ impl Planner<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the dataplane that balanced before has it still, and it takes a step of its own to remove it there. In a drain the chains of nft go with the
+    /// record.
+    fn is_left_in_former(&self, key: ServiceKey) -> bool {
+        let by_nft = self.desired.balancing.as_ref().is_some_and(|balancing| !balancing.rules.translates());
+        let goes_with_record = by_nft && self.desired.lifecycle == Lifecycle::Drain;
+        !goes_with_record && self.observed.kernel.balancer.former.contains_key(&key)
     }
 
     /// Whether a virtual service that somebody else removed may be made again. Whoever goes on removing it is not fought: each time it waits twice as long.
@@ -301,7 +333,7 @@ impl Planner<'_> {
     fn is_wanted(&self, vip: IpAddr) -> bool {
         self.desired.lifecycle == Lifecycle::Run
             && super::serves(self.desired, vip)
-            && super::blocked::reason(vip, self.desired, self.observed, self.node).is_none()
+            && super::blocked::reason(vip, self.desired, self.observed, &self.node).is_none()
     }
 
     fn is_ours(&self, vip: IpAddr) -> bool {

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use bgp::Asn;
 
 use super::*;
-use crate::desired::{DesiredVip, DrainTimes, Routing};
+use crate::desired::{DesiredBgp, DesiredVip, DrainTimes, Routing};
 use crate::observed::{ADDRESS_PROTOCOL, Failure, InterfaceState, KernelState, ObservedAddress, ObservedSpeaker, Record};
 
 const FABRIC_DELAY: Duration = Duration::from_secs(1);

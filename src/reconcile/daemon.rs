@@ -93,6 +93,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         inherited: false,
         audit_at: started + super::RESYNC,
         rounds: 0,
+        at_rest: false,
     };
     let left = reconciler.run().await;
     if let Some(publisher) = publisher {

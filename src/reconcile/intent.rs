@@ -5,6 +5,7 @@
 //! that is replaced only when its value changed. Invariant: before the first snapshot there is no intent at all until `startup.patience` has passed;
 //! then it is the last good one, marked incomplete, so that nothing is removed on its word.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use std::time::Instant;
 use bgp::Prefix;
 use tokio::sync::watch;
 
-use crate::config::{Config, DataplaneType, InForce, OnTermination};
-use crate::desired::{self, Compiled, Desired, DrainTimes, Lifecycle, cache};
+use crate::config::{Config, DataplaneType, InForce};
+use crate::desired::{self, Compiled, Desired, DesiredVirtualService, DrainTimes, Lifecycle, ServiceKey, Termination, cache, termination};
 use crate::source::{Snapshot, Snapshots};
 use crate::telemetry::chain;
 
@@ -31,6 +32,8 @@ pub(super) struct Intent {
     patience_ends: Instant,
     lifecycle: Lifecycle,
     in_force: Option<Arc<Compiled>>,
+    /// What it was compiled from; `None` where it is that of an earlier run.
+    basis: Option<(Arc<Snapshot>, Config)>,
     cached: bool,
     /// Why there is no IPVS, or nothing where there is; `None` where that was not needed yet.
     ipvs: Option<Result<(), String>>,
@@ -48,6 +51,7 @@ impl Intent {
             patience_ends: started + startup_patience,
             lifecycle: Lifecycle::Run,
             in_force: None,
+            basis: None,
             cached: false,
             ipvs: None,
             unsaved: false,
@@ -61,6 +65,23 @@ impl Intent {
             self.compile(now);
         }
         self.in_force.clone()
+    }
+
+    /// The intent in force, as it was compiled last.
+    pub(super) fn in_force(&self) -> Option<Arc<Compiled>> {
+        self.in_force.clone()
+    }
+
+    /// What a newer snapshot changes of the real servers behind the intent in force, where that can be told without compiling the whole.
+    pub(super) fn churn(&self) -> BTreeMap<ServiceKey, DesiredVirtualService> {
+        if self.config.has_changed().unwrap_or(true) || !self.snapshots.has_changed().unwrap_or(false) {
+            return BTreeMap::new();
+        }
+        let latest = self.snapshots.borrow().clone();
+        match (&self.basis, latest, &self.in_force) {
+            (Some((snapshot, config)), Some(latest), Some(in_force)) => desired::churn(snapshot, &latest, in_force, config),
+            _ => BTreeMap::new(),
+        }
     }
 
     /// Whether the configuration needs to know if the kernel has IPVS, and nobody has looked yet.
@@ -107,14 +128,12 @@ impl Intent {
     }
 
     /// From now on the node leaves, in the way that is returned.
-    pub(super) fn leave(&mut self, now: Instant) -> Lifecycle {
-        self.lifecycle = match self.config.borrow().config.on_termination {
-            OnTermination::Keep => Lifecycle::Keep,
-            OnTermination::Auto | OnTermination::Drain => Lifecycle::Drain,
-        };
+    pub(super) fn leave(&mut self, now: Instant) -> Termination {
+        let termination = termination(&self.config.borrow().config, self.snapshots.borrow().as_deref());
+        self.lifecycle = termination.lifecycle;
         self.patience_ends = now;
         self.compile(now);
-        self.lifecycle
+        termination
     }
 
     /// The times of a drain, once there is an intent.
@@ -170,11 +189,12 @@ impl Intent {
     fn compile(&mut self, now: Instant) {
         let config = self.settled();
         let snapshot = self.snapshots.borrow_and_update().clone();
-        let mut compiled = match snapshot {
-            Some(snapshot) => desired::compile(&snapshot, &config),
+        let mut compiled = match &snapshot {
+            Some(snapshot) => desired::compile(snapshot, &config),
             None if now >= self.patience_ends => last_good(&self.state_dir, &config),
             None => return,
         };
+        self.basis = snapshot.map(|snapshot| (snapshot, config));
         self.cached = self.snapshots.borrow().is_none();
         compiled.desired.lifecycle = self.lifecycle;
         if self.in_force.as_deref() != Some(&compiled) {

@@ -184,11 +184,11 @@ fn speaker_view(status: &driver::SpeakerStatus) -> SpeakerView {
         listen_error: status.listen_error.clone(),
         advertised: status.advertised.clone(),
         withdrawing: status.withdrawing(),
-        peers: status.peers.iter().map(|(name, peer)| (name.clone(), peer_view(peer, clock))).collect(),
+        peers: status.peers.iter().map(|(name, peer)| (name.clone(), peer_view(status, peer, clock))).collect(),
     }
 }
 
-fn peer_view(peer: &driver::PeerStatus, clock: Clock) -> PeerView {
+fn peer_view(status: &driver::SpeakerStatus, peer: &driver::PeerStatus, clock: Clock) -> PeerView {
     PeerView {
         address: peer.address,
         asn: peer.asn,
@@ -206,7 +206,7 @@ fn peer_view(peer: &driver::PeerStatus, clock: Clock) -> PeerView {
             treated_as_withdraw: peer.counters.treated_as_withdraw,
             attributes_discarded: peer.counters.attributes_discarded,
         },
-        told: if peer.established_since.is_some() { peer.told().collect() } else { Default::default() },
+        told: if peer.established_since.is_some() { status.told(peer).collect() } else { Default::default() },
         withdrawing: Arc::clone(&peer.withdrawing),
         withheld: peer.withheld.iter().map(|(prefix, why)| (*prefix, why.to_string())).collect(),
         received: message_counts(&peer.counters.received),

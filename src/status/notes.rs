@@ -32,3 +32,68 @@ fn raised_timeouts(desired: &Desired, observed: &Observed) -> impl Iterator<Item
         format!("dataplane.timeouts.{name}: somebody has raised it to {found}s; the configuration says {wanted}s, and the longer one stays")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::api::{PortRange, Protocol};
+    use crate::desired::{DesiredBalancing, Rules, ServiceKey};
+    use crate::observed::ObservedVirtualService;
+    use crate::status::tests::{Node, ip};
+
+    const SERVED: &str = "10.0.0.7";
+
+    fn key(vip: IpAddr, port: i64) -> ServiceKey {
+        ServiceKey { vip, protocol: Protocol::Tcp, ports: PortRange::new(port, port).unwrap() }
+    }
+
+    /// A node that balances nothing, and these virtual services in its kernel.
+    fn node(services: &[ServiceKey]) -> (Desired, Observed) {
+        let Node { desired, mut observed, .. } = Node::serving();
+        let balancing = DesiredBalancing {
+            services: BTreeMap::new(),
+            drain_timeout: Duration::ZERO,
+            rules: Rules::default(),
+            set_sysctls: true,
+            timeouts: Timeouts::default(),
+            gue_port: 6080,
+            sync: BTreeMap::new(),
+            external_interface: None,
+        };
+        observed.kernel.balancer.services = services.iter().map(|key| (*key, ObservedVirtualService::empty())).collect();
+        (Desired { balancing: Some(balancing), ..desired.unwrap() }, observed)
+    }
+
+    #[test]
+    fn a_virtual_service_that_may_be_ours_and_is_not_proved_to_be_is_told() {
+        let (of_our_vip, recorded, of_nobody) = (key(ip(SERVED), 80), key(ip("10.0.0.50"), 80), key(ip("10.0.0.60"), 80));
+        let (desired, mut observed) = node(&[of_our_vip, recorded, of_nobody]);
+        observed.kernel.record.pending_services = BTreeSet::from([recorded]);
+        let kept = |of: &str| format!("IPVS: TCP {of}:80 looks like ours and nothing proves it: kept");
+        assert_eq!(notes(&desired, &observed), [kept(SERVED), kept("10.0.0.50")]);
+    }
+
+    #[test]
+    fn what_is_ours_or_of_somebody_else_is_not_told() {
+        let [confirmed, made, foreign] = [80, 81, 82].map(|port| key(ip(SERVED), port));
+        let (desired, mut observed) = node(&[confirmed, made, foreign]);
+        observed.kernel.record.confirmed_services = BTreeSet::from([confirmed]);
+        observed.kernel.balancer.made = BTreeSet::from([made]);
+        observed.kernel.balancer.foreign = BTreeSet::from([foreign]);
+        assert_eq!(notes(&desired, &observed), [""; 0]);
+    }
+
+    #[test]
+    fn a_timeout_that_somebody_raised_is_told_and_one_that_was_never_given_is_not() {
+        let (mut desired, mut observed) = node(&[]);
+        desired.balancing.as_mut().unwrap().timeouts = Timeouts { tcp: 1800, tcp_fin: 60, udp: 0 };
+        observed.kernel.balancer.given_timeouts = Timeouts { tcp: 1800, tcp_fin: 0, udp: 0 };
+        observed.kernel.balancer.timeouts = Some(Timeouts { tcp: 3600, tcp_fin: 120, udp: 300 });
+        let raised = "dataplane.timeouts.tcp: somebody has raised it to 3600s; the configuration says 1800s, and the longer one stays";
+        assert_eq!(notes(&desired, &observed), [raised]);
+    }
+}

@@ -104,7 +104,9 @@ impl<'a> Index<'a> {
     fn new(facts: &Facts<'a>) -> Self {
         let mut vips: BTreeMap<&ObjectRef, BTreeSet<IpAddr>> = BTreeMap::new();
         for (vip, desired) in &facts.compiled.desired.vips {
-            desired.owners.iter().for_each(|owner| drop(vips.entry(owner).or_default().insert(*vip)));
+            for owner in &desired.owners {
+                vips.entry(owner).or_default().insert(*vip);
+            }
         }
         let mut rejections: BTreeMap<&ObjectRef, Vec<&Rejection>> = BTreeMap::new();
         for rejection in &facts.compiled.rejections {

@@ -58,8 +58,11 @@ fn router_node_peer(peer: &PeerStatus, before: Option<&RouterNodeStatus>, now: T
     }
 }
 
+/// State, whether it is programmed, reason, message and peers of a VIP.
+type Said<'a> = (VipState, Truth, &'a str, String, &'a [String]);
+
 fn groups(vips: &[VipStatus]) -> Vec<VipGroup> {
-    let mut groups: BTreeMap<(VipState, Truth, &str, String, &[String]), Vec<IpAddr>> = BTreeMap::new();
+    let mut groups: BTreeMap<Said<'_>, Vec<IpAddr>> = BTreeMap::new();
     for vip in vips {
         let programmed = vip.conditions.iter().find(|condition| condition.kind == ConditionKind::Programmed);
         let programmed = programmed.map_or(Truth::Unknown, |condition| condition.status);

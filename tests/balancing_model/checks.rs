@@ -3,7 +3,7 @@
 
 use vipherald::desired::RouteSet;
 use vipherald::observed::{Observed, ObservedRealServer, Record, ServiceMode};
-use vipherald::plan::{Entries, Plan, RealServerChange, Step, StepKey, VirtualServiceChange, has_left};
+use vipherald::plan::{Entries, Plan, RealServerChange, Step, StepKey, VirtualServiceChange, has_left, plan_churn};
 
 use super::node::{At, InKernel};
 use super::*;
@@ -29,6 +29,19 @@ impl World {
         for step in &made.steps {
             let event = self.check_step(step, made, observed);
             self.seen.insert(event);
+        }
+        self.check_churn(made, observed);
+    }
+
+    /// What may be done before the plan is made is a part of it, and takes from no VIP those who stand behind it.
+    fn check_churn(&mut self, made: &Plan, observed: &Observed) {
+        let desired = self.desired();
+        let services = desired.balancing.iter().flat_map(|balancing| balancing.services.clone()).collect();
+        for step in plan_churn(&services, &desired, observed, self.now) {
+            assert!(made.steps.contains(&step), "{step} is done early, and is no part of: {made}");
+            let Step::ChangeVirtualService(key, _) = &step else { panic!("{step} is no change in place: {made}") };
+            assert!(self.is_backed(key.vip), "{step} comes before a withdrawal, as nobody stands behind the VIP: {made}");
+            self.seen.insert("change early");
         }
     }
 

@@ -3,9 +3,12 @@
 //!
 //! Input: the dataplane. Invariant: whoever calls one has a kernel with what that dataplane needs.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
 
-use super::common::wait_until;
+use super::common::{Namespace, wait_until};
 use super::stage::{PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
 
 const VIP6: &str = "2001:db8:7::1";
@@ -174,4 +177,124 @@ pub(crate) fn segments_of_translated_connections_are_clamped(dataplane: &'static
         drop(connection);
         stage.drain();
     }
+}
+
+/// Listeners of the router itself are there, on a port that all know and on node ports.
+pub(crate) fn ports_that_nobody_serves_are_silent_or_refused(dataplane: &'static str) {
+    let ports = [22, 30_000, 32_767];
+    let mut stage = stage(dataplane, "unserved");
+    for port in ports {
+        Stage::answer_tcp_in(&stage.router, port);
+    }
+    let listens = stage.router.run(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 161)).unwrap());
+    stage.publish("web", &with_vips(""));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.wait_for_vip(VIP6, true);
+    let tcp = |vip: &str, port| stage.connect(vip, port).err().map(|error| error.kind());
+    let udp = |vip: &str| {
+        let vip = SocketAddr::new(vip.parse().unwrap(), 161);
+        let socket = stage.client.run(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap());
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        let mapped = |ip: IpAddr| if let IpAddr::V4(v4) = ip { v4.to_ipv6_mapped().into() } else { ip };
+        socket.connect(SocketAddr::new(mapped(vip.ip()), vip.port())).unwrap();
+        socket.send(b"?").unwrap();
+        socket.recv(&mut [0; 8]).unwrap_err().kind()
+    };
+    for vip in [VIP, VIP6] {
+        for port in ports {
+            assert_eq!(tcp(vip, port), Some(ErrorKind::TimedOut), "{vip} {port}");
+        }
+        assert_eq!(udp(vip), ErrorKind::WouldBlock, "{vip}");
+        assert_eq!(tcp(vip, 80), None, "{vip}");
+    }
+    // Other addresses of the node are nobody's business.
+    for node in ["10.99.0.1", "2001:db8:99::1"] {
+        assert!(ports.iter().all(|port| tcp(node, *port).is_none()), "{node}");
+    }
+    stage.change_dataplane(dataplane, ", unservedPorts: reject");
+    wait_until("it is refused", PATIENCE, || tcp(VIP, 22) == Some(ErrorKind::ConnectionRefused));
+    for vip in [VIP, VIP6] {
+        for port in ports {
+            assert_eq!(tcp(vip, port), Some(ErrorKind::ConnectionRefused), "{vip} {port}");
+        }
+        assert_eq!(udp(vip), ErrorKind::ConnectionRefused, "{vip}");
+        assert_eq!(tcp(vip, 80), None, "{vip}");
+    }
+    listens.set_nonblocking(true).unwrap();
+    assert_eq!(listens.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock, "something came to the node's own listener");
+    stage.drain();
+}
+
+/// A CNI marks packets as they come, and looks at marks as they leave.
+pub(crate) fn marks_of_others_are_in_nobodys_way_and_ours_do_not_leave(dataplane: &'static str) {
+    let mut stage = stage(dataplane, "foreign-marks");
+    stage.answer_tcp(30_080);
+    stage.router.nft(
+        "table inet cni {
+            chain comes { type filter hook prerouting priority mangle; meta mark set meta mark | 0x18000; }
+            chain leaves {
+                type filter hook postrouting priority 300;
+                meta l4proto tcp ip daddr 192.168.0.0/16 counter
+                meta l4proto tcp meta mark & 0xfff != 0 counter
+            }
+        }",
+    );
+    let yes = "vipherald.io/preserve-client-address: \"true\"";
+    stage.publish("pods", &pods());
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr"), ("30000-30999", "30000-30999", "algo: rr")]));
+    stage.publish(
+        "six",
+        &annotated(&eric("six", VIP6, "pods", &[("80", "80", "algo: rr"), ("30000-30999", "30000-30999", "algo: rr")]), yes),
+    );
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.wait_for_vip(VIP6, true);
+    for (vip, port, client) in [(VIP, 80, ROUTER), (VIP, 30_080, ROUTER), (VIP6, 80, "2001:db8:99::2"), (VIP6, 30_080, "2001:db8:99::2")] {
+        wait_until(&format!("{vip} {port} shows {client}"), PATIENCE, || seen(&stage, vip, port) == client);
+    }
+    let listed = stage.router.output(&["nft", "list", "chain", "inet", "cni", "leaves"]);
+    let counted: Vec<&str> = listed.lines().filter_map(|line| line.split_once("counter packets ")).map(|(_, rest)| rest).collect();
+    assert!(counted.len() == 2 && !counted[0].starts_with("0 ") && counted[1].starts_with("0 "), "{listed}");
+    let daemon = stage.daemon.take().unwrap();
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    assert!(daemon.wait(PATIENCE).success());
+}
+
+/// A router on the way says so to the VIP, and the real server sends less from then on.
+pub(crate) fn large_answers_pass_a_link_that_is_narrower_than_others(dataplane: &'static str) {
+    const OCTETS: usize = 200_000;
+    let mut stage = stage(dataplane, "narrow");
+    let far = Namespace::new("narrow-far");
+    far.veth("eth0", &stage.client, "narrow");
+    for (host, device, last) in [(&far, "eth0", 2), (&stage.client, "narrow", 1)] {
+        host.ip(&format!("addr add 10.98.0.{last}/24 dev {device}"));
+        host.ip(&format!("addr add 2001:db8:98::{last}/64 dev {device}"));
+    }
+    far.ip("route add default via 10.98.0.1");
+    far.ip("-6 route add default via 2001:db8:98::1");
+    stage.client.ip("link set narrow mtu 1280");
+    stage.client.sysctl("net/ipv4/ip_forward", "1");
+    stage.client.sysctl("net/ipv6/conf/all/forwarding", "1");
+    stage.router.ip("route add 10.98.0.0/24 via 10.99.0.2");
+    stage.router.ip("-6 route add 2001:db8:98::/64 via 2001:db8:99::2");
+    let listener = stage.servers.run(|| TcpListener::bind("[::]:81").unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            stream.unwrap().write_all(&[7; OCTETS]).ok();
+        }
+    });
+    stage.publish("web", &with_vips("").replace("{port: 80}", "{port: 81}"));
+    stage.start("");
+    for (vip, router) in [(VIP, ROUTER), (VIP6, "2001:db8:1::1")] {
+        stage.wait_for_vip(vip, true);
+        let mut stream = far.run(|| TcpStream::connect((vip, 81)).unwrap());
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut octets = Vec::new();
+        stream.read_to_end(&mut octets).unwrap_or_else(|error| panic!("{vip}: {error} after {} octets", octets.len()));
+        assert_eq!(octets.len(), OCTETS, "{vip}");
+        let learned = stage.servers.output(&["ip", "route", "get", router]);
+        assert!(learned.contains("mtu 1280"), "{vip}: {learned}");
+    }
+    stage.drain();
 }

@@ -17,6 +17,7 @@ use crate::common::{Namespace, Process, wait_until};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const VIP: &str = "10.232.35.199";
+pub(crate) const VIP6: &str = "2001:db8:7::1";
 
 /// A namespace with the daemon.
 pub(crate) struct Router {
@@ -72,8 +73,12 @@ impl Router {
     }
 
     pub(crate) fn wait_for_vip(&self) {
-        let shown = || self.namespace.ip("-o addr show dev lo").contains(&format!(" {VIP}/"));
-        wait_until("the VIP is there", PATIENCE, shown);
+        self.wait_for(VIP);
+    }
+
+    pub(crate) fn wait_for(&self, vip: &str) {
+        let shown = || self.namespace.ip("-o addr show dev lo").contains(&format!(" {vip}/"));
+        wait_until(&format!("{vip} is there"), PATIENCE, shown);
     }
 
     pub(crate) fn sysctl(&self, name: &str) -> String {
@@ -88,9 +93,9 @@ impl Router {
     }
 }
 
-/// Takes packets to the VIP that come as they were sent, or in a tunnel.
+/// Takes packets to the VIPs that come as they were sent, or in a tunnel too.
 pub(crate) fn become_target(host: &Namespace, forwarding: &str) {
-    let mut words = vec![env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP];
+    let mut words = vec![env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP, VIP6];
     if forwarding == "tun" {
         words.extend(["--tunnel", "ipip"]);
     }

@@ -16,7 +16,7 @@ fn three() -> BTreeSet<IpAddr> {
     vips(["10.1.0.1", "10.1.0.2", "2001:db8:7::1"])
 }
 
-fn assert_nothing_is_left(rig: &Rig) {
+pub(crate) fn assert_nothing_is_left(rig: &Rig) {
     assert_eq!(addresses(&rig.node, "lo"), BTreeSet::new());
     assert!(!rig.has_record());
     assert_eq!(rig.node.output(&["nft", "list", "ruleset"]), "");
@@ -134,6 +134,7 @@ fn a_withdrawal_counts_once_it_is_acknowledged_or_the_session_is_down() {
     });
     wait_until("the session is down", PATIENCE, || rig.daemon.peer("tor")["establishedSince"].is_null());
     wait_until("it is gone", PATIENCE, || vip().is_null());
+    wait_until("it is told to be gone", PATIENCE, || !node.removals().is_empty());
     let removals = node.removals();
     let [(removed, event)] = &removals[..] else { panic!("{removals:?}") };
     // A hold time of 9 s, of which a third may have passed, and a bit more where BIRD was late.

@@ -67,7 +67,7 @@ fn rfc5082_where_only_the_peer_has_ttl_security_the_operator_reads_what_to_check
     assert_eq!(line(&rig, "Transport:"), "no signature, TTL of the system");
     rig.daemon.settings.of_peers = ", ttlSecurity: {hops: 1}";
     rig.daemon.write_config();
-    // It does not hear that its connection is closed either, and refuses others while it has it.
+    // It does not hear that its connection is closed either, and where it has not heard our OPEN it refuses others for four minutes.
     rig.tor.restart();
     wait_until("the session", PATIENCE, || rig.daemon.peer("tor")["state"] == "Established");
 }

@@ -71,6 +71,24 @@ fn a_peer_is_shown_in_full_and_reset_softly() {
 }
 
 #[test]
+fn rfc9003_an_operator_shuts_a_peer_down_and_starts_it_again() {
+    let rig = Rig::serving("shut", Settings::default(), &vips(["10.1.0.1"]));
+    assert_eq!(told(&rig, "peer shutdown tor --message line-card"), "tor is shut down\n");
+    wait_until("BIRD is told why", PATIENCE, || {
+        rig.tor.notifications().iter().any(|line| line.contains("node: Received: Administrative shutdown: \"line-card\""))
+    });
+    wait_until("BIRD has forgotten the route", PATIENCE, || rig.tor.learned().is_empty());
+    let shown = rig.daemon.peer("tor");
+    assert_eq!((&shown["state"], &shown["shut"]), (&"Idle".into(), &true.into()), "{shown}");
+    assert_eq!(rig.daemon.vip("10.1.0.1".parse().unwrap())["state"], "Pending");
+    told(&rig, "peer start tor");
+    wait_until("BIRD has the route again", PATIENCE, || rig.tor.learned() == vips(["10.1.0.1"]));
+    assert_eq!(told(&rig, "peer reset tor"), "tor is reset\n");
+    wait_until("the session is another one", PATIENCE, || rig.tor.sessions() == 3);
+    rig.wait_until_exact(&vips(["10.1.0.1"]));
+}
+
+#[test]
 fn a_deleted_state_directory_is_made_anew() {
     let rig = Rig::serving("deleted", Settings::default(), &vips(["10.1.0.1"]));
     let session = rig.session();

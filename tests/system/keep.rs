@@ -62,6 +62,7 @@ fn rfc4724_what_is_not_wanted_any_more_leaves_the_tor_before_the_node() {
     rig.daemon.publish(&fewer);
     rig.daemon.start(&rig.node);
     rig.wait_until_exact(&fewer);
+    wait_until("the kernels have told it", PATIENCE, || node.removals().len() >= 2 && tor.removals().len() >= 2);
     for vip in ["10.1.0.2", "2001:db8:7::1"] {
         let ([(withdrawn, _)], [(removed, _)]) = (&tor.events(&format!("Deleted {vip} "))[..], &node.events(&format!(" {vip}/"))[..])
         else {

@@ -82,23 +82,32 @@ fn a_vip_that_needs_a_dataplane_is_shown_and_not_announced() {
 #[test]
 fn speaker_only_announces_what_others_placed_inside_the_allowed_prefix() {
     let rig = Rig::new("speaker-only");
+    rig.node.ip("link add vips0 type bridge");
+    rig.node.ip("link set vips0 up");
     let config = std::fs::read_to_string(rig.daemon.path("config.yaml")).unwrap();
-    let config = config.replace("vips: {", "dataplane: {type: none}\nvips: {allow: [{prefix: 10.1.0.0/24}], ");
+    let allowed = "dataplane: {type: none}\nvips: {allow: [{prefix: 10.1.0.0/24}, {prefix: \"2001:db8:7::/64\"}], interface: vips0";
+    let config = config.replace("vips: {interface: lo", allowed);
     rig.daemon.replace("config.yaml", &config);
     let mut command = rig.node.command(env!("CARGO_BIN_EXE_vipherald"));
     let process = rig.node.spawn(command.arg("run").arg("--config").arg(rig.daemon.path("config.yaml")));
-    for address in ["10.1.0.1", "10.1.0.2", "10.2.0.1"] {
-        rig.node.ip(&format!("address add {address}/32 dev lo"));
+    for (address, device) in [
+        ("10.1.0.1/32", "vips0"),
+        ("10.1.0.2/32", "vips0"),
+        ("2001:db8:7::1/128", "vips0"),
+        ("10.2.0.1/32", "vips0"),
+        ("10.1.0.3/32", "lo"),
+    ] {
+        rig.node.ip(&format!("address add {address} dev {device}"));
     }
-    let allowed = vips(["10.1.0.1", "10.1.0.2"]);
+    let allowed = vips(["10.1.0.1", "10.1.0.2", "2001:db8:7::1"]);
     wait_until_equal("routes of BIRD", &allowed, || rig.tor.learned());
     let shown = rig.daemon.vip("10.1.0.1".parse().unwrap());
     assert_eq!((&shown["state"], &shown["reason"]), (&"Announced".into(), &"FoundOnInterface".into()), "{shown}");
-    rig.node.ip("address del 10.1.0.2/32 dev lo");
-    wait_until_equal("routes of BIRD", &vips(["10.1.0.1"]), || rig.tor.learned());
+    rig.node.ip("address del 10.1.0.2/32 dev vips0");
+    wait_until_equal("routes of BIRD", &vips(["10.1.0.1", "2001:db8:7::1"]), || rig.tor.learned());
     process.signal(Signal::SIGTERM);
     assert_eq!(process.wait(PATIENCE).code(), Some(0));
     assert_eq!(rig.tor.learned(), vips([]));
-    assert_eq!(addresses(&rig.node, "lo"), vips(["10.1.0.1", "10.2.0.1"]), "what others placed stays");
+    assert_eq!(addresses(&rig.node, "vips0"), vips(["10.1.0.1", "2001:db8:7::1", "10.2.0.1"]), "what others placed stays");
     assert!(!rig.has_record());
 }

@@ -77,7 +77,8 @@ impl Peer {
         }
         self.routes = Some(rib);
         for role in Role::BOTH {
-            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+            // Who has nothing yet is given all of it.
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role).filter(|adj_rib_out| adj_rib_out.is_complete()) {
                 adj_rib_out.apply(changes);
                 self.send_updates(role, turn);
             }
@@ -196,7 +197,7 @@ impl Peer {
                 self.import(role, &update, turn);
             }
             Message::RouteRefresh(request) if state == State::Established => {
-                self.refresh(role, request.requested(), turn);
+                request.requested().into_iter().for_each(|family| self.refresh(family));
                 self.refresh_mark(role, request, turn);
             }
             Message::Notification(notification) => {
@@ -302,29 +303,33 @@ impl Peer {
         let Some(negotiated) = connection.negotiated().cloned() else { return };
         let mut adj_rib_out = AdjRibOut::new(self.config.export.clone(), self.config.target(), negotiated.clone(), connection.local);
         adj_rib_out.defer_end_of_rib(self.deferred_until.is_some());
-        if let Some(rib) = &self.routes {
-            adj_rib_out.set(rib);
-        }
         connection.phase = Phase::Established(Box::new(adj_rib_out));
         self.established_since = Some(turn.now);
         self.counters.established += 1;
         self.settle(turn);
         self.session_returned(&negotiated, turn);
-        self.send_updates(role, turn);
     }
 
-    /// The peer wants to hear everything again (RFC 2918 §4).
-    fn refresh(&mut self, role: Role, family: Option<Family>, turn: &mut Turn) {
-        if let (Some(family), Some(adj_rib_out)) = (family, self.adj_rib_out_mut(role)) {
-            adj_rib_out.refresh(family);
+    /// Begins what takes long: the first whole set of a session, or what is to be told again.
+    pub(super) fn tell(&mut self, turn: &mut Turn) {
+        let routes = self.routes.clone();
+        for role in Role::BOTH {
+            let Some(adj_rib_out) = self.adj_rib_out_mut(role) else { continue };
+            match &routes {
+                Some(rib) if !adj_rib_out.is_complete() => adj_rib_out.set(rib),
+                _ if adj_rib_out.is_to_refresh() => adj_rib_out.begin_refreshes(),
+                _ => continue,
+            }
             self.send_updates(role, turn);
         }
     }
 
-    /// The operator wants the peer to hear everything of a family again (RFC 7313 §4).
-    pub(super) fn readvertise(&mut self, family: Family, turn: &mut Turn) {
+    /// Somebody wants the peer to hear everything of a family again: the peer (RFC 2918 §4), or the operator (RFC 7313 §4).
+    pub(super) fn refresh(&mut self, family: Family) {
         for role in Role::BOTH {
-            self.refresh(role, Some(family), turn);
+            if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
+                adj_rib_out.refresh(family);
+            }
         }
     }
 

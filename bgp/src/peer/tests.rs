@@ -125,7 +125,7 @@ impl Bench {
     }
 
     fn event(&mut self, event: Event) -> Vec<Action> {
-        let actions = self.peer.handle(self.now, event);
+        let actions = self.event_at_last(event);
         assert_eq!(self.peer.handle(self.now, Event::Tick), [], "what is due was not done at once");
         actions
     }
@@ -142,7 +142,11 @@ impl Bench {
     }
 
     fn event_at_last(&mut self, event: Event) -> Vec<Action> {
-        self.peer.handle(self.now, event)
+        let mut actions = self.peer.handle(self.now, event);
+        while self.peer.is_to_tell() {
+            actions.extend(self.peer.handle(self.now, Event::Tell));
+        }
+        actions
     }
 
     fn connected(&mut self, role: Role) -> Vec<Action> {

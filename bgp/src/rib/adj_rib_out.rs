@@ -40,21 +40,21 @@ pub struct AdjRibOut {
     withdrawn: Vec<Nlri>,
     withheld: BTreeMap<Prefix, Withheld>,
     end_of_rib_owed: BTreeSet<Family>,
-    /// Refreshes under way with a peer that wants them marked.
+    /// Families that the peer asked to hear again, and for which that has not begun.
+    asked: BTreeSet<Family>,
+    /// Refreshes under way.
     refreshes: BTreeMap<Family, Refresh>,
     /// Where on the connection the last UPDATE ends.
     written: u64,
     acknowledged: u64,
 }
 
-/// How far a refresh with marks has come (RFC 7313 §4.1).
+/// How far a refresh has come (RFC 7313 §4.1). Both ends are marked where the peer takes marks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Refresh {
-    /// Asked for before End-of-RIB: it comes after that.
-    Deferred,
-    /// Its beginning is to be marked.
+    /// Nothing is told yet.
     Begin,
-    /// Its end is to be marked once all is told.
+    /// It ends once all is told.
     End,
 }
 
@@ -84,6 +84,7 @@ impl AdjRibOut {
             withdrawals: Withdrawals::default(),
             withdrawn: Vec::new(),
             withheld: BTreeMap::new(),
+            asked: BTreeSet::new(),
             refreshes: BTreeMap::new(),
             written: 0,
             acknowledged: 0,
@@ -122,6 +123,12 @@ impl AdjRibOut {
         }
     }
 
+    /// Whether a whole set was given.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// Whether End-of-RIB waits (RFC 4724 §4.1); else it follows the first whole set.
     pub const fn defer_end_of_rib(&mut self, deferred: bool) {
         self.deferred = deferred;
@@ -154,19 +161,37 @@ impl AdjRibOut {
         }
     }
 
-    /// The peer asked for all routes of this family (RFC 2918 §4). Ignored where the family was not negotiated.
+    /// The peer asked for all routes of this family (RFC 2918 §4): that [begins](Self::begin_refreshes) later. One that has not begun answers all that ask
+    /// until then; whoever asks after that gets exactly one more. Ignored where the family was not negotiated.
     pub fn refresh(&mut self, family: Family) {
         let negotiated = self.exporter.negotiated();
-        if negotiated.enhanced_route_refresh && negotiated.families.contains(&family) {
-            if self.end_of_rib_owed.contains(&family) {
-                self.refreshes.insert(family, Refresh::Deferred);
-                return;
-            }
-            self.refreshes.insert(family, Refresh::Begin);
+        // Where nothing is told yet there is nothing to tell again, but perhaps an answer to mark.
+        if negotiated.families.contains(&family) && (self.complete || negotiated.enhanced_route_refresh) {
+            self.asked.insert(family);
         }
+    }
+
+    /// Whether a refresh could begin: after End-of-RIB of its family, and after the one before it.
+    #[must_use]
+    pub fn is_to_refresh(&self) -> bool {
+        self.asked.iter().any(|family| self.may_begin(*family))
+    }
+
+    fn may_begin(&self, family: Family) -> bool {
+        self.complete && !self.end_of_rib_owed.contains(&family) && !self.refreshes.contains_key(&family)
+    }
+
+    /// Begins the refreshes that could: one pass over all routes, however many were asked for.
+    pub fn begin_refreshes(&mut self) {
+        let begun: BTreeSet<Family> = self.asked.iter().copied().filter(|family| self.may_begin(*family)).collect();
+        if begun.is_empty() {
+            return;
+        }
+        self.asked.retain(|family| !begun.contains(family));
+        self.refreshes.extend(begun.iter().map(|family| (*family, Refresh::Begin)));
         let pending = &mut self.pending;
         self.table.change_all(|key, entry| {
-            if key.prefix.family() == family {
+            if begun.contains(&key.prefix.family()) {
                 entry.again = entry.told.is_some();
                 if entry.is_pending() {
                     pending.push(*key);
@@ -237,7 +262,11 @@ impl AdjRibOut {
     #[must_use]
     pub fn is_synced(&self) -> bool {
         let pending = |key| self.table.get(key).is_some_and(Entry::is_pending);
-        self.is_told() && self.refreshes.is_empty() && self.written <= self.acknowledged && !self.pending.keys().any(pending)
+        self.is_told()
+            && self.asked.is_empty()
+            && self.refreshes.is_empty()
+            && self.written <= self.acknowledged
+            && !self.pending.keys().any(pending)
     }
 
     /// Appends the next message; `None` where none is pending.
@@ -261,19 +290,23 @@ impl AdjRibOut {
         None
     }
 
-    /// Appends the mark of a refresh that has come to it.
-    fn mark(&mut self, family: Family, mark: Refresh, out: &mut Vec<u8>) -> bool {
-        if self.refreshes.get(&family) != Some(&mark) {
+    /// A refresh that has come to this point goes on. Whether a mark was appended for that.
+    fn mark(&mut self, family: Family, point: Refresh, out: &mut Vec<u8>) -> bool {
+        if self.refreshes.get(&family) != Some(&point) {
             return false;
         }
-        if mark == Refresh::Begin {
+        let mark = if point == Refresh::Begin {
             self.refreshes.insert(family, Refresh::End);
-            out.extend_from_slice(&RouteRefresh::beginning(family).encode());
+            RouteRefresh::beginning(family)
         } else {
             self.refreshes.remove(&family);
-            out.extend_from_slice(&RouteRefresh::end(family).encode());
+            RouteRefresh::end(family)
+        };
+        let marked = self.exporter.negotiated().enhanced_route_refresh;
+        if marked {
+            out.extend_from_slice(&mark.encode());
         }
-        true
+        marked
     }
 
     /// Appends an UPDATE that withdraws as many of the pending destinations as fit.
@@ -353,10 +386,6 @@ impl AdjRibOut {
         }
         let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };
         out.extend_from_slice(&octets);
-        if self.refreshes.remove(&family).is_some() {
-            self.refresh(family);
-            self.pending.group(&mut self.table);
-        }
         true
     }
 }

@@ -15,6 +15,7 @@ use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage};
 use rtnetlink::Handle;
 
+use super::vrf;
 use crate::desired::RouteSet;
 
 /// The loopback interface has this index in every network namespace.
@@ -45,6 +46,8 @@ pub(super) struct InterfaceAddress {
     prefix_length: u8,
     scope: AddressScope,
     standing: Standing,
+    /// The VRF that the interface is in.
+    vrf: Option<u32>,
 }
 
 /// How well an address serves as a next hop, the best first.
@@ -87,6 +90,7 @@ impl InterfaceAddress {
             prefix_length: message.header.prefix_len,
             scope: message.header.scope,
             standing,
+            vrf: None,
         })
     }
 
@@ -112,7 +116,12 @@ impl InterfaceAddress {
 
     #[cfg(test)]
     pub(super) fn link_local_of_a_test(interface: u32, address: Ipv6Addr) -> Self {
-        Self { interface, address: address.into(), prefix_length: 64, scope: AddressScope::Link, standing: Standing::Assigned }
+        Self { interface, address: address.into(), prefix_length: 64, scope: AddressScope::Link, standing: Standing::Assigned, vrf: None }
+    }
+
+    /// Whether a socket that is bound to this device, or to none, can have the address.
+    fn is_of(&self, device: Option<u32>) -> bool {
+        device == self.vrf || device == Some(self.interface)
     }
 
     /// Whether this is the address, on the link on which it is good.
@@ -125,18 +134,26 @@ impl InterfaceAddress {
     }
 }
 
-/// The addresses that "self" means on a connection from `local` to `remote`.
+/// The ends of a connection, and the interface or VRF that it is bound to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) local: SocketAddr,
+    pub(super) remote: IpAddr,
+    pub(super) device: Option<u32>,
+}
+
+/// The addresses that "self" means on a connection.
 ///
 /// # Errors
 /// The node's addresses cannot be read.
-pub(super) async fn local_addresses(local: SocketAddr, remote: IpAddr, advertised: &RouteSet) -> Result<LocalAddresses, AddressError> {
-    Ok(local_among(&all().await?, local, remote, advertised))
+pub(super) async fn local_addresses(ends: Ends, advertised: &RouteSet) -> Result<LocalAddresses, AddressError> {
+    Ok(local_among(&all().await?, ends, advertised))
 }
 
 /// As [`local_addresses`], of addresses that were read before.
-pub(super) fn local_among(all: &[InterfaceAddress], local: SocketAddr, remote: IpAddr, advertised: &RouteSet) -> LocalAddresses {
+pub(super) fn local_among(all: &[InterfaceAddress], ends: Ends, advertised: &RouteSet) -> LocalAddresses {
     let own: Vec<InterfaceAddress> = all.iter().filter(|address| !advertised.serves(address.address)).copied().collect();
-    choose_local(&own, local, remote)
+    choose_local(&own, ends)
 }
 
 /// Every unicast address of the node, the best first.
@@ -144,7 +161,11 @@ pub(super) fn local_among(all: &[InterfaceAddress], local: SocketAddr, remote: I
 /// # Errors
 /// They cannot be read.
 pub(super) async fn all() -> Result<Vec<InterfaceAddress>, AddressError> {
-    Netlink::open()?.addresses().await
+    let netlink = Netlink::open()?;
+    let mut all = netlink.addresses().await?;
+    let vrfs = vrf::by_interface(&netlink.links().await?);
+    all.iter_mut().for_each(|address| address.vrf = vrfs.get(&address.interface).copied());
+    Ok(all)
 }
 
 /// The router id of a node for which none is configured; `None` while the node has no address that could give one.
@@ -161,8 +182,10 @@ pub(super) async fn router_id(advertised: &RouteSet) -> Result<Option<BgpIdentif
     Ok(choose_router_id(&all, netlink.default_interface().await?))
 }
 
-fn choose_local(all: &[InterfaceAddress], local: SocketAddr, remote: IpAddr) -> LocalAddresses {
-    let own = all.iter().find(|candidate| candidate.is(local));
+fn choose_local(all: &[InterfaceAddress], Ends { local, remote, device }: Ends) -> LocalAddresses {
+    // The same address may be there in a VRF and outside.
+    let own = all.iter().find(|candidate| candidate.is(local) && candidate.is_of(device));
+    let own = own.or_else(|| all.iter().find(|candidate| candidate.is(local)));
     let local = local.ip();
     let beside = || all.iter().filter(|candidate| own.is_some_and(|own| own.interface == candidate.interface));
     let other = |is_wanted: fn(&IpAddr) -> bool| {
@@ -294,7 +317,7 @@ mod tests {
         } else {
             AddressScope::Universe
         };
-        InterfaceAddress { interface, address, prefix_length, scope, standing: Standing::Assigned }
+        InterfaceAddress { interface, address, prefix_length, scope, standing: Standing::Assigned, vrf: None }
     }
 
     fn node() -> Vec<InterfaceAddress> {
@@ -319,35 +342,39 @@ mod tests {
         Found::new(ip(text), 3).socket_address(179)
     }
 
+    fn ends(local: &str, remote: &str) -> Ends {
+        Ends { local: at(local), remote: ip(remote), device: None }
+    }
+
     #[test]
     fn next_hop_of_the_other_family_is_on_the_same_interface() {
-        let chosen = choose_local(&node(), at("10.211.1.2"), ip("10.211.1.254"));
+        let chosen = choose_local(&node(), ends("10.211.1.2", "10.211.1.254"));
         assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
         assert_eq!(chosen.ipv6, as_ipv6(ip("2001:db8:1::2")));
-        let chosen = choose_local(&node(), at("2001:db8:1::2"), ip("2001:db8:1::fe"));
+        let chosen = choose_local(&node(), ends("2001:db8:1::2", "2001:db8:1::fe"));
         assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
         assert_eq!(chosen.ipv6, as_ipv6(ip("2001:db8:1::2")));
     }
 
     #[test]
     fn rfc2545_3_link_local_next_hop_only_where_the_link_is_shared() {
-        let on_link = choose_local(&node(), at("10.211.1.2"), ip("10.211.1.254"));
+        let on_link = choose_local(&node(), ends("10.211.1.2", "10.211.1.254"));
         assert_eq!(on_link.link_local, as_ipv6(ip("fe80::2")));
-        let far = choose_local(&node(), at("10.211.1.2"), ip("192.0.2.1"));
+        let far = choose_local(&node(), ends("10.211.1.2", "192.0.2.1"));
         assert_eq!(far.link_local, None);
     }
 
     #[test]
     fn next_hop_is_absent_rather_than_taken_from_loopback_or_another_interface() {
-        let chosen = choose_local(&node(), at("127.0.0.1"), ip("127.0.0.1"));
+        let chosen = choose_local(&node(), ends("127.0.0.1", "127.0.0.1"));
         assert_eq!(chosen, LocalAddresses::default());
-        let chosen = choose_local(&node(), at("172.17.0.1"), ip("172.17.0.2"));
+        let chosen = choose_local(&node(), ends("172.17.0.1", "172.17.0.2"));
         assert_eq!(chosen.ipv6, None);
     }
 
     #[test]
     fn link_local_session_has_the_link_local_address_as_its_next_hop() {
-        let chosen = choose_local(&node(), at("fe80::2"), ip("fe80::1"));
+        let chosen = choose_local(&node(), ends("fe80::2", "fe80::1"));
         assert_eq!((chosen.ipv6, chosen.link_local), (as_ipv6(ip("fe80::2")), as_ipv6(ip("fe80::2"))));
         assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
     }
@@ -356,8 +383,19 @@ mod tests {
     fn a_link_local_address_on_two_interfaces_is_that_of_the_connection() {
         let mut node = node();
         node.insert(0, address(2, "fe80::2", 64));
-        let chosen = choose_local(&node, at("fe80::2"), ip("fe80::1"));
+        let chosen = choose_local(&node, ends("fe80::2", "fe80::1"));
         assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
+    }
+
+    #[test]
+    fn an_address_that_is_in_a_vrf_too_is_that_of_the_device_of_the_connection() {
+        let mut node = node();
+        let of_vrf = |address| InterfaceAddress { vrf: Some(9), ..address };
+        node.splice(0..0, [of_vrf(address(4, "10.211.1.2", 24)), of_vrf(address(4, "2001:db8:4::2", 64))]);
+        let ipv6 = |device| choose_local(&node, Ends { device, ..ends("10.211.1.2", "10.211.1.254") }).ipv6;
+        let (inside, outside) = (as_ipv6(ip("2001:db8:4::2")), as_ipv6(ip("2001:db8:1::2")));
+        assert_eq!([None, Some(3), Some(4), Some(9)].map(ipv6), [outside, outside, inside, inside]);
+        assert_eq!(ipv6(Some(7)), inside, "of a device that is gone the first is as good as any");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 use super::Routes;
-use super::addresses::{self, AddressError};
+use super::addresses::{self, AddressError, Ends};
 use super::connection::Connection;
 use super::signature::Signature;
 use super::socket::{OptionError, Way};
@@ -90,7 +90,8 @@ pub(super) async fn dial(
     if advertised.serves(local.ip()) {
         return Err(DialError::SourceIsVip(local.ip()));
     }
-    let local = addresses::local_addresses(local, peer.address, &advertised).await?;
+    let ends = Ends { local, remote: peer.address, device: way.device() };
+    let local = addresses::local_addresses(ends, &advertised).await?;
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 
@@ -110,7 +111,8 @@ pub(super) async fn arrive(
     if advertised.serves(dialled) {
         return Err(DialError::SourceIsVip(dialled));
     }
-    let local = addresses::local_addresses(local, peer.address, &advertised).await?;
+    let ends = Ends { local, remote: peer.address, device: way.device() };
+    let local = addresses::local_addresses(ends, &advertised).await?;
     Ok(Dialled { connection: Connection::new(stream), local })
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whose turn it is: long steps of the sessions, which share one thread, go one at a time.
 //!
-//! Input: sessions that have a long step before them, a change of many routes or the next part of a large backlog. Output: a turn for each, in the order
-//! in which they asked. Between two turns every other task of the thread runs that has something to do, so that a KEEPALIVE waits for one long step at
-//! most, however many sessions have one to do.
+//! Input: sessions that have a long step before them: their first whole set, a refresh, a change of many routes, or the next part of a large backlog.
+//! Output: a turn for each, in the order in which they asked. Between two turns every other task of the thread runs that has something to do, so that a
+//! KEEPALIVE waits for one long step at most, however many sessions have one to do.
 //!
 //! Invariants: at most one session has the turn; one that waits keeps its place when the wait is cancelled, and must ask again or [leave](Turn::leave).
 

@@ -47,6 +47,11 @@ impl Key {
         &self.0
     }
 
+    #[cfg(test)]
+    pub(super) fn of_a_test(key: &str) -> Self {
+        Self(key.as_bytes().into())
+    }
+
     /// Longer than any that a file gives: no kernel takes it.
     #[cfg(test)]
     pub(super) fn unusable() -> Self {

@@ -20,7 +20,7 @@ pub(super) async fn read(netlink: &Netlink) -> Result<BTreeMap<String, Result<Li
     Ok(links.iter().filter_map(|link| Some((name(link)?, state(link, &addresses)))).collect())
 }
 
-fn name(link: &LinkMessage) -> Option<String> {
+pub(super) fn name(link: &LinkMessage) -> Option<String> {
     link.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::IfName(name) => Some(name.clone()),
         _ => None,

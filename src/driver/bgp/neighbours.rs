@@ -6,16 +6,17 @@
 //! old session is closed, unless only what is [`Adjustable`] changed, which its session takes over; one whose settings are the same notices nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bgp::peer::{Import, PeerConfig, PeerId, RestartConfig, Stop};
-use bgp::rib::{Export, NextHopPolicy};
-use bgp::{Asn, BgpIdentifier, Prefix};
+use bgp::BgpIdentifier;
+use bgp::peer::{PeerId, Stop};
 use nix::net::if_::if_nametoindex;
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -23,201 +24,25 @@ use tokio::time::timeout_at;
 
 use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
-use super::listener::{Listener, RangeKeys};
+use super::listener::Listener;
 use super::location::{self, Location};
 use super::orders::{Operation, OperatorError, Order, Request};
+use super::report::Complaints;
 use super::rib::Rib;
 use super::session::{Command, Feed, Inputs, Session};
-use super::signature::Signature;
-use super::socket::Way;
+use super::settings::{Adjustable, Beginning, Settings, dynamic_settings};
 use super::status::Board;
+use super::vrf::{self, Domain, Vrfs};
 use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
-use super::{Inheritance, Routes, Target, addresses, fatal_panics};
-use crate::desired::{AoKey, DesiredBgp, DesiredImport, DesiredPeer, DesiredRestart, PeerAddress, Transport};
+use super::{Inheritance, Routes, Target, addresses, fatal_panics, listening};
+use crate::desired::{DesiredBgp, PeerAddress};
 use crate::telemetry::chain;
 
 /// Between two looks at the node's addresses while none gives a router id.
 const ROUTER_ID_RETRY: Duration = Duration::from_secs(1);
 
-/// What we are, for display.
-const SOFTWARE_VERSION: &str = concat!("vipherald/", env!("CARGO_PKG_VERSION"));
-
 /// Connections and orders that wait for a neighbour's task.
 const COMMANDS: usize = 8;
-
-/// All that a session depends on.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Settings {
-    pub(super) asn: Asn,
-    pub(super) identifier: BgpIdentifier,
-    pub(super) peer: DesiredPeer,
-    /// It is one of a prefix, and forgotten when it goes.
-    pub(super) dynamic: bool,
-    /// Our cluster (RFC 4456 §7), on a speaker that reflects.
-    pub(super) cluster: Option<BgpIdentifier>,
-    /// For display at the neighbour.
-    host_name: Option<String>,
-    send_software_version: bool,
-}
-
-/// What of the settings may change while the session goes on.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Adjustable {
-    pub(super) export: Export,
-    pub(super) import: Option<Import>,
-    pub(super) connect_retry: Duration,
-    pub(super) send_hold_time: Option<Duration>,
-    pub(super) ao_keys: Vec<AoKey>,
-}
-
-impl Settings {
-    fn new(desired: &DesiredBgp, identifier: BgpIdentifier, peer: DesiredPeer, dynamic: bool) -> Self {
-        let cluster = desired.reflects().then(|| desired.cluster_id.unwrap_or(identifier));
-        let DesiredBgp { asn, send_software_version, .. } = *desired;
-        Self { asn, identifier, peer, dynamic, cluster, host_name: desired.host_name.clone(), send_software_version }
-    }
-
-    /// The way to the peer.
-    pub(super) fn way(&self) -> Way {
-        let peer = &self.peer;
-        let transport = Transport { interface: peer.interface().map(ToOwned::to_owned), ..peer.transport.clone() };
-        Way { port: peer.port, external: peer.asn != self.asn, transport }
-    }
-
-    /// Whether the link of the session has no addresses but link-local ones.
-    pub(super) const fn is_unnumbered(&self) -> bool {
-        matches!(self.peer.address, PeerAddress::Unnumbered(_))
-    }
-
-    /// With what routes are announced.
-    fn export(&self, name: &str) -> Export {
-        let export = &self.peer.export;
-        Export {
-            name: name.to_owned(),
-            local_preference: export.local_preference,
-            med: export.med,
-            prepend: export.prepend,
-            communities: export.communities.clone(),
-            large_communities: export.large_communities.clone(),
-            extended_communities: export.extended_communities.clone(),
-            link_bandwidth: export.link_bandwidth,
-            next_hop_ipv4: self.next_hop(export.next_hop_ipv4),
-            next_hop_ipv6: self.next_hop(export.next_hop_ipv6),
-        }
-    }
-
-    /// What the neighbour may tell. Routes of internal peers of a speaker that reflects are used; others are kept where they are to be counted.
-    fn import(&self) -> Option<Import> {
-        let DesiredImport { max_prefixes, restart_delay } = self.peer.import.clone();
-        let keep = self.peer.keep_received;
-        let reflected = self.cluster.is_some() && self.peer.asn == self.asn;
-        let wanted = reflected || keep > 0 || !max_prefixes.is_empty();
-        let held_at_most = if reflected { None } else { usize::try_from(keep).ok() };
-        // Of what is only looked at, it is told too whether it could be used.
-        let accept = reflected || (self.cluster.is_none() && keep > 0);
-        wanted.then(|| Import { accept, max_prefixes, held_at_most, restart_delay, ..Import::default() })
-    }
-
-    fn adjustable(&self, name: &str) -> Adjustable {
-        Adjustable {
-            export: self.export(name),
-            import: self.import(),
-            connect_retry: self.peer.connect_retry,
-            send_hold_time: self.peer.send_hold_time,
-            ao_keys: self.peer.transport.ao_keys.clone(),
-        }
-    }
-
-    fn restart_config(&self, restart: DesiredRestart, beginning: &Beginning) -> RestartConfig {
-        let DesiredRestart { restart_time, notification, long_lived_stale_time } = restart;
-        let (restarting, forwarding_preserved) = match beginning {
-            Beginning::First => (false, false),
-            Beginning::Inherited(inheritance) => {
-                let in_time = inheritance.at.elapsed() < Duration::from_secs(restart_time.into());
-                (in_time, in_time && inheritance.forwarding)
-            }
-            Beginning::Another => (false, true),
-        };
-        RestartConfig { restart_time, restarting, forwarding_preserved, notification, long_lived_stale_time }
-    }
-
-    /// Whether a session of these settings can go on with those.
-    fn is_same_session(&self, other: &Self) -> bool {
-        let ao_keys = if self.peer.transport.ao_keys.is_empty() || other.peer.transport.ao_keys.is_empty() {
-            self.peer.transport.ao_keys.clone()
-        } else {
-            // RFC 5925 §3.1: keys come and go while a connection is up.
-            other.peer.transport.ao_keys.clone()
-        };
-        let adjusted = DesiredPeer {
-            transport: Transport { ao_keys, ..self.peer.transport.clone() },
-            export: other.peer.export.clone(),
-            import: other.peer.import.clone(),
-            connect_retry: other.peer.connect_retry,
-            send_hold_time: other.peer.send_hold_time,
-            ..self.peer.clone()
-        };
-        *other == Self { peer: adjusted, ..self.clone() }
-    }
-
-    /// The same for the core.
-    pub(super) fn peer_config(&self, name: &str, id: PeerId, beginning: &Beginning) -> PeerConfig {
-        let peer = &self.peer;
-        let Adjustable { export, import, connect_retry, send_hold_time, ao_keys: _ } = self.adjustable(name);
-        // It only decides between routes of peers that are equal otherwise.
-        let address = peer.address.known().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-        PeerConfig {
-            hold_time: peer.hold_time,
-            send_hold_time,
-            connect_retry,
-            passive: peer.transport.passive,
-            families: peer.families.clone(),
-            export,
-            graceful_restart: peer.graceful_restart.map(|restart| self.restart_config(restart, beginning)),
-            import,
-            extended_messages: peer.extended_messages,
-            // On an unnumbered link nothing else can be a next hop.
-            extended_next_hop: peer.extended_next_hop || self.is_unnumbered(),
-            role: peer.role,
-            host_name: self.host_name.clone(),
-            software_version: self.send_software_version.then(|| SOFTWARE_VERSION.to_owned()),
-            client: peer.reflector_client,
-            cluster_id: self.cluster,
-            add_path: peer.add_path.into_iter().flat_map(|mode| peer.families.iter().map(move |family| (*family, mode))).collect(),
-            link_local_next_hop: self.is_unnumbered(),
-            ..PeerConfig::new(id, address, self.asn, peer.asn, self.identifier)
-        }
-    }
-
-    /// A reflector is not on the way of the packets.
-    fn next_hop(&self, configured: Option<impl Into<IpAddr>>) -> NextHopPolicy {
-        match (configured, self.cluster) {
-            (Some(address), _) => NextHopPolicy::Address(address.into()),
-            (None, Some(_)) => NextHopPolicy::Unchanged,
-            (None, None) => NextHopPolicy::SelfAddress,
-        }
-    }
-}
-
-/// What was before a neighbour's task.
-pub(super) enum Beginning {
-    /// Nothing.
-    First,
-    /// An earlier process.
-    Inherited(Inheritance),
-    /// Another task of this process.
-    Another,
-}
-
-/// Each neighbour and range of dynamic neighbours, with how it connects.
-fn transports_by_range<'a>(desired: &'a DesiredBgp, whereabouts: &'a Whereabouts) -> impl Iterator<Item = (Prefix, &'a Transport)> {
-    let dynamic = desired.listen.iter().flat_map(|listen| listen.prefixes.iter().map(|prefix| (*prefix, &listen.template)));
-    let configured = desired.peers.values().flat_map(|peer| {
-        let found = candidates(&peer.address, whereabouts).unwrap_or_default();
-        found.into_iter().map(move |found| (Prefix::host(found.address), peer))
-    });
-    dynamic.chain(configured).map(|(range, peer)| (range, &peer.transport))
-}
 
 fn key_files(desired: &DesiredBgp) -> BTreeSet<PathBuf> {
     let peers = desired.listen.iter().map(|listen| &listen.template).chain(desired.peers.values());
@@ -227,19 +52,6 @@ fn key_files(desired: &DesiredBgp) -> BTreeSet<PathBuf> {
 /// The peers that have to be looked for.
 fn unknown_addresses(desired: &DesiredBgp) -> BTreeSet<PeerAddress> {
     desired.peers.values().map(|peer| peer.address.clone()).filter(|address| address.known().is_none()).collect()
-}
-
-/// What the listener is to demand, as far as it takes the family. A file without a key demands nothing: its neighbours are refused one by one.
-fn range_keys(desired: &DesiredBgp, keys: &Keys, whereabouts: &Whereabouts) -> RangeKeys {
-    let Some(listen) = &desired.listen else { return RangeKeys::new() };
-    let ranges = transports_by_range(desired, whereabouts).filter(|(range, _)| range.address().is_ipv4() == listen.address.is_ipv4());
-    ranges.filter_map(|(range, transport)| Some((range, Signature::demanded(transport, keys).ok()??))).collect()
-}
-
-/// What a dynamic neighbour at this address is to be, if one may come from there.
-fn dynamic_settings(desired: &DesiredBgp, identifier: BgpIdentifier, address: IpAddr) -> Option<Settings> {
-    let peer = desired.listen.as_ref()?.dynamic_peer(address)?;
-    Some(Settings::new(desired, identifier, peer, true))
 }
 
 /// The tasks and what they are to become.
@@ -259,11 +71,15 @@ pub(super) struct Neighbours {
     /// Neighbours that have had a task.
     begun: BTreeSet<String>,
     board: Board,
+    complaints: Complaints,
     /// For the long steps of all sessions.
     gate: Gate,
     /// The node's addresses, followed once there is a neighbour.
     location: Option<watch::Receiver<Location>>,
     listener: Listener,
+    /// Read anew, once somebody is listened for, whenever links have changed.
+    vrfs: Vrfs,
+    links: Option<watch::Receiver<()>>,
     running: BTreeMap<String, Running>,
     tasks: JoinSet<String>,
     /// Neighbours that an operator has shut down, whether they run or not.
@@ -286,6 +102,7 @@ enum Input {
     Ended(String),
     Keys,
     Whereabouts,
+    Links,
     Accepted(TcpStream, SocketAddr),
     Listener,
     Request(Request),
@@ -313,9 +130,12 @@ impl Neighbours {
             held_until: None,
             begun: BTreeSet::new(),
             board,
+            complaints: Complaints::default(),
             gate: Gate::default(),
             location: None,
             listener: Listener::default(),
+            vrfs: Vrfs::default(),
+            links: None,
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             shut: BTreeSet::new(),
@@ -330,6 +150,7 @@ impl Neighbours {
         let mut keys = keyring.subscribe();
         let mut locator = Locator::new(self.seed);
         let mut whereabouts = locator.subscribe();
+        let mut request = None;
         loop {
             let target = self.target.borrow_and_update().clone();
             let settled = match &target {
@@ -345,7 +166,11 @@ impl Neighbours {
                 }
                 Target::Quit => return,
             };
-            self.board.set_listen_error(self.listener.error());
+            self.board.set_listen_error(self.listener.error().as_ref());
+            // Who was given a configuration and then asks means the neighbours that are in it.
+            if let Some(request) = request.take() {
+                self.operate(request, &target).await;
+            }
             let wake = if settled { self.held_until } else { Instant::now().checked_add(ROUTER_ID_RETRY) };
             let input = self.next(&mut keys, &mut whereabouts);
             let input = match wake {
@@ -353,14 +178,14 @@ impl Neighbours {
                 None => input.await,
             };
             match input {
-                Input::Target(true) | Input::Keys | Input::Whereabouts | Input::Listener | Input::Time => {}
+                Input::Target(true) | Input::Keys | Input::Whereabouts | Input::Links | Input::Listener | Input::Time => {}
                 Input::Target(false) => return,
                 Input::Ended(name) => {
                     self.running.remove(&name);
                     self.board.remove(&name);
                 }
                 Input::Accepted(stream, remote) => self.accept(stream, remote, &target, &keyring, &locator),
-                Input::Request(request) => self.operate(request, &target).await,
+                Input::Request(given) => request = Some(given),
             }
         }
     }
@@ -371,6 +196,7 @@ impl Neighbours {
             Some(ended) = self.tasks.join_next() => ended.map_or(Input::Time, Input::Ended),
             Ok(()) = keys.changed() => Input::Keys,
             Ok(()) = whereabouts.changed() => Input::Whereabouts,
+            Ok(()) = changed(self.links.as_mut()) => Input::Links,
             accepted = self.listener.accept() => accepted.map_or(Input::Listener, |(stream, remote)| Input::Accepted(stream, remote)),
             Some(request) = self.requests.recv() => Input::Request(request),
         }
@@ -391,8 +217,11 @@ impl Neighbours {
         }
         keyring.follow(key_files(desired)).await;
         locator.follow(unknown_addresses(desired)).await;
-        self.listener.listen(desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port)));
-        self.listener.demand(range_keys(desired, &keyring.keys(), &locator.whereabouts()));
+        self.look_for_vrfs(desired).await;
+        let address = desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port));
+        let shared = !self.vrfs.is_empty() && listening::is_shared();
+        let domains = listening::domains(desired, &keyring.keys(), &locator.whereabouts(), &self.vrfs, shared);
+        self.listener.listen(address, domains);
         for (name, running) in &mut self.running {
             let wanted = match desired.peers.get(name) {
                 Some(peer) => Some(Settings::new(desired, identifier, peer.clone(), false)),
@@ -419,6 +248,18 @@ impl Neighbours {
         true
     }
 
+    /// An interface that a neighbour is to dial by may be in a VRF.
+    async fn look_for_vrfs(&mut self, desired: &DesiredBgp) {
+        if desired.listen.is_none() || desired.peers.values().all(|peer| peer.interface().is_none()) {
+            return;
+        }
+        self.links.get_or_insert_with(vrf::follow).mark_unchanged();
+        match Vrfs::read().await {
+            Ok(vrfs) => self.vrfs = vrfs,
+            Err(error) => tracing::warn!(error = %chain(&error), "the VRFs of the node cannot be read; those read before count"),
+        }
+    }
+
     /// Until when dynamic neighbours that have not come back may hold what an earlier process has announced; `None` where that is over.
     fn held_by_dynamic_until(&self, desired: &DesiredBgp) -> Option<Instant> {
         let template = desired.listen.as_ref().filter(|listen| !listen.prefixes.is_empty()).map(|listen| &listen.template)?;
@@ -429,7 +270,7 @@ impl Neighbours {
     }
 
     fn stop_all(&mut self, stop: &Stop) {
-        self.listener.listen(None);
+        self.listener.listen(None, BTreeMap::new());
         for running in self.running.values() {
             running.order(stop.clone());
         }
@@ -455,6 +296,7 @@ impl Neighbours {
             location,
             whereabouts: locator.subscribe(),
             feed,
+            complaints: self.complaints.clone(),
         };
         let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
             (false, _) => Beginning::Another,
@@ -476,7 +318,9 @@ impl Neighbours {
         let Target::Run(desired) = target else { return };
         let address = remote.ip();
         let whereabouts = locator.whereabouts();
-        if let Some(running) = self.running.values().find(|running| running.is_at(remote, &whereabouts)) {
+        let domain = self.domain(&stream);
+        let here = |running: &&Running| self.vrfs.domain(running.settings.peer.interface()) == domain;
+        if let Some(running) = self.running.values().filter(here).find(|running| running.is_at(remote, &whereabouts)) {
             // Where its task is far behind, the neighbour will dial again.
             running.commands.try_send(Command::Accept(stream)).ok();
             return;
@@ -484,15 +328,24 @@ impl Neighbours {
         let name = format!("dynamic:{address}");
         let limit = desired.listen.as_ref().map_or(0, |listen| listen.limit);
         let dynamic = self.running.values().filter(|running| running.settings.dynamic).count();
-        let settings = self.board.router_id().and_then(|identifier| dynamic_settings(desired, identifier, address));
+        let identifier = self.board.router_id().filter(|_| domain.is_none());
+        let settings = identifier.and_then(|identifier| dynamic_settings(desired, identifier, address));
         match settings {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
             Some(_) if self.shut.contains(&name) || self.running.contains_key(&name) => {}
             Some(_) if u32::try_from(dynamic).is_ok_and(|count| count >= limit) => {
-                tracing::warn!(%remote, limit, "a connection is closed: there are as many dynamic neighbours as bgp.listen.limit allows");
+                if self.complaints.is_news(&name, "too many") {
+                    tracing::warn!(%address, limit, "connections are closed: there are as many dynamic neighbours as bgp.listen.limit allows");
+                }
             }
             Some(settings) => self.start(&name, settings, keyring, locator, Some(stream)),
         }
+    }
+
+    /// Where a connection was dialled: the kernel binds it to the VRF that it came by.
+    fn domain(&self, stream: &TcpStream) -> Domain {
+        let device = SockRef::from(stream).device().ok().flatten()?;
+        self.vrfs.domain(std::str::from_utf8(&device).ok())
     }
 
     /// Does what an operator wants.
@@ -552,6 +405,14 @@ impl Neighbours {
             tracing::warn!(%problem, "trying again each second");
         }
         None
+    }
+}
+
+/// Waits for ever where there is nothing to wait for.
+async fn changed(links: Option<&mut watch::Receiver<()>>) -> Result<(), watch::error::RecvError> {
+    match links {
+        Some(links) => links.changed().await,
+        None => pending().await,
     }
 }
 

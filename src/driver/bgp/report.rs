@@ -3,8 +3,9 @@
 //!
 //! Input: the core's actions and what the driver knows of the transport. Output: a [`PeerStatus`] after each event. Log: one line at `info` when a
 //! session comes up and one when it goes; a failed attempt is a warning once for each reason until a session is up, and `debug` with a count when it
-//! repeats.
+//! repeats. Of a dynamic neighbour, whose report begins anew with each dial, [`Complaints`] remembers that.
 
+mod complaints;
 mod history;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +17,15 @@ use bgp::peer::{Counters, DownReason, Peer, State, Timers};
 use bgp::rib::AdjRibIn;
 use bgp::wire::{MAX_MESSAGE_LENGTH, Negotiated, Notification};
 use bgp::{Family, HoldTime};
+use tokio::sync::watch;
 
 use super::Routes;
-use super::neighbours::Settings;
+use super::settings::Settings;
 use super::status::{Board, Failures, Moment, Notified, Opens, PeerStatus};
 use super::whereabouts::Found;
 use super::words::Loss;
 use crate::desired::{Transport, Ttl};
+pub(super) use complaints::Complaints;
 use history::{History, Remark};
 
 /// The OPEN Message Error (RFC 4271 §6.2).
@@ -47,8 +50,8 @@ pub(super) struct Report {
     place_problem: Option<String>,
     /// Whether the dial of which the core is told that it failed was none.
     undialled: bool,
-    /// It is forgotten when it goes.
-    dynamic: bool,
+    /// It is forgotten when it goes; this outlives it.
+    dynamic: Option<Complaints>,
     suspicions: Suspicions,
     /// Whether the routes of the status may be out of date.
     stale: bool,
@@ -64,7 +67,7 @@ struct TransportFailure {
 }
 
 impl Report {
-    pub(super) fn new(name: &str, settings: &Settings, peer: &Peer, board: Board) -> Self {
+    pub(super) fn new(name: &str, settings: &Settings, peer: &Peer, board: Board, complaints: Complaints) -> Self {
         let status = PeerStatus {
             address: settings.peer.address.known(),
             asn: settings.peer.asn,
@@ -89,7 +92,6 @@ impl Report {
             omitted: BTreeMap::new(),
             withdrawing: Arc::default(),
             withheld: Arc::default(),
-            routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
             last_attempt_error: None,
@@ -97,6 +99,7 @@ impl Report {
             warning: None,
             shut: false,
             open_sockets: 0,
+            taken: 0,
             generation: 0,
         };
         Self {
@@ -109,7 +112,7 @@ impl Report {
             key_problem: None,
             place_problem: None,
             undialled: false,
-            dynamic: settings.dynamic,
+            dynamic: settings.dynamic.then_some(complaints),
             suspicions: Suspicions::new(&settings.peer.transport),
             stale: false,
             retained: false,
@@ -118,7 +121,7 @@ impl Report {
 
     /// Why the session has no key, or keeps an old one.
     pub(super) fn key(&mut self, problem: Option<String>) {
-        if let Some(problem) = problem.as_ref().filter(|problem| self.key_problem.as_ref() != Some(problem)) {
+        if let Some(problem) = problem.as_ref().filter(|problem| self.key_problem.as_ref() != Some(problem) && self.is_untold(problem)) {
             let (peer, address) = (&self.name, &self.place);
             if self.status.established_since.is_some() {
                 tracing::warn!(%peer, %address, %problem, "the session that is up goes on, a new one needs the key");
@@ -163,7 +166,7 @@ impl Report {
     /// A connection of the peer was closed before anything was said.
     pub(super) fn refused(&mut self, reason: &str) {
         let (peer, address) = (&self.name, &self.place);
-        if self.history.is_news(reason) {
+        if self.history.is_news(reason) && self.is_untold(reason) {
             tracing::warn!(%peer, %address, reason, "a connection of the peer is refused");
         } else {
             tracing::debug!(%peer, %address, reason, "a connection of the peer is refused again");
@@ -199,11 +202,20 @@ impl Report {
         self.transport = Some(TransportFailure { loss: Loss { reason, timed_out: false }, ours: true });
     }
 
-    /// The task has the next set.
-    pub(super) fn routes(&mut self, routes: &Routes) {
-        self.status.routes = Arc::clone(&routes.set);
-        self.status.generation = routes.generation;
-        self.stale = true;
+    /// The next set, if there is one: the task begins to tell it.
+    pub(super) fn take(&mut self, routes: &mut watch::Receiver<Option<Routes>>) -> Option<Routes> {
+        if !routes.has_changed().unwrap_or(false) {
+            return None;
+        }
+        let routes = self.board.take(&self.name, || routes.borrow_and_update().clone())?;
+        self.status.taken = routes.generation;
+        Some(routes)
+    }
+
+    /// The core has all of the set that was taken last.
+    pub(super) const fn reached(&mut self) {
+        self.stale |= self.status.generation != self.status.taken;
+        self.status.generation = self.status.taken;
     }
 
     /// Other routes may be withheld now.
@@ -224,6 +236,9 @@ impl Report {
             tracing::info!(peer = %self.name, address = %self.place, asn = %self.status.asn, "BGP session is up");
             self.status.established_since = Some(now);
             self.history.succeeded();
+            if let Some(complaints) = &self.dynamic {
+                complaints.forget(&self.name);
+            }
             self.post_errors();
         } else if let Some(since) = self.status.established_since.take() {
             let reason = self.status.last_error.as_ref().map_or("", |error| error.reason.as_str());
@@ -265,13 +280,18 @@ impl Report {
 
     fn log_attempt(&self, reason: &str, remark: &Remark) {
         let (peer, address, count) = (&self.name, &self.place, remark.count);
-        match (remark.is_news, self.dynamic) {
+        match (remark.is_news && self.is_untold(reason), self.dynamic.is_some()) {
             (true, true) => {
                 tracing::warn!(%peer, %address, reason, "BGP session does not come up; the dynamic neighbour is forgotten until it dials again");
             }
             (true, false) => tracing::warn!(%peer, %address, reason, "BGP session does not come up; trying again"),
             (false, _) => tracing::debug!(%peer, %address, reason, count, "BGP session still does not come up"),
         }
+    }
+
+    /// Whether earlier reports of a dynamic neighbour have not said that.
+    fn is_untold(&self, reason: &str) -> bool {
+        self.dynamic.as_ref().is_none_or(|complaints| complaints.is_news(&self.name, reason))
     }
 
     fn post_errors(&mut self) {

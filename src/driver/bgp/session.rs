@@ -19,21 +19,21 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout_at;
 
-use super::addresses::local_among;
+use super::addresses::{Ends, local_among};
 use super::connection::{Connection, Happening};
 use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
+use super::fatal_panics;
 use super::keyring::Keys;
 use super::link::{Link, Links, News};
 use super::location::Location;
-use super::neighbours::{Adjustable, Beginning, Settings};
 use super::orders::Order;
-use super::report::Report;
+use super::report::{Complaints, Report};
+use super::settings::{Adjustable, Beginning, Settings};
 use super::signature::Signature;
 use super::socket::{self, Way};
 use super::status::Board;
 use super::whereabouts::{Found, Whereabouts};
-use super::{Routes, fatal_panics};
 use crate::telemetry::chain;
 
 pub(super) use feed::Feed;
@@ -48,6 +48,8 @@ pub(super) struct Inputs {
     pub(super) location: watch::Receiver<Location>,
     pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
     pub(super) feed: Feed,
+    /// What operators know of dynamic neighbours.
+    pub(super) complaints: Complaints,
 }
 
 /// What a session is to do next.
@@ -81,10 +83,10 @@ pub(super) struct Session {
     undialled: bool,
     /// The peer was listened to since the core's time has come.
     heard_out: bool,
+    /// Whether what the peer tells is passed on (RFC 4456).
+    reflects: bool,
     /// Connections that have taken all that was sent, of which the core is yet to be told.
     drained: BTreeSet<Role>,
-    /// The set that starts here, while the core does not have all of it.
-    untaken: Option<Routes>,
     report: Report,
 }
 
@@ -124,7 +126,7 @@ impl Session {
                 peer.defer_end_of_rib(until);
             }
         }
-        let report = Report::new(name, settings, &peer, board);
+        let report = Report::new(name, settings, &peer, board, inputs.complaints.clone());
         let mut session = Self {
             way: settings.way(),
             destination: Destination::new(settings.peer.address.clone()),
@@ -139,8 +141,8 @@ impl Session {
             dynamic: settings.dynamic,
             undialled: false,
             heard_out: false,
+            reflects: settings.cluster.is_some(),
             drained: BTreeSet::new(),
-            untaken: None,
             report,
         };
         session.report.update(&session.peer, 0);
@@ -174,7 +176,8 @@ impl Session {
     async fn wait(&mut self) -> Input {
         let wake = self.peer.deadline().into_iter().chain(self.links.poll_at()).min();
         let in_time = {
-            let (stuck, resumes) = (self.is_stuck(), !self.drained.is_empty());
+            let stuck = self.is_stuck();
+            let resumes = !self.drained.is_empty() || self.peer.is_to_tell() && !stuck;
             let input = next_input(&mut self.links, &mut self.closing, &mut self.inputs, stuck, resumes);
             match wake {
                 // A peer that never pauses must not keep the clock out.
@@ -229,6 +232,9 @@ impl Session {
             Input::Routes => {
                 self.take_routes();
                 self.resume();
+                if self.peer.is_to_tell() && !self.is_stuck() {
+                    self.handle(Event::Tell);
+                }
             }
             Input::End => self.take_end(),
             Input::Adjust => self.adjust(),
@@ -332,19 +338,17 @@ impl Session {
     }
 
     fn take_routes(&mut self) {
-        if self.inputs.feed.routes.has_changed().unwrap_or(false)
-            && let Some(routes) = self.inputs.feed.routes.borrow_and_update().clone()
+        // What has begun is finished first: of two sets at most the peer may hold what the status does not tell.
+        if !self.inputs.feed.rib.is_amid()
+            && let Some(routes) = self.report.take(&mut self.inputs.feed.routes)
         {
             self.inputs.feed.rib.originate(&routes);
-            self.untaken = Some(routes);
         }
         let stuck = self.is_stuck();
         let events = self.inputs.feed.rib.catch_up(stuck);
         events.into_iter().for_each(|event| self.handle(event));
-        if self.inputs.feed.rib.is_up_to_date()
-            && let Some(routes) = self.untaken.take()
-        {
-            self.report.routes(&routes);
+        if !self.inputs.feed.rib.is_amid() {
+            self.report.reached();
         }
     }
 
@@ -372,10 +376,13 @@ impl Session {
         self.report.policy_changed();
         let location = Location::clone(&self.inputs.location.borrow_and_update());
         let advertised = self.inputs.feed.routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
-        let ends = |(role, connection): (Role, &mut Connection)| Some((role, connection.local()?, connection.remote()?.ip()));
+        let device = self.way.device();
+        let ends = |(role, connection): (Role, &mut Connection)| {
+            Some((role, Ends { local: connection.local()?, remote: connection.remote()?.ip(), device }))
+        };
         let own: Vec<_> = self.links.up().filter_map(ends).collect();
-        for (role, local, remote) in own {
-            let local = self.own(local_among(&location, local, remote, &advertised));
+        for (role, ends) in own {
+            let local = self.own(local_among(&location, ends, &advertised));
             self.handle(Event::Local { role, local });
         }
     }
@@ -493,9 +500,9 @@ impl Session {
                 self.report.transition(from, to);
             }
             Action::Down(reason) => self.report.down(&reason),
-            Action::Learned(learnt) => {
-                self.inputs.feed.rib.learn(&learnt);
-            }
+            // Without clients what is kept is only looked at.
+            Action::Learned(learnt) if self.reflects => self.inputs.feed.rib.learn(&learnt),
+            Action::Learned(_) => {}
         }
     }
 

@@ -74,6 +74,11 @@ impl Way {
         Ok(Found { scope, ..peer }.socket_address(self.port))
     }
 
+    /// The index of the interface or VRF that the socket is bound to.
+    pub(super) fn device(&self) -> Option<u32> {
+        if_nametoindex(self.transport.interface.as_deref()?).ok()
+    }
+
     /// Prepares a socket to a peer at this address, before it is used.
     pub(super) fn prepare(&self, socket: &impl AsFd, peer: IpAddr, signature: Option<&Signature>) -> Result<(), OptionError> {
         if let Some(signature) = signature {

@@ -17,6 +17,8 @@ use bgp::wire::{Negotiated, NextHop, Notification, Open};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use tokio::sync::watch;
 
+use super::Routes;
+
 use crate::desired::{DesiredBgp, DesiredPeer, RouteSet};
 
 /// The speaker at one moment.
@@ -34,8 +36,8 @@ pub struct SpeakerStatus {
     pub listen_error: Option<String>,
     /// The neighbours by name, with those that are about to close.
     pub peers: BTreeMap<String, Arc<PeerStatus>>,
-    /// Prefixes that left the set and that some neighbour's task has not heard about yet.
-    leaving: Arc<BTreeSet<Prefix>>,
+    /// Prefixes that came into the set or left it, of which some neighbour's task has not heard yet.
+    moved: Arc<BTreeMap<Prefix, Moved>>,
     /// What an earlier process has announced, until the neighbours' tasks know of it, and those that have no task yet may not hold it any more.
     inherited: Arc<BTreeSet<Prefix>>,
     /// Counts the sets given.
@@ -49,7 +51,15 @@ impl SpeakerStatus {
         let of_peers = self.peers.values().flat_map(|peer| peer.withdrawing.iter());
         let wanted = |prefix: &Prefix| self.advertised.as_ref().is_some_and(|set| set.contains(prefix));
         let inherited = self.inherited.iter().filter(|prefix| !wanted(prefix));
-        self.leaving.iter().chain(of_peers).chain(inherited).copied().collect()
+        let leaving = self.moved.keys().filter(|prefix| !wanted(prefix));
+        leaving.chain(of_peers).chain(inherited).copied().collect()
+    }
+
+    /// The prefixes that this peer is told: all of the set, less what its task has not heard of yet, and what is withheld from it.
+    pub fn told(&self, peer: &PeerStatus) -> impl Iterator<Item = Prefix> {
+        let heard = |prefix: &Prefix| self.moved.get(prefix).is_none_or(|moved| moved.came <= peer.generation);
+        let prefixes = self.advertised.iter().filter(|_| peer.generation > 0).flat_map(|set| set.prefixes());
+        prefixes.filter(move |prefix| heard(prefix) && !peer.withheld.contains_key(prefix))
     }
 
     /// Sessions that still have a socket, even if only to deliver their last message.
@@ -58,15 +68,47 @@ impl SpeakerStatus {
         self.peers.values().map(|peer| peer.open_sockets).sum()
     }
 
-    /// Forgets `leaving` once every neighbour's task has the current set. Whether that changed anything.
-    fn settle(&mut self) -> bool {
-        let settled = self.peers.values().all(|peer| peer.generation >= self.generation);
-        if !settled || self.leaving.is_empty() {
-            return false;
+    /// Takes over the next set, in which these prefixes have come or are gone.
+    fn moved(&mut self, came: &[Prefix], left: &[Prefix]) {
+        let (generation, moved) = (self.generation, Arc::make_mut(&mut self.moved));
+        for prefix in came {
+            let since = moved.get(prefix).map_or(generation, |moved| moved.since);
+            moved.insert(*prefix, Moved { since, came: generation, left: None });
         }
-        self.leaving = Arc::default();
-        true
+        for prefix in left {
+            // What is not remembered came before any set that matters.
+            let Moved { since, came, .. } = moved.get(prefix).copied().unwrap_or(Moved { since: 1, came: 1, left: None });
+            moved.insert(*prefix, Moved { since, came, left: Some(generation) });
+        }
+        self.forget();
     }
+
+    /// Forgets of what has moved all that no neighbour's task could be behind with. A set that no task has taken, or that all have left behind, is no reason
+    /// to remember anything: what is remembered grows with the tasks and with the prefixes of a set, and not with the number of sets. Whether there was any.
+    fn forget(&mut self) -> bool {
+        let sets: BTreeSet<u64> = self.peers.values().flat_map(|peer| [peer.generation, peer.taken]).collect();
+        let oldest = sets.first().copied().unwrap_or(u64::MAX);
+        let matters = |Moved { since, came, left }: &Moved| match left {
+            Some(left) => sets.range(*since..*left).next().is_some(),
+            None => *came > oldest,
+        };
+        let forgets = !self.moved.values().all(matters);
+        if forgets {
+            Arc::make_mut(&mut self.moved).retain(|_, moved| matters(moved));
+        }
+        forgets
+    }
+}
+
+/// When a prefix came into the set and left it, by the numbers of sets.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    /// It may have been in each set from here on: in between it may have left and come again.
+    since: u64,
+    /// It came last in this one.
+    came: u64,
+    /// It is not in this one any more; `None` where it is in the current one.
+    left: Option<u64>,
 }
 
 /// One neighbour at one moment.
@@ -118,8 +160,6 @@ pub struct PeerStatus {
     pub withdrawing: Arc<BTreeSet<Prefix>>,
     /// Prefixes that this peer is not told, and why.
     pub withheld: Arc<BTreeMap<Prefix, Withheld>>,
-    /// The set that this peer is told, except for what is withheld.
-    pub(super) routes: Arc<RouteSet>,
     /// Messages in both directions.
     pub counters: Counters,
     /// What is wrong, as far as the end of the last session and of attempts has said, or what was before the session that is up: a NOTIFICATION, say.
@@ -134,19 +174,16 @@ pub struct PeerStatus {
     pub shut: bool,
     /// Connections that are not closed yet.
     pub open_sockets: usize,
-    /// The number of the set that the neighbour's task has.
+    /// The number of the set that the neighbour's task has taken last.
+    pub(super) taken: u64,
+    /// The number of the set of which it has told the core everything.
     pub(super) generation: u64,
 }
 
 impl PeerStatus {
-    /// The prefixes that this peer is told: all of the set, less what is withheld from it.
-    pub fn told(&self) -> impl Iterator<Item = Prefix> {
-        self.routes.prefixes().filter(|prefix| !self.withheld.contains_key(prefix))
-    }
-
     /// Whether more than a counter or a timer differs.
     fn is_news(&self, old: &Self) -> bool {
-        *old != Self { counters: old.counters.clone(), omitted: old.omitted.clone(), timers: old.timers, ..self.clone() }
+        *old != Self { counters: old.counters.clone(), omitted: old.omitted.clone(), timers: old.timers, taken: old.taken, ..self.clone() }
     }
 }
 
@@ -237,25 +274,39 @@ impl Board {
             if changed.as_ref().is_some_and(|changed| changed.is_empty()) && before.as_ref().is_some_and(|old| old.covered == set.covered) {
                 return;
             }
-            let left: Vec<Prefix> =
-                changed.iter().flat_map(|changed| changed.iter()).filter(|prefix| !set.contains(prefix)).copied().collect();
+            let was = |prefix: &Prefix| before.as_ref().is_some_and(|old| old.contains(prefix));
+            let differing = || changed.iter().flat_map(|changed| changed.iter()).copied();
+            let left: Vec<Prefix> = differing().filter(|prefix| !set.contains(prefix)).collect();
+            let came: Vec<Prefix> = differing().filter(|prefix| !was(prefix)).collect();
             self.0.send_if_modified(|status| {
                 let is_before = before.as_ref().map(Arc::as_ptr) == status.advertised.as_ref().map(Arc::as_ptr);
                 let Some(pass_on) = pass_on.take_if(|_| is_before) else { return false };
                 let status = Arc::make_mut(status);
                 status.advertised = Some(Arc::clone(set));
-                let leaving = Arc::make_mut(&mut status.leaving);
-                leaving.retain(|prefix| !set.contains(prefix));
-                leaving.extend(left);
                 status.generation += 1;
+                status.moved(&came, &left);
                 pass_on(status.generation, changed);
-                status.settle();
                 true
             });
             if pass_on.is_none() {
                 return;
             }
         }
+    }
+
+    /// The task of a neighbour takes the set that is in force now, if any, as `routes` gives it.
+    pub(super) fn take(&self, name: &str, routes: impl FnOnce() -> Option<Routes>) -> Option<Routes> {
+        let mut taken = None;
+        // No set comes in between: what this one has that the next one has not is remembered from now on.
+        self.0.send_if_modified(|status| {
+            taken = routes();
+            let status = Arc::make_mut(status);
+            if let (Some(peer), Some(routes)) = (status.peers.get_mut(name), &taken) {
+                Arc::make_mut(peer).taken = routes.generation;
+            }
+            false
+        });
+        taken
     }
 
     /// There are tasks for all neighbours of this configuration. `inherited`: some that have none may still hold what an earlier process has announced.
@@ -308,9 +359,9 @@ impl Board {
     pub(super) fn post(&self, name: &str, peer: PeerStatus) {
         self.0.send_if_modified(|status| {
             let status = Arc::make_mut(status);
-            let news = status.peers.get(name).is_none_or(|old| peer.is_news(old));
-            status.peers.insert(name.to_owned(), Arc::new(peer));
-            status.settle() || news
+            let old = status.peers.insert(name.to_owned(), Arc::new(peer.clone()));
+            let goes_on = old.as_ref().is_none_or(|old| (old.taken, old.generation) != (peer.taken, peer.generation));
+            goes_on && status.forget() || old.is_none_or(|old| peer.is_news(&old))
         });
     }
 
@@ -319,13 +370,15 @@ impl Board {
         self.0.send_if_modified(|status| {
             let status = Arc::make_mut(status);
             let known = status.peers.remove(name).is_some();
-            status.settle() || known
+            status.forget() || known
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S> {
@@ -366,7 +419,6 @@ mod tests {
             omitted: BTreeMap::new(),
             withdrawing,
             withheld: Arc::default(),
-            routes: Arc::default(),
             counters: Counters::default(),
             last_error: None,
             last_attempt_error: None,
@@ -374,8 +426,14 @@ mod tests {
             warning: None,
             shut: false,
             open_sockets: 0,
+            taken: generation,
             generation,
         }
+    }
+
+    /// The task takes this set, which is in force.
+    fn take(board: &Board, name: &str, generation: u64) {
+        board.take(name, || Some(Routes { generation, set: Arc::default(), changed: None }));
     }
 
     fn withdrawing(board: &Board) -> BTreeSet<Prefix> {
@@ -388,6 +446,7 @@ mod tests {
         board.post("a", peer(0, Arc::default()));
         board.post("b", peer(0, Arc::default()));
         board.advertise(&set([1, 2]), |_, _| {});
+        take(&board, "a", 1);
         board.advertise(&set([2]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.post("a", peer(2, set([1])));
@@ -400,15 +459,65 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_no_task_saw_still_counts() {
+    fn a_set_counts_from_the_moment_at_which_a_task_takes_it() {
         let board = Board::new();
         board.post("a", peer(0, Arc::default()));
         board.advertise(&set([1]), |_, _| {});
         board.advertise(&set([2]), |_, _| {});
+        take(&board, "a", 2);
         board.advertise(&set([1]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([2]), "the task may have passed 2 on");
-        board.post("a", peer(3, Arc::default()));
+        board.advertise(&set([3]), |_, _| {});
+        assert_eq!(withdrawing(&board), *set([2]), "no task has seen 1");
+        board.post("a", peer(4, Arc::default()));
         assert_eq!(withdrawing(&board), *set([]));
+    }
+
+    #[test]
+    fn what_is_told_is_what_the_task_has_heard_of() {
+        let board = Board::new();
+        board.post("a", peer(0, Arc::default()));
+        board.post("b", peer(0, Arc::default()));
+        let told = |name: &str| -> BTreeSet<Prefix> {
+            let status = board.read();
+            status.told(&status.peers[name]).collect()
+        };
+        board.advertise(&set([1, 2]), |_, _| {});
+        assert_eq!(told("a"), *set([]));
+        board.post("a", peer(1, Arc::default()));
+        board.advertise(&set([2, 3]), |_, _| {});
+        assert_eq!(told("a"), *set([2]));
+        assert_eq!(told("b"), *set([]));
+        board.post("b", peer(2, Arc::default()));
+        board.advertise(&set([2, 3, 1]), |_, _| {});
+        assert_eq!(told("a"), *set([2]));
+        assert_eq!(told("b"), *set([2, 3]));
+        board.post("a", peer(3, Arc::default()));
+        assert_eq!(told("a"), *set([1, 2, 3]));
+    }
+
+    #[test]
+    fn tasks_that_lag_cost_no_more_than_two_sets_each_whatever_the_churn() {
+        const LAGGING: usize = 4;
+        let board = Board::new();
+        let names: Vec<String> = (0..LAGGING).map(|number| format!("lagging{number}")).collect();
+        names.iter().for_each(|name| board.post(name, peer(0, Arc::default())));
+        board.post("brisk", peer(0, Arc::default()));
+        let mut sets = Vec::new();
+        for number in 1..=1000_u32 {
+            let next: Arc<RouteSet> =
+                Arc::new((0..8).map(|step| Prefix::host(IpAddr::from((0x0A00_0000 + number * 4 + step).to_be_bytes()))).collect());
+            board.advertise(&next, |_, _| {});
+            sets.push(Arc::downgrade(&next));
+            board.post("brisk", peer(number.into(), Arc::default()));
+            // Each at another time; what they began to tell they are slow to finish.
+            if let Some(name) = names.get(usize::try_from(number / 10).unwrap()) {
+                take(&board, name, number.into());
+            }
+            assert!(board.read().moved.len() <= 8 * (1 + 2 * (names.len() + 1)), "after {number} sets");
+        }
+        assert_eq!(sets.iter().filter(|set| set.strong_count() > 0).count(), 1);
+        assert_eq!(withdrawing(&board).len(), 8 * names.len(), "what each of them may have told");
     }
 
     #[test]
@@ -419,6 +528,7 @@ mod tests {
         assert_eq!(withdrawing(&board), *set([]));
         board.post("a", peer(0, Arc::default()));
         board.advertise(&set([1]), |_, _| {});
+        take(&board, "a", 3);
         board.advertise(&set([]), |_, _| {});
         assert_eq!(withdrawing(&board), *set([1]));
         board.remove("a");
@@ -440,5 +550,129 @@ mod tests {
         assert_eq!(board.read().peers.get("a").unwrap().counters.established, 7);
         board.post("a", PeerStatus { state: State::Idle, ..counted });
         assert!(waiter.has_changed().unwrap());
+    }
+
+    const NEIGHBOURS: usize = 3;
+    const NUMBERS: u8 = 6;
+
+    fn prefixes(numbers: impl IntoIterator<Item = u8>) -> BTreeSet<Prefix> {
+        Arc::unwrap_or_clone(set(numbers))
+    }
+
+    /// A neighbour's task and its peer.
+    #[derive(Debug, Default)]
+    struct Neighbour {
+        taken: (u64, BTreeSet<Prefix>),
+        generation: u64,
+        /// What the peer was told and was not told to be gone.
+        told: BTreeSet<Prefix>,
+        /// What it was told to be gone and has not acknowledged.
+        unacknowledged: BTreeSet<Prefix>,
+    }
+
+    impl Neighbour {
+        /// Tells the peer of these what the set says that was taken.
+        fn tell(&mut self, prefixes: &BTreeSet<Prefix>) {
+            for prefix in prefixes {
+                if self.taken.1.contains(prefix) {
+                    self.told.insert(*prefix);
+                    self.unacknowledged.remove(prefix);
+                } else if self.told.remove(prefix) {
+                    self.unacknowledged.insert(*prefix);
+                }
+            }
+        }
+
+        fn status(&self) -> PeerStatus {
+            let withdrawing = Arc::new(self.unacknowledged.clone());
+            PeerStatus { taken: self.taken.0, ..peer(self.generation, withdrawing) }
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Advertise(BTreeSet<Prefix>),
+        /// A task takes the newest set, unless it is amid another.
+        Take(usize),
+        /// It tells its peer of some prefixes.
+        Tell(usize, BTreeSet<Prefix>),
+        /// It tells the rest.
+        Reach(usize),
+        Acknowledge(usize),
+        Post(usize),
+        /// The session is over, and with it what the peer holds; another begins.
+        Restart(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let some = || proptest::collection::btree_set(0..NUMBERS, 0..usize::from(NUMBERS)).prop_map(prefixes);
+        prop_oneof![
+            3 => some().prop_map(Step::Advertise),
+            3 => (0..NEIGHBOURS).prop_map(Step::Take),
+            2 => (0..NEIGHBOURS, some()).prop_map(|(number, prefixes)| Step::Tell(number, prefixes)),
+            2 => (0..NEIGHBOURS).prop_map(Step::Reach),
+            1 => (0..NEIGHBOURS).prop_map(Step::Acknowledge),
+            1 => (0..NEIGHBOURS).prop_map(Step::Post),
+            1 => (0..NEIGHBOURS).prop_map(Step::Restart),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_peer_may_hold_is_advertised_or_withdrawing_at_every_moment(steps in proptest::collection::vec(step(), 1..60)) {
+            let board = Board::new();
+            let (mut neighbours, mut newest) = ([(); NEIGHBOURS].map(|()| Neighbour::default()), (0, BTreeSet::new()));
+            let name = |number: usize| format!("neighbour{number}");
+            neighbours.iter().enumerate().for_each(|(number, neighbour)| board.post(&name(number), neighbour.status()));
+            for step in steps {
+                match step {
+                    Step::Advertise(prefixes) => {
+                        let set: Arc<RouteSet> = Arc::new(prefixes.iter().copied().collect());
+                        board.advertise(&set, |generation, _| newest = (generation, prefixes));
+                    }
+                    Step::Take(number) => {
+                        let neighbour = &mut neighbours[number];
+                        if neighbour.generation == neighbour.taken.0 {
+                            neighbour.taken = newest.clone();
+                            take(&board, &name(number), newest.0);
+                        }
+                    }
+                    Step::Tell(number, prefixes) => neighbours[number].tell(&prefixes),
+                    Step::Reach(number) => {
+                        let neighbour = &mut neighbours[number];
+                        neighbour.tell(&prefixes(0..NUMBERS));
+                        neighbour.generation = neighbour.taken.0;
+                        board.post(&name(number), neighbour.status());
+                    }
+                    Step::Acknowledge(number) => {
+                        neighbours[number].unacknowledged.clear();
+                        board.post(&name(number), neighbours[number].status());
+                    }
+                    Step::Post(number) => board.post(&name(number), neighbours[number].status()),
+                    Step::Restart(number) => {
+                        board.remove(&name(number));
+                        neighbours[number] = Neighbour::default();
+                        board.post(&name(number), neighbours[number].status());
+                    }
+                }
+                let mut known = withdrawing(&board);
+                known.extend(newest.1.iter().copied());
+                for neighbour in &neighbours {
+                    let held = neighbour.told.union(&neighbour.unacknowledged);
+                    let unknown: Vec<_> = held.filter(|prefix| !known.contains(prefix)).collect();
+                    prop_assert!(unknown.is_empty(), "{unknown:?} of {neighbour:?}");
+                }
+            }
+            for (number, neighbour) in neighbours.iter_mut().enumerate() {
+                neighbour.tell(&prefixes(0..NUMBERS));
+                neighbour.taken = newest.clone();
+                neighbour.tell(&prefixes(0..NUMBERS));
+                neighbour.generation = newest.0;
+                neighbour.unacknowledged.clear();
+                board.post(&name(number), neighbour.status());
+            }
+            prop_assert_eq!(withdrawing(&board), BTreeSet::new(), "all is told and acknowledged");
+            prop_assert!(board.read().moved.is_empty());
+        }
     }
 }

@@ -10,6 +10,7 @@ mod listening;
 mod not_reading;
 mod reflecting;
 mod reflecting_restart;
+mod refreshing;
 mod signing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +79,15 @@ fn wait_for(speaker: &Speaker, wanted: impl Fn(&SpeakerStatus) -> bool) -> Arc<S
     })
 }
 
+/// Waits for what wakes nobody.
+fn poll(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn peer<'a>(status: &'a SpeakerStatus, name: &str) -> &'a PeerStatus {
     status.peers.get(name).unwrap()
 }
@@ -144,7 +154,7 @@ fn advertises_and_withdraws_until_acknowledged() {
     let status = wait_for(&speaker, |status| is_up(status, "tor") && peer(status, "tor").advertised == 2);
     let withheld = BTreeMap::from([(prefix("2001:db8:7::7"), Withheld::NoNextHop(Family::Ipv6Unicast))]);
     assert_eq!(*peer(&status, "tor").withheld, withheld);
-    assert_eq!(peer(&status, "tor").told().collect::<Vec<_>>(), [prefix("10.0.0.7"), prefix("10.0.0.8")]);
+    assert_eq!(status.told(peer(&status, "tor")).collect::<Vec<_>>(), [prefix("10.0.0.7"), prefix("10.0.0.8")]);
 
     speaker.advertise(set(["10.0.0.8"]));
     assert!(speaker.status().withdrawing().contains(&prefix("10.0.0.7")) || peer(&speaker.status(), "tor").advertised == 1);
@@ -617,10 +627,12 @@ fn a_session_takes_a_new_key_and_outlives_the_loss_of_the_file() {
     conversation.expect_empty_table();
     let since = peer(&wait_for(&speaker, |status| is_up(status, "tor")), "tor").established_since;
 
+    let changed = Instant::now();
     std::fs::write(&file, "other\n").unwrap();
     conversation.change_key(b"other");
     speaker.advertise(set(["10.0.0.7"]));
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
+    assert!(changed.elapsed() < Duration::from_secs(5), "{:?}", changed.elapsed());
 
     std::fs::remove_file(&file).unwrap();
     wait_for(&speaker, |status| peer(status, "tor").warning.is_some());

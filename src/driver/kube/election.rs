@@ -85,13 +85,15 @@ pub(super) struct Election {
     /// When the request that has no answer yet was sent.
     sent: Option<Instant>,
     next: Instant,
+    /// Somebody else wrote, so that what was seen is old.
+    outdated: bool,
     leaving: bool,
 }
 
 impl Election {
     /// A candidate of this name, which no other candidate has.
     pub(super) fn new(identity: impl Into<String>, now: Instant) -> Self {
-        Self { identity: identity.into(), seen: None, renewed: None, sent: None, next: now, leaving: false }
+        Self { identity: identity.into(), seen: None, renewed: None, sent: None, next: now, outdated: false, leaving: false }
     }
 
     /// Whether this node holds the Lease.
@@ -114,11 +116,8 @@ impl Election {
         let sent = if matches!(event, Event::Tick | Event::Release) { None } else { self.sent.take() };
         match event {
             Event::Tick if self.leaving || self.sent.is_some() || now < self.next => None,
-            Event::Tick if self.holds(now) => Some(self.write(now)),
-            Event::Tick => {
-                self.renewed = None;
-                Some(self.read(now))
-            }
+            Event::Tick if self.holds(now) && !self.outdated => Some(self.write(now)),
+            Event::Tick => Some(self.read(now)),
             Event::Read(found) => self.look(now, found),
             Event::Written(record) => {
                 self.renewed = (record.holder == self.identity).then(|| sent.unwrap_or(now));
@@ -126,9 +125,8 @@ impl Election {
                 self.next = now + INTERVAL;
                 None
             }
-            Event::Conflict if self.leaving => None,
-            Event::Conflict => Some(self.read(now)),
-            Event::Failed => {
+            Event::Conflict | Event::Failed => {
+                self.outdated |= event == Event::Conflict;
                 self.next = now + RETRY;
                 None
             }
@@ -138,6 +136,7 @@ impl Election {
 
     fn look(&mut self, now: Instant, found: Option<Record>) -> Option<Action> {
         self.see(now, found);
+        self.outdated = false;
         if self.leaving {
             return None;
         }

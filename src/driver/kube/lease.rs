@@ -126,7 +126,7 @@ impl Lease {
         match written {
             Ok(lease) => Ok(Event::Written(record(&lease))),
             // Somebody has deleted it.
-            Err(error) if error.is_absent() => Ok(Event::Conflict),
+            Err(error) if error.is_absent() && replaces.is_some() => Ok(Event::Conflict),
             Err(error) => Err(error),
         }
     }

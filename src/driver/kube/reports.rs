@@ -70,7 +70,7 @@ async fn once(server: &mut ApiServer, instance: &str, reported: &Reported) -> Re
     let request = Request::get(uri).body(Vec::new());
     let request =
         request.map_err(|source| RequestError::Unreachable { verb: "watch", resource: place.resource.clone(), source: source.into() })?;
-    let mut events = Box::pin(client.request_events::<Value>(request).await.map_err(refused)?.into_stream());
+    let mut events = Box::pin(client.request_events::<Value>(request).await.map_err(refused)?);
     while let Ok(Some(event)) = timeout(WATCH_TIME + GRACE, events.next()).await {
         match event.map_err(refused)? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => reports.extend(report(&object)),

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::api::{Kind, ObjectRef};
-use crate::source::kube::Access;
+use crate::source::kube::{Access, path, resource};
 
 /// Answers are awaited so long, which is less than a holder of the Lease has left after it has stopped.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(4);
@@ -89,17 +89,14 @@ pub(super) struct Place {
 impl Place {
     /// All objects of a kind.
     pub(super) fn list(kind: Kind) -> Self {
-        let (group, plural) = (kind.api_version(), plural(kind));
-        let root = if group.contains('/') { "/apis" } else { "/api" };
-        Self { path: format!("{root}/{group}/{plural}"), resource: resource(kind) }
+        Self { path: path(kind), resource: resource(kind) }
     }
 
     /// One object.
     pub(super) fn object(object: &ObjectRef) -> Self {
-        let kind = object.kind;
-        let root = if kind.api_version().contains('/') { "/apis" } else { "/api" };
-        let path = format!("{root}/{}/namespaces/{}/{}/{}", kind.api_version(), object.namespace, plural(kind), object.name);
-        Self { path, resource: resource(kind) }
+        let all = path(object.kind);
+        let (version, plural) = all.rsplit_once('/').unwrap_or_default();
+        Self { path: format!("{version}/namespaces/{}/{plural}/{}", object.namespace, object.name), resource: resource(object.kind) }
     }
 
     /// Its subresource `status`.
@@ -121,26 +118,7 @@ fn subresource(resource: &str) -> String {
     }
 }
 
-fn resource(kind: Kind) -> String {
-    match kind.api_version().split_once('/') {
-        Some((group, _)) => format!("{}.{group}", plural(kind)),
-        None => plural(kind).to_owned(),
-    }
-}
-
-const fn plural(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Service => "services",
-        Kind::EndpointSlice => "endpointslices",
-        Kind::Node => "nodes",
-        Kind::Namespace => "namespaces",
-        Kind::EricIngress => "ericingresses",
-        Kind::LvsIngress => "lvsingresses",
-    }
-}
-
 /// The API server.
-#[derive(Debug)]
 pub(super) struct ApiServer {
     access: Access,
     client: Option<Client>,

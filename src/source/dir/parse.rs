@@ -333,6 +333,8 @@ fn typed(kind: Kind, name: &ObjectRef, value: &Value) -> Result<Object, FieldErr
         Kind::EndpointSlice => Object::EndpointSlice(known::<k8s_openapi::api::discovery::v1::EndpointSlice>(name, value)?.into()),
         Kind::Node => Object::Node(known::<k8s_openapi::api::core::v1::Node>(name, value)?.into()),
         Kind::Namespace => Object::Namespace(known::<k8s_openapi::api::core::v1::Namespace>(name, value)?.into()),
+        Kind::DaemonSet => Object::DaemonSet(known::<k8s_openapi::api::apps::v1::DaemonSet>(name, value)?.into()),
+        Kind::StatefulSet => Object::StatefulSet(known::<k8s_openapi::api::apps::v1::StatefulSet>(name, value)?.into()),
         Kind::EricIngress => {
             let mut raw: raw::EricIngress = deserialize(value, "").map_err(malformed)?;
             settle_namespace(&mut raw.metadata, name);

@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, NodeStatus, Service, ServiceStatus};
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, StatefulSet, StatefulSetSpec};
+use k8s_openapi::api::core::v1::{Affinity, Namespace, Node, NodeSpec, NodeStatus, PodSpec, PodTemplateSpec, Service, ServiceStatus};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
@@ -21,13 +22,13 @@ use crate::source::Object;
 const OUR_ANNOTATIONS: &str = "vipherald.io/";
 
 /// The path of all objects of a kind.
-pub(super) fn path(kind: Kind) -> String {
+pub(crate) fn path(kind: Kind) -> String {
     let root = if kind.api_version().contains('/') { "/apis" } else { "/api" };
     format!("{root}/{}/{}", kind.api_version(), plural(kind))
 }
 
 /// The resource of a kind in messages and rules, as `kubectl auth can-i` takes it.
-pub(super) fn resource(kind: Kind) -> String {
+pub(crate) fn resource(kind: Kind) -> String {
     match kind.api_version().split_once('/') {
         Some((group, _)) => format!("{}.{group}", plural(kind)),
         None => plural(kind).to_owned(),
@@ -40,6 +41,8 @@ const fn plural(kind: Kind) -> &'static str {
         Kind::EndpointSlice => "endpointslices",
         Kind::Node => "nodes",
         Kind::Namespace => "namespaces",
+        Kind::DaemonSet => "daemonsets",
+        Kind::StatefulSet => "statefulsets",
         Kind::EricIngress => "ericingresses",
         Kind::LvsIngress => "lvsingresses",
     }
@@ -62,6 +65,8 @@ fn typed(kind: Kind, value: Value) -> Read {
             let Namespace { metadata, .. } = parse(value)?;
             Object::Namespace(Arc::new(Namespace { metadata: trim_metadata(metadata), ..Namespace::default() }))
         }
+        Kind::DaemonSet => Object::DaemonSet(Arc::new(trim_daemon_set(parse(value)?))),
+        Kind::StatefulSet => Object::StatefulSet(Arc::new(trim_stateful_set(parse(value)?))),
         Kind::EricIngress => {
             let mut ingress: EricIngress = parse(value)?;
             ingress.metadata = trim_metadata(ingress.metadata);
@@ -139,13 +144,34 @@ fn trim_node(node: Node) -> Node {
         conditions: status.conditions.map(|conditions| {
             let mut conditions: Vec<_> = conditions.into_iter().filter(|condition| condition.type_ == "Ready").collect();
             for condition in &mut conditions {
-                (condition.last_heartbeat_time, condition.message) = (None, None);
+                condition.last_heartbeat_time = None;
+                // Why it is not ready counts: it may be going down.
+                condition.message = condition.message.take().filter(|_| condition.status != "True");
             }
             conditions
         }),
         ..NodeStatus::default()
     });
     Node { metadata: trim_metadata(node.metadata), spec, status }
+}
+
+/// On which nodes it has pods.
+fn trim_daemon_set(set: DaemonSet) -> DaemonSet {
+    let pod = |pod: PodSpec| PodSpec {
+        affinity: pod.affinity.map(|affinity| Affinity { node_affinity: affinity.node_affinity, ..Affinity::default() }),
+        node_selector: pod.node_selector,
+        tolerations: pod.tolerations,
+        ..PodSpec::default()
+    };
+    let template = |template: PodTemplateSpec| PodTemplateSpec { metadata: None, spec: template.spec.map(pod) };
+    let spec = set.spec.map(|spec| DaemonSetSpec { template: template(spec.template), ..DaemonSetSpec::default() });
+    DaemonSet { metadata: trim_metadata(set.metadata), spec, status: None }
+}
+
+/// How many pods it has.
+fn trim_stateful_set(set: StatefulSet) -> StatefulSet {
+    let spec = set.spec.map(|spec| StatefulSetSpec { ordinals: spec.ordinals, replicas: spec.replicas, ..StatefulSetSpec::default() });
+    StatefulSet { metadata: trim_metadata(set.metadata), spec, status: None }
 }
 
 #[cfg(test)]
@@ -184,6 +210,31 @@ mod tests {
         let mut cordoned = new.clone();
         cordoned["spec"]["unschedulable"] = json!(true);
         assert_ne!(read_good(Kind::Node, cordoned), read_good(Kind::Node, new));
+    }
+
+    #[test]
+    fn that_a_node_goes_down_is_seen() {
+        let node = json!({"metadata": {"name": "node-1"}, "status": {"conditions": [
+            {"type": "Ready", "status": "False", "message": "node is shutting down", "lastHeartbeatTime": "2026-11-28T12:00:00Z"}]}});
+        let Object::Node(node) = read_good(Kind::Node, node) else { panic!() };
+        let conditions = node.status.as_ref().unwrap().conditions.as_ref().unwrap();
+        assert_eq!(conditions[0].message.as_deref(), Some("node is shutting down"));
+    }
+
+    #[test]
+    fn what_a_roll_out_reports_is_no_change_of_a_workload() {
+        let set = |replicas: u32, ready: u32| {
+            json!({"metadata": {"name": "vipherald", "namespace": "vip"}, "spec": {"replicas": replicas, "selector": {},
+                "template": {"metadata": {"labels": {"x": ready.to_string()}}, "spec": {"containers": [], "nodeSelector": {"rack": "1"}}}},
+                "status": {"replicas": ready, "numberReady": ready, "currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberMisscheduled": 0}})
+        };
+        for kind in [Kind::DaemonSet, Kind::StatefulSet] {
+            assert_eq!(read_good(kind, set(2, 1)), read_good(kind, set(2, 2)), "{kind:?}");
+        }
+        assert_ne!(read_good(Kind::StatefulSet, set(2, 1)), read_good(Kind::StatefulSet, set(1, 1)));
+        let Object::DaemonSet(set) = read_good(Kind::DaemonSet, set(2, 1)) else { panic!() };
+        let pod = set.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+        assert_eq!(pod.node_selector.as_ref().unwrap()["rack"], "1");
     }
 
     #[test]

@@ -241,7 +241,7 @@ async fn most_objects_that_are_really_gone_go_when_lists_agree() {
     api.forget(Kind::Service);
     let begun = Instant::now();
     followed.has(&[]).await;
-    assert!(begun.elapsed() >= super::store::WINDOW, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= store::WINDOW, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

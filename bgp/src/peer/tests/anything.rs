@@ -37,6 +37,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Stop(Stop::Keep)),
         1 => Just(Event::Refresh(Family::Ipv4Unicast)),
         1 => Just(Event::Readvertise(Family::Ipv6Unicast)),
+        1 => Just(Event::Tell),
         1 => Just(Event::Selected),
         1 => Just(Event::Import(None)),
         1 => (0..2_u32).prop_map(|limit| {
@@ -92,7 +93,8 @@ impl Sockets {
             | Event::Selected
             | Event::Timers { .. }
             | Event::Refresh(_)
-            | Event::Readvertise(_) => true,
+            | Event::Readvertise(_)
+            | Event::Tell => true,
         }
     }
 
@@ -120,7 +122,8 @@ impl Sockets {
             | Event::Selected
             | Event::Timers { .. }
             | Event::Refresh(_)
-            | Event::Readvertise(_) => {}
+            | Event::Readvertise(_)
+            | Event::Tell => {}
         }
     }
 

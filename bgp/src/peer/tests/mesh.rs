@@ -145,7 +145,12 @@ impl Mesh {
 
     fn event(&mut self, link: usize, side: usize, event: Event) {
         let (now, role) = (self.now, role_of(side));
-        for action in self.links[link][side].peer.handle(now, event) {
+        let peer = &mut self.links[link][side].peer;
+        let mut actions = peer.handle(now, event);
+        if peer.is_to_tell() {
+            actions.extend(peer.handle(now, Event::Tell));
+        }
+        for action in actions {
             match action {
                 // Who is dialled does not dial.
                 Action::Connect if side == 1 => {}

@@ -112,7 +112,12 @@ impl Star {
     fn event(&mut self, client: usize, at_reflector: bool, event: Event) {
         let now = self.now;
         let role = if at_reflector { Role::Passive } else { Role::Active };
-        for action in self.end(client, at_reflector).peer.handle(now, event) {
+        let peer = &mut self.end(client, at_reflector).peer;
+        let mut actions = peer.handle(now, event);
+        if peer.is_to_tell() {
+            actions.extend(peer.handle(now, Event::Tell));
+        }
+        for action in actions {
             match action {
                 // The reflector is dialled and does not dial.
                 Action::Connect if at_reflector => {}

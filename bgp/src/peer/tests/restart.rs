@@ -313,9 +313,11 @@ fn rfc7313_section_4_the_answer_to_a_refresh_is_marked_and_comes_after_end_of_ri
     let mut bench = established(restart(), &open_of_peer(true));
     assert_eq!(bench.receive(Role::Active, RouteRefresh::request(Family::Ipv4Unicast).encode()), [], "nothing is known yet");
     let types = |actions: &[Action]| {
-        let Action::Send { bytes, .. } = &actions[0] else { panic!() };
         let mut deframer = crate::wire::Deframer::default();
-        deframer.push(bytes);
+        for action in actions {
+            let Action::Send { bytes, .. } = action else { panic!("{action:?}") };
+            deframer.push(bytes);
+        }
         let negotiated = Negotiated::new(&open_of_peer(true), &graceful(restart()).open());
         let messages = std::iter::from_fn(|| deframer.next(&negotiated).unwrap());
         let types = messages.map(|message| match message {
@@ -330,7 +332,7 @@ fn rfc7313_section_4_the_answer_to_a_refresh_is_marked_and_comes_after_end_of_ri
         });
         types.collect::<Vec<_>>()
     };
-    assert_eq!(types(&bench.event(Event::Routes(rib(&["10.0.0.1"])))), ["route", "end of v4", "begin", "route", "end", "end of v6"]);
+    assert_eq!(types(&bench.event(Event::Routes(rib(&["10.0.0.1"])))), ["route", "end of v4", "end of v6", "begin", "route", "end"]);
     let again = bench.receive(Role::Active, RouteRefresh::request(Family::Ipv4Unicast).encode());
     assert_eq!(types(&again), ["begin", "route", "end"]);
     assert_eq!(bench.peer.counters().sent.route_refresh, 4);

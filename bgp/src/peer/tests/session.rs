@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::rib::receiver::Receiver;
+use crate::wire::Capability;
 
 /// The UPDATEs of a reply that does nothing else.
 fn updates(actions: &[Action]) -> Vec<u8> {
@@ -123,6 +124,69 @@ fn rfc7313_section_4_a_refresh_initiated_locally_sends_everything_again_between_
 }
 
 #[test]
+fn rfc2918_section_4_refreshes_that_wait_are_one_and_what_is_asked_during_one_is_exactly_one_more() {
+    let mut plain = peer_open();
+    plain.capabilities.retain(|capability| *capability != Capability::EnhancedRouteRefresh);
+    for (open, marks) in [(plain, 0), (peer_open(), 2)] {
+        let mut bench = Bench::connecting();
+        bench.establish(Role::Active, &open);
+        // Three times as much as may be sent at once.
+        bench.event(Event::Routes(many(40_000)));
+        let all = |bench: &mut Bench| {
+            while bench.peer.is_behind() {
+                bench.event_at_last(Event::Writable { role: Role::Active });
+            }
+        };
+        all(&mut bench);
+        bench.event_at_last(Event::Writable { role: Role::Active });
+        let first = bench.peer.counters().sent;
+        let flood = Bytes::from(RouteRefresh::request(Family::Ipv4Unicast).encode().repeat(2849));
+        let received = |bytes| Event::Received { role: Role::Active, bytes };
+        for _ in 0..3 {
+            assert_eq!(bench.peer.handle(bench.now, received(flood.clone())), [], "it waits");
+        }
+        assert!(bench.peer.is_to_tell());
+        bench.peer.handle(bench.now, Event::Tell);
+        assert!(!bench.peer.is_to_tell() && bench.peer.is_behind(), "it has begun");
+        let begun = bench.peer.counters().sent.update - first.update;
+        for _ in 0..3 {
+            assert_eq!(bench.peer.handle(bench.now, received(flood.clone())), []);
+        }
+        assert!(!bench.peer.is_to_tell(), "after the one that is under way");
+        while !bench.peer.is_to_tell() {
+            assert!(bench.peer.is_behind());
+            bench.peer.handle(bench.now, Event::Writable { role: Role::Active });
+        }
+        bench.peer.handle(bench.now, Event::Writable { role: Role::Active });
+        let once = bench.peer.counters().sent.update - first.update;
+        assert!(once > begun);
+        bench.peer.handle(bench.now, Event::Tell);
+        all(&mut bench);
+        let sent = bench.peer.counters().sent;
+        assert!(!bench.peer.is_to_tell());
+        assert_eq!((sent.update - first.update, sent.route_refresh - first.route_refresh), (2 * once, 2 * marks));
+    }
+}
+
+#[test]
+fn the_first_whole_set_of_a_session_waits_until_it_may_take_its_time() {
+    let mut bench = Bench::connecting();
+    bench.event(Event::Routes(rib(&["10.0.0.1"])));
+    bench.connected(Role::Active);
+    bench.receive(Role::Active, peer_open().encode());
+    let up = bench.peer.handle(bench.now, Event::Received { role: Role::Active, bytes: Bytes::from_static(&KEEPALIVE) });
+    assert_eq!(up, [to(State::OpenConfirm, State::Established)]);
+    let paths = rib(&["10.0.0.2"]).paths(&host("10.0.0.2")).into();
+    let changes = Arc::new(Changes::from([(host("10.0.0.2"), paths)]));
+    let change = Event::Changes { changes, rib: rib(&["10.0.0.1", "10.0.0.2"]) };
+    assert_eq!(bench.peer.handle(bench.now, change), [], "it comes with the whole");
+    let mut receiver = Receiver::new(bench.peer.negotiated().unwrap());
+    receiver.receive(&updates(&bench.peer.handle(bench.now, Event::Tell)));
+    assert_eq!((receiver.routes.len(), receiver.ends_of_rib().len()), (2, 2));
+    assert_eq!(bench.peer.handle(bench.now, Event::Tell), [], "there is nothing more");
+}
+
+#[test]
 fn rfc2918_section_4_a_refresh_of_an_unknown_family_is_ignored() {
     let mut bench = Bench::new(PeerConfig { families: [Family::Ipv4Unicast].into(), ..config() });
     bench.event(Event::Start);
@@ -150,6 +214,23 @@ fn received_routes_are_counted_and_not_kept() {
     assert_eq!(counters.prefixes[&Family::Ipv4Unicast], PrefixCounts { announced: 2, withdrawn: 0 });
     assert_eq!(counters.prefixes[&Family::Ipv6Unicast], PrefixCounts { announced: 0, withdrawn: 1 });
     assert_eq!((counters.treated_as_withdraw, counters.attributes_discarded), (0, 0));
+}
+
+#[test]
+fn rfc8212_section_2_without_a_policy_nothing_of_an_external_peer_is_imported() {
+    let external = PeerConfig { remote_asn: asn(65002), ..config() };
+    let mut bench = Bench::new(external.clone());
+    bench.event(Event::Start);
+    let open = Open { asn: asn(65002), ..peer_open() };
+    bench.establish(Role::Active, &open);
+    let path = crate::wire::AsPath(vec![crate::wire::AsPathSegment::Sequence(vec![asn(65002)])]);
+    let attributes = [PathAttribute::Origin(Origin::Igp), PathAttribute::AsPath(path)];
+    let (next_hop, negotiated) = (NextHop::V4(Ipv4Addr::new(10, 211, 1, 9)), Negotiated::new(&external.open(), &open));
+    let mut octets = Vec::new();
+    encode_announcement(&attributes, next_hop, Family::Ipv4Unicast, &[host("10.9.0.0").into()], &negotiated, &mut octets).unwrap();
+    assert_eq!(bench.receive(Role::Active, octets), [], "nobody is told");
+    assert_eq!(bench.peer.counters().prefixes[&Family::Ipv4Unicast], PrefixCounts { announced: 1, withdrawn: 0 });
+    assert!(bench.peer.adj_rib_in().is_none());
 }
 
 #[test]

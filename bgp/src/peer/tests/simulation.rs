@@ -217,7 +217,11 @@ impl World {
 
     fn event(&mut self, host: usize, event: Event) {
         if let Some(peer) = &mut self.hosts[host].peer {
-            for action in peer.handle(*EPOCH + self.now, event) {
+            let mut actions = peer.handle(*EPOCH + self.now, event);
+            if peer.is_to_tell() {
+                actions.extend(peer.handle(*EPOCH + self.now, Event::Tell));
+            }
+            for action in actions {
                 self.act(host, action);
             }
         }

@@ -147,6 +147,7 @@ fn rfc4724_section_2_end_of_rib_follows_the_first_set_of_each_family_once() {
     assert_eq!(kinds, [None, Some(Family::Ipv4Unicast), None, Some(Family::Ipv6Unicast)]);
     pair.set(&["10.0.0.2"]);
     pair.sender.refresh(Family::Ipv4Unicast);
+    pair.sender.begin_refreshes();
     pair.flush();
     assert_eq!(pair.receiver.ends_of_rib().len(), 2);
 }
@@ -306,6 +307,7 @@ fn rfc2918_section_4_refresh_sends_the_whole_family_again_and_nothing_else() {
     let mut pair = Pair::internal();
     pair.set(&["10.0.0.1", "10.0.0.2", "2001:db8::1"]);
     pair.sender.refresh(Family::Ipv4Unicast);
+    pair.sender.begin_refreshes();
     let updates = pair.flush();
     assert_eq!(updates.len(), 1);
     assert_eq!(updates[0].announced, [prefix("10.0.0.1").into(), prefix("10.0.0.2").into()]);
@@ -317,6 +319,7 @@ fn rfc2918_section_4_a_refresh_survives_changes_that_come_before_it_is_answered(
     let mut pair = Pair::internal();
     pair.set(&["10.0.0.1", "10.0.0.2"]);
     pair.sender.refresh(Family::Ipv4Unicast);
+    pair.sender.begin_refreshes();
     let updates = pair.set(&["10.0.0.2", "10.0.0.3"]);
     assert_eq!(updates.len(), 2);
     assert_eq!(updates[0].withdrawn, [prefix("10.0.0.1").into()]);
@@ -328,6 +331,7 @@ fn rfc2918_section_4_refresh_of_a_family_that_was_not_negotiated_is_ignored() {
     let mut pair = Pair::new(export(), negotiated(65001, &[Family::Ipv4Unicast]), LOCAL);
     pair.set(&["10.0.0.1", "2001:db8::1"]);
     pair.sender.refresh(Family::Ipv6Unicast);
+    pair.sender.begin_refreshes();
     assert_eq!(pair.flush(), vec![]);
 }
 
@@ -440,6 +444,7 @@ struct Possible {
 
 impl Possible {
     fn write(&mut self, limit: usize) {
+        self.pair.sender.begin_refreshes();
         let batch = self.pair.sender.next(self.pair.position, limit);
         let mut rest = &batch.octets[..];
         while !rest.is_empty() {
@@ -503,6 +508,11 @@ proptest! {
         }
         possible.write(NO_LIMIT);
         possible.check();
+        if possible.pair.sender.is_to_refresh() {
+            // It was asked for during the one before.
+            possible.write(NO_LIMIT);
+            possible.check();
+        }
         possible.acknowledge(possible.pair.position);
         possible.check();
         prop_assert!(possible.pair.sender.is_synced());

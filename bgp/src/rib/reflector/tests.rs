@@ -233,6 +233,7 @@ fn rfc7911_section_3_identifiers_stay_as_others_come_and_go_and_after_a_refresh(
     peer.take(&reflector.learn(PeerId(1), &[(one(vip(1)), None)]));
     peer.take(&reflector.learn(PeerId(3), &[(one(vip(1)), Some(route_of(3, true, true, |route, _| route.med = Some(5))))]));
     peer.adj_rib_out.refresh(Family::Ipv4Unicast);
+    peer.adj_rib_out.begin_refreshes();
     peer.flush();
     assert_eq!(id_of(&peer, 3), third);
     // Policy rejects a path that was sent: it is withdrawn by the same identifier, which `take` checks.

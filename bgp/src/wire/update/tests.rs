@@ -308,10 +308,17 @@ fn rfc9774_3_a_path_with_a_set_withdraws_its_routes_and_the_session_stays() {
             assert!(update.errors.iter().any(|error| error.reason.contains("RFC 9774")), "{:?}", update.errors);
         }
     }
-    // Of a two-octet peer, whose AS4_PATH is the path.
+    // Of a two-octet peer, whose AS4_PATH counts too: also where it would not be used, since it is too long, or somebody has aggregated since.
     for set in [SET, CONFED_SET] {
-        assert_eq!(from_two_octet_peer(&format!("400206 0202 FDEA 5BA0 C01106 {set}")).2, withdraw, "{set}");
+        let aggregated = format!("C00706 FDEA 0A000009 C01208 00011171 0A000001 C01106 {set}");
+        for beside in [format!("C01106 {set}"), format!("C01114 0203 00000001 00000002 00000003 {set}"), aggregated] {
+            assert_eq!(from_two_octet_peer(&format!("400206 0202 FDEA 5BA0 {beside}")).2, withdraw, "{beside}");
+        }
     }
+    // RFC 6793 §6: of a four-octet peer it is discarded unread, and a sequence of a confederation is passed over.
+    let update = update(&format!("{MANDATORY} C01106 {SET}"), NLRI);
+    assert_eq!(update.handling(), Some(ErrorHandling::AttributeDiscard));
+    assert_eq!(from_two_octet_peer("400206 0202 FDEA 5BA0 C0110C 0301 0000FE4D 0201 00011170"), (vec![65002, 70000], None, None));
 }
 
 #[test]

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the table of keys says that a change costs is what it costs: each key below `bgp`, one at a time, under two sessions.
 
-use std::net::TcpListener;
-
 use serde_json::{Value, json};
 
 use super::fake_peer::Conversation;
@@ -38,7 +36,6 @@ impl Case {
 
 /// Keys of the speaker.
 fn of_the_speaker() -> Vec<Case> {
-    let port = free_port();
     vec![
         case("bgp.asn", 65_009),
         case("bgp.routerId", "192.0.2.9"),
@@ -47,7 +44,7 @@ fn of_the_speaker() -> Vec<Case> {
         case("bgp.sendHostName", false),
         case("bgp.sendSoftwareVersion", true),
         case("bgp.listen.address", "127.0.0.3"),
-        case("bgp.listen.port", port),
+        case("bgp.listen.port", 20_180),
         case("bgp.listen.limit", 7),
         case("bgp.listen.prefixes", json!(["127.0.0.4/32"])),
     ]
@@ -105,10 +102,6 @@ fn of_all_peers() -> Vec<Case> {
     ]
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
-
 /// Puts one value over another; of lists, element over element.
 fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
@@ -150,12 +143,12 @@ struct Rig {
 impl Rig {
     /// With this over the least configuration.
     fn new(over: &Value) -> Self {
-        let (fake, port) = (FakePeer::listening(), free_port());
+        let (fake, address) = (FakePeer::listening(), listening::address_of_its_own());
         let export = json!({"nextHop": {"ipv4": "192.0.2.1", "ipv6": "2001:db8::1"}});
         let mut base = json!({"bgp": {
             "asn": OUR_AS,
             "routerId": "192.0.2.1",
-            "listen": {"address": "127.0.0.1", "port": port, "prefixes": ["127.0.0.2/32"], "asn": OUR_AS, "export": export},
+            "listen": {"address": address.ip(), "port": address.port(), "prefixes": ["127.0.0.2/32"], "asn": OUR_AS, "export": export},
             "peers": [{"name": "tor", "address": "127.0.0.1", "port": fake.address().port(), "asn": OUR_AS, "export": export}],
         }});
         merge(&mut base, over);
@@ -164,7 +157,7 @@ impl Rig {
         speaker.configure(Arc::new(configuration(&base).bgp));
         let asn = |value: &Value| u32::try_from(value["asn"].as_u64().unwrap()).unwrap();
         let mut tor = fake.establish(asn(&base["bgp"]["peers"][0]));
-        let mut dynamic = listening::dial(DYNAMIC, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let mut dynamic = listening::dial(DYNAMIC, address);
         dynamic.establish(asn(&base["bgp"]["listen"]));
         for conversation in [&mut tor, &mut dynamic] {
             while conversation.expect_update().is_end_of_rib() != Some(Family::Ipv6Unicast) {}

@@ -139,7 +139,7 @@ fn rfc4724_4_1_a_dynamic_neighbour_that_is_not_back_yet_may_hold_what_an_earlier
     wait_for(&speaker, |status| status.withdrawing().is_empty());
     assert!(started.elapsed() >= Duration::from_secs(4), "hold time and restart time");
 
-    let (plain, _) = listening_on(address.port(), &["127.0.0.2/32"], []);
+    let (plain, _) = listening_on(address, &["127.0.0.2/32"], []);
     let speaker = Speaker::spawn(1).unwrap();
     speaker.inherit(prefixes(["10.0.0.8"]), true);
     speaker.advertise(set([]));

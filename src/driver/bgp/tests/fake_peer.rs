@@ -150,7 +150,11 @@ impl Conversation {
     }
 
     pub(super) fn send(&mut self, message: &Message) {
-        self.stream.write_all(&message.encode(&self.negotiated).unwrap()).unwrap();
+        self.send_octets(&message.encode(&self.negotiated).unwrap());
+    }
+
+    pub(super) fn send_octets(&mut self, octets: &[u8]) {
+        self.stream.write_all(octets).unwrap();
     }
 
     /// The next message; `None` once the speaker has closed its side.

@@ -2,7 +2,7 @@
 //! What an operator sees of a neighbour, and the reset that keeps the session, with a scripted neighbour.
 
 use bgp::rib::Progress;
-use bgp::wire::{AsPath, NextHop, Origin, RouteRefresh, Update};
+use bgp::wire::{AsPath, AsPathSegment, NextHop, Origin, RouteRefresh, Update};
 
 use super::fake_peer::Conversation;
 use super::*;
@@ -37,15 +37,6 @@ fn announcement<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Message {
     Message::Update(Update { attributes, announced: addresses.into_iter().map(|one| prefix(one).into()).collect(), ..Update::default() })
 }
 
-/// Waits for what wakes nobody.
-fn poll(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn rfc2918_a_soft_reset_tells_everything_again_and_asks_for_everything() {
     let fake = FakePeer::listening();
@@ -61,10 +52,15 @@ fn rfc2918_a_soft_reset_tells_everything_again_and_asks_for_everything() {
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
     let asked = "is asked for all of ipv4-unicast and ipv6-unicast (ROUTE-REFRESH, RFC 2918)";
     assert_eq!(soft(&speaker, "tor", Direction::In).unwrap(), asked);
-    for family in Family::ALL {
-        assert_eq!(conversation.next(), Some(Message::RouteRefresh(RouteRefresh::request(family))));
-    }
+    let expect_requests = |conversation: &mut Conversation| {
+        for family in Family::ALL {
+            assert_eq!(conversation.next(), Some(Message::RouteRefresh(RouteRefresh::request(family))));
+        }
+    };
+    expect_requests(&mut conversation);
     assert_eq!(soft(&speaker, "tor", Direction::Both).unwrap(), format!("is told all of ipv4-unicast and ipv6-unicast again; {asked}"));
+    // What is told again waits for its turn, and the request does not.
+    expect_requests(&mut conversation);
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
     let status = speaker.status();
     assert_eq!((peer(&status, "tor").established_since, peer(&status, "tor").counters.established), (since, 1));
@@ -176,6 +172,35 @@ fn received_routes_are_kept_to_be_looked_at_where_asked_for_and_no_more_than_tha
     assert!(status_withdraws_nothing(&speaker));
     drop(teller);
     poll("they go with the session", || held().0.is_empty());
+}
+
+#[test]
+fn received_routes_that_are_kept_to_be_looked_at_reach_no_other_peer() {
+    const OUTSIDE: u32 = 65002;
+    let (inside, outside) = (FakePeer::listening(), FakePeer::listening());
+    let speaker = Speaker::spawn(1).unwrap();
+    speaker.advertise(set([]));
+    let keeping = |fake: &FakePeer, asn| DesiredPeer { keep_received: 10, asn: Asn::new(asn).unwrap(), ..neighbour(fake.address()) };
+    speaker.configure(desired([("inside", keeping(&inside, OUR_AS)), ("outside", keeping(&outside, OUTSIDE))]));
+    let (mut internal, mut external) = (inside.establish(OUR_AS), outside.establish(OUTSIDE));
+    internal.expect_empty_table();
+    external.expect_empty_table();
+    internal.send(&announcement(["10.0.0.7"]));
+    let attributes = vec![
+        PathAttribute::Origin(Origin::Igp),
+        PathAttribute::AsPath(AsPath(vec![AsPathSegment::Sequence(vec![Asn::new(OUTSIDE).unwrap()])])),
+        PathAttribute::NextHop(Ipv4Addr::new(192, 0, 2, 78)),
+    ];
+    external.send(&Message::Update(Update { attributes, announced: vec![prefix("10.0.0.8").into()], ..Update::default() }));
+    for name in ["inside", "outside"] {
+        poll("it is kept", || peer(&speaker.status(), name).held.get(&Family::Ipv4Unicast) == Some(&1));
+    }
+    // What is told on purpose comes first, and alone.
+    speaker.advertise(set(["10.0.0.9"]));
+    for conversation in [&mut internal, &mut external] {
+        assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.9").into()]);
+        assert!(conversation.is_silent_for(Duration::from_millis(100)), "what another peer told is passed on");
+    }
 }
 
 fn status_withdraws_nothing(speaker: &Speaker) -> bool {

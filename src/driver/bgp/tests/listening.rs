@@ -2,6 +2,7 @@
 //! Neighbours that dial us: configured ones, dynamic ones, and nobody we know.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::fake_peer::Conversation;
 use super::*;
@@ -11,12 +12,18 @@ const LOCALHOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A configuration that listens, and where. Dynamic neighbours come from these prefixes, and there is at most one.
 pub(super) fn listening<'a>(prefixes: &[&str], peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>) -> (Arc<DesiredBgp>, SocketAddr) {
-    let port = TcpListener::bind((LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    listening_on(port, prefixes, peers)
+    listening_on(address_of_its_own(), prefixes, peers)
+}
+
+/// A loopback address that no other test uses, so that none takes the port before the speaker does.
+pub(super) fn address_of_its_own() -> SocketAddr {
+    static USED: AtomicU32 = AtomicU32::new(0);
+    let host = ((std::process::id() & 0x1_FFFF) << 6) | (USED.fetch_add(1, Ordering::Relaxed) & 0x3F);
+    SocketAddr::from((Ipv4Addr::from(0x7F80_0000 | host), 20_179))
 }
 
 pub(super) fn listening_on<'a>(
-    port: u16,
+    address: SocketAddr,
     prefixes: &[&str],
     peers: impl IntoIterator<Item = (&'a str, DesiredPeer)>,
 ) -> (Arc<DesiredBgp>, SocketAddr) {
@@ -25,9 +32,9 @@ pub(super) fn listening_on<'a>(
         Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap()
     });
     let template = passive(SocketAddr::from((LOCALHOST, 179)));
-    let listen = DesiredListen { address: LOCALHOST.into(), port, prefixes: prefixes.collect(), limit: 1, template };
+    let listen = DesiredListen { address: address.ip(), port: address.port(), prefixes: prefixes.collect(), limit: 1, template };
     let configuration = DesiredBgp { listen: Some(listen), ..(*desired(peers)).clone() };
-    (Arc::new(configuration), SocketAddr::from((LOCALHOST, port)))
+    (Arc::new(configuration), address)
 }
 
 fn passive(address: SocketAddr) -> DesiredPeer {
@@ -101,7 +108,7 @@ fn dynamic_neighbours_come_and_go_within_the_limit() {
     conversation.expect_empty_table();
     wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.3"));
 
-    let (fewer, _) = listening_on(address.port(), &["127.0.0.2/32"], []);
+    let (fewer, _) = listening_on(address, &["127.0.0.2/32"], []);
     speaker.configure(fewer);
     assert_eq!(conversation.next(), Some(Message::Notification(Notification::cease(Cease::PeerDeconfigured))));
     drop(conversation);
@@ -253,8 +260,7 @@ fn a_port_that_is_taken_is_told_and_concerns_nobody_whom_we_dial() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn(1).unwrap();
     speaker.advertise(set([]));
-    let (configuration, address) =
-        listening_on(other.local_addr().unwrap().port(), &["127.0.0.2/32"], [("tor", neighbour(fake.address()))]);
+    let (configuration, address) = listening_on(other.local_addr().unwrap(), &["127.0.0.2/32"], [("tor", neighbour(fake.address()))]);
     speaker.configure(configuration);
     let mut conversation = fake.establish(OUR_AS);
     conversation.expect_empty_table();
@@ -287,7 +293,7 @@ fn rfc5082_3_ttl_security_counts_for_who_dials_us() {
     assert_eq!(peer(&speaker.status(), "tor").counters.received.open, 0);
     drop(conversation);
 
-    let (configuration, address) = listening_on(address.port(), &[], [("tor", secure(192))]);
+    let (configuration, address) = listening_on(address, &[], [("tor", secure(192))]);
     speaker.configure(configuration);
     let deadline = Instant::now() + PATIENCE;
     loop {

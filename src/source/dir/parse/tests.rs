@@ -116,14 +116,17 @@ fn other_kinds_are_told_and_left_aside() {
     for (text, message) in [
         (
             "apiVersion: apps/v1\nkind: Deployment",
-            "kind: \"Deployment\" is not read; expected Service, EndpointSlice, Node, EricIngress, LvsIngress",
+            "kind: \"Deployment\" is not read; expected Service, EndpointSlice, Node, Namespace, DaemonSet, StatefulSet, EricIngress, LvsIngress",
         ),
         ("apiVersion: v1\nkind: Endpoints", "kind: \"Endpoints\" is not read; write an EndpointSlice (discovery.k8s.io/v1) instead"),
         (
             "apiVersion: serving.knative.dev/v1\nkind: Service",
             "apiVersion: a Service of \"serving.knative.dev/v1\" is not read; expected v1",
         ),
-        ("apiVersion: x.io/v1\nkind: Nodes", "kind: \"Nodes\" is not read; expected Service, EndpointSlice, Node, EricIngress, LvsIngress"),
+        (
+            "apiVersion: x.io/v1\nkind: Nodes",
+            "kind: \"Nodes\" is not read; expected Service, EndpointSlice, Node, Namespace, DaemonSet, StatefulSet, EricIngress, LvsIngress",
+        ),
     ] {
         let fault = only_fault(&format!("{text}\nmetadata: {{name: a}}\n"));
         assert_eq!((fault.scope, fault.message.as_str()), (Scope::Aside, message));

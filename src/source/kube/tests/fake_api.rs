@@ -4,7 +4,7 @@
 //! Inputs: objects, and the [`Fault`] of the moment. Output: HTTP on a port of the loopback interface, and a kubeconfig for it. Watches begin at a version as
 //! the real one's do, send the changes since, and break when told to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ struct Objects {
     /// Watches from before this version are gone.
     forgotten: u64,
     fault: Option<Fault>,
-    faults: HashMap<Kind, Fault>,
+    faults: BTreeMap<Kind, Fault>,
 }
 
 struct Shared {
@@ -157,7 +157,7 @@ impl FakeApi {
 
 async fn answer(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    let query: HashMap<&str, &str> = pairs.collect();
+    let query: BTreeMap<&str, &str> = pairs.collect();
     let Some(kind) = Kind::ALL.into_iter().find(|kind| path(*kind) == uri.path()) else {
         return status(404, "no such path");
     };

@@ -2,19 +2,23 @@
 //! A ToR: BIRD in a namespace of its own, which puts what it learns into its kernel, as a real one does.
 //!
 //! Input: the node that it is linked to. Output: what it learned, how often it was told to forget something, and what it logged.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{Namespace, Process, wait_until};
-use crate::rig::PATIENCE;
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The ToR and its namespace.
 pub(crate) struct Tor {

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a plan is made of: one change to the node each, and what it is about.
+//!
+//! Output: [`Step`], its [`StepKey`], and the [`Entries`] of the record. Invariant: a step says all that whoever carries it out has to know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipvs::{SyncDaemon, SyncRole, Timeouts};
+
+use super::VirtualServiceChange;
+use crate::desired::{DesiredBgp, Filter, RouteSet, Rules, ServiceKey};
+use crate::sysctl::{InterfaceSetting, Sysctl};
+
+/// One change to the node. Steps that carry a whole set can be repeated without effect.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Step {
+    /// Make this the whole set that the speaker advertises.
+    Advertise(Arc<RouteSet>),
+    /// Write into the record that these are about to be placed.
+    RecordPending(Entries),
+    /// Place one address on `vips.interface`.
+    AddAddress(IpAddr),
+    /// Write into the record that these are placed and ours.
+    RecordConfirmed(Entries),
+    /// Remove one address, which is ours, from `vips.interface`.
+    RemoveAddress(IpAddr),
+    /// Take these, which are gone or not ours, out of the record.
+    RecordRemoved(Entries),
+    /// Make these the filters of their virtual services.
+    WriteFilters(BTreeMap<ServiceKey, Filter>),
+    /// Make these the rules of our chains; `None` for no chains.
+    WriteRules(Option<Rules>),
+    /// Give a kernel setting the value that it must have.
+    SetSysctl(Sysctl),
+    /// Give these settings of interfaces the values that they must have.
+    SetInterfaces(BTreeMap<String, BTreeSet<InterfaceSetting>>),
+    /// Set how long IPVS remembers idle connections, in seconds; 0 leaves one as it is.
+    SetTimeouts(Timeouts),
+    /// Start a daemon of connection synchronisation.
+    StartDaemon(SyncDaemon),
+    /// Stop one that is ours.
+    StopDaemon(SyncRole),
+    /// Make a virtual service, with its real servers.
+    AddVirtualService(ServiceKey, VirtualServiceChange),
+    /// Change one that is ours, in place.
+    ChangeVirtualService(ServiceKey, VirtualServiceChange),
+    /// Remove one that is ours.
+    RemoveVirtualService(ServiceKey),
+    /// Remove one that is ours from the dataplane that balanced before.
+    RemoveFormer(ServiceKey),
+    /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions.
+    ConfigureSpeaker(Arc<DesiredBgp>),
+    /// Close all sessions with Cease, Administrative Shutdown.
+    StopSpeaker,
+    /// Close all sessions so that peers which agreed on graceful restart keep our routes.
+    ReleaseSpeaker,
+    /// Remove the instance's nft table, which is empty.
+    DropRecord,
+}
+
+impl Step {
+    /// What its failures are counted under.
+    #[must_use]
+    pub const fn key(&self) -> StepKey {
+        match self {
+            Self::Advertise(_) => StepKey::Advertise,
+            Self::RecordPending(_)
+            | Self::RecordConfirmed(_)
+            | Self::RecordRemoved(_)
+            | Self::DropRecord
+            | Self::WriteFilters(_)
+            | Self::WriteRules(_) => StepKey::Record,
+            Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
+            Self::AddVirtualService(service, _)
+            | Self::ChangeVirtualService(service, _)
+            | Self::RemoveVirtualService(service)
+            | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
+            Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
+            Self::SetInterfaces(_) => StepKey::Interfaces,
+            Self::SetTimeouts(_) => StepKey::Timeouts,
+            Self::StartDaemon(SyncDaemon { role, .. }) | Self::StopDaemon(role) => StepKey::Daemon(*role),
+            Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
+        }
+    }
+}
+
+/// What the record lists.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Entries {
+    /// Addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Virtual services.
+    pub services: BTreeSet<ServiceKey>,
+    /// Daemons of connection synchronisation.
+    pub daemons: BTreeSet<SyncRole>,
+    /// Of the virtual services, the ranges of ports, and the firewall mark of each.
+    pub marks: BTreeMap<ServiceKey, u32>,
+}
+
+impl From<BTreeSet<IpAddr>> for Entries {
+    fn from(addresses: BTreeSet<IpAddr>) -> Self {
+        Self { addresses, ..Self::default() }
+    }
+}
+
+impl Entries {
+    pub(super) fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.services.is_empty() && self.daemons.is_empty()
+    }
+}
+
+/// What a step is about, for counting failures and spacing retries.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum StepKey {
+    /// The advertised set.
+    Advertise,
+    /// The record.
+    Record,
+    /// One address.
+    Address(IpAddr),
+    /// One virtual service.
+    VirtualService(ServiceKey),
+    /// One kernel setting.
+    Sysctl(Sysctl),
+    /// The settings of external interfaces.
+    Interfaces,
+    /// The timeouts of IPVS.
+    Timeouts,
+    /// A daemon of connection synchronisation.
+    Daemon(SyncRole),
+    /// The neighbours.
+    Speaker,
+}
