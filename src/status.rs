@@ -314,6 +314,9 @@ pub struct SourceStatus {
     /// What is wrong with the API server, by kind of objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,
+    /// What cannot be written to it, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unwritten: Vec<String>,
 }
 
 /// How much of the intent is known.

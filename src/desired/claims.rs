@@ -14,7 +14,8 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::endpoints::Target;
-use super::load_balancer::{LoadBalancer, not_honoured};
+use super::honoured::not_honoured;
+use super::load_balancer::LoadBalancer;
 use super::{Rejection, RejectionReason, Scheduling, Subject, ports};
 use crate::api::{
     ForwardingMethod, IngressSpec, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, PortRange, Protocol, SHARING_KEY, parse_address,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a Service of `type: LoadBalancer` and our `loadBalancerClass` asks for, and which of its fields somebody else would have to honour.
+//! What a Service of `type: LoadBalancer` and our `loadBalancerClass` asks for.
 //!
 //! Input: one Service. Output: a [`LoadBalancer`], and a message for each field that cannot be read. Services of other classes, and of none, are
 //! no concern of ours.
@@ -14,8 +14,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
-use crate::api::{IPS_KEY, LOAD_BALANCER_CLASS, POOL_KEY, SHARING_KEY, TOPOLOGY_MODE_KEY, parse_address, quoted};
-use crate::config::{Dataplane, DataplaneType};
+use crate::api::{IPS_KEY, LOAD_BALANCER_CLASS, POOL_KEY, SHARING_KEY, parse_address};
 
 /// A word of `spec.ipFamilies`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -102,6 +101,12 @@ impl<'a> LoadBalancer<'a> {
     }
 }
 
+/// The addresses in `status.loadBalancer.ingress`, in its order.
+pub(crate) fn recorded_addresses(service: &Service) -> Vec<IpAddr> {
+    let ingress = service.status.iter().filter_map(|status| status.load_balancer.as_ref()?.ingress.as_ref()).flatten();
+    ingress.filter_map(|ingress| ingress.ip.as_ref()?.parse().ok()).collect()
+}
+
 /// `status.loadBalancer.ingress`: the addresses in it, each with its field.
 fn recorded(service: &Service) -> BTreeMap<IpAddr, String> {
     let ingress = service.status.iter().filter_map(|status| status.load_balancer.as_ref()?.ingress.as_ref()).flatten();
@@ -129,26 +134,4 @@ fn families(spec: &ServiceSpec) -> Vec<IpFamily> {
         }
     }
     known
-}
-
-/// The fields of a Service with VIPs that ask for something which nobody does with this dataplane.
-pub(super) fn not_honoured(service: &Service, spec: &ServiceSpec, dataplane: &Dataplane) -> Vec<String> {
-    let mut messages = Vec::new();
-    let by_kube_proxy = dataplane.kind == DataplaneType::KubeProxy;
-    if let Some(distribution) = spec.traffic_distribution.as_deref().filter(|_| dataplane.balances()) {
-        messages
-            .push(format!("spec.trafficDistribution: {} is not honoured: all usable endpoints get traffic alike", quoted(distribution)));
-    }
-    let topology = service.metadata.annotations.as_ref().and_then(|annotations| annotations.get(TOPOLOGY_MODE_KEY));
-    if let Some(mode) = topology.filter(|mode| dataplane.balances() && mode.to_lowercase() != "disabled") {
-        let message = "is not honoured: all usable endpoints get traffic alike";
-        messages.push(format!("metadata.annotations[{TOPOLOGY_MODE_KEY}]: {} {message}", quoted(mode)));
-    }
-    let ranges = spec.load_balancer_source_ranges.as_ref().is_some_and(|ranges| !ranges.is_empty());
-    let external = spec.external_ips.as_ref().is_some_and(|ips| !ips.is_empty());
-    if by_kube_proxy && ranges && external {
-        let message = "kube-proxy does not apply it to spec.externalIPs: everybody is let in there; use type LoadBalancer, or dataplane ipvs or nftables";
-        messages.push(format!("spec.loadBalancerSourceRanges: {message}"));
-    }
-    messages
 }

@@ -66,6 +66,8 @@ pub struct Sources {
     pub snapshots: Snapshots,
     /// What the loop makes of them; `None` before it has looked.
     pub view: watch::Receiver<Option<NodeView>>,
+    /// Where what cannot be written, and why, is told, for who asks this node.
+    pub troubles: watch::Sender<Arc<Vec<String>>>,
     /// For jitter.
     pub seed: u64,
 }
@@ -111,6 +113,7 @@ struct Task {
     node_pace: Pace,
     node_due: bool,
     node_resync: Instant,
+    node_trouble: Option<String>,
     /// While the Lease is held.
     objects: Option<Office>,
 }
@@ -122,6 +125,7 @@ struct Office {
     follower: JoinHandle<()>,
     pace: Pace,
     due: bool,
+    trouble: Option<String>,
 }
 
 impl Drop for Office {
@@ -141,6 +145,7 @@ impl Task {
             node_pace: Pace::new(now, sources.seed),
             node_due: true,
             node_resync: now + RESYNC,
+            node_trouble: None,
             objects: None,
             sources,
         }
@@ -154,6 +159,7 @@ impl Task {
             self.take_or_leave_office();
             self.write_node().await;
             self.write_objects().await;
+            self.tell_troubles();
         }
         self.objects = None;
         self.lease.release(&mut self.server).await;
@@ -202,7 +208,14 @@ impl Task {
                 let (sender, reports) = watch::channel(None);
                 let follower = tokio::spawn(follow(self.sources.access.clone(), config.instance.clone(), sender, self.sources.seed));
                 let writer = ObjectWriter::new(&config.instance, &config.node_name);
-                self.objects = Some(Office { writer, reports, follower, pace: Pace::new(Instant::now(), self.sources.seed), due: true });
+                self.objects = Some(Office {
+                    writer,
+                    reports,
+                    follower,
+                    pace: Pace::new(Instant::now(), self.sources.seed),
+                    due: true,
+                    trouble: None,
+                });
             }
             (false, Some(_)) => self.objects = None,
             (true, Some(_)) | (false, None) => {}
@@ -231,15 +244,32 @@ impl Task {
         match self.node.write(&mut self.server, &view.status, owner.as_deref(), &denied, time).await {
             Ok(written) => {
                 self.node_due = false;
+                self.node_trouble = None;
+                self.node_pace.succeeded();
                 if written {
                     self.node_pace.written(Instant::now());
                 }
             }
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "the RouterNode of this node cannot be written; it is tried again");
+                complain(&mut self.node_trouble, &error, "the RouterNode of this node cannot be written; it is tried again");
                 self.node_pace.failed(Instant::now(), error.retry_after());
             }
         }
+    }
+
+    fn tell_troubles(&self) {
+        let office = self.objects.as_ref();
+        let denied = office.map(|office| office.writer.denied()).unwrap_or_default();
+        let failing = [self.lease.trouble(), self.node_trouble.as_deref(), office.and_then(|office| office.trouble.as_deref())];
+        let mut troubles: Vec<String> = failing.into_iter().flatten().map(ToOwned::to_owned).chain(denied).collect();
+        troubles.dedup();
+        self.sources.troubles.send_if_modified(|told| {
+            let differs = **told != troubles;
+            if differs {
+                *told = Arc::new(troubles);
+            }
+            differs
+        });
     }
 
     /// The UID of our Node, as far as the snapshot has it.
@@ -259,15 +289,27 @@ impl Task {
         }
         let denied = office.writer.denied();
         match write_objects(&self.sources, &mut self.server, &self.lease, office).await {
-            Ok(Pass::Done) => office.due = false,
-            Ok(Pass::More) => {}
+            Ok(pass) => {
+                office.due = pass == Pass::More;
+                office.trouble = None;
+                office.pace.succeeded();
+            }
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "the status of objects cannot be written; it is tried again");
+                complain(&mut office.trouble, &error, "the status of objects cannot be written; it is tried again");
                 office.pace.failed(Instant::now(), error.retry_after());
             }
         }
         self.node_due |= office.writer.denied() != denied;
     }
+}
+
+/// Remembers a failure, and logs it where the one before said something else.
+fn complain(trouble: &mut Option<String>, error: &RequestError, consequence: &str) {
+    let error = chain(error);
+    if trouble.as_ref() != Some(&error) {
+        tracing::warn!(error, "{consequence}");
+    }
+    *trouble = Some(error);
 }
 
 /// One pass, once all that it needs is known.

@@ -64,16 +64,18 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let (views, view) = watch::channel(View::default());
     let changes = view.clone();
     let ipvs = table::reader(view.clone());
-    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe(), source.health());
+    let (troubles, unwritten) = watch::channel(Arc::default());
+    let api = source.health().map(|health| (health, unwritten));
+    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe(), api);
     let status = explainer.reader();
     let metrics = Metrics::new(status.clone())?;
     let pulse = Pulse::new(speaker.liveness());
     let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
     let desk = Desk { status: status.clone(), ipvs, operator: speaker.operator() };
     let (noted, node_view) = watch::channel(None);
-    let publisher = publisher(access, &in_force, &snapshots, node_view, RandomState::new().hash_one(started)).await?;
+    let publisher = publisher(access, &in_force, &snapshots, node_view, troubles).await?;
     let _tasks = [
-        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status, noted))),
+        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), source.health(), status, noted))),
         Task(tokio::spawn(async move { complain("admin socket", admin.serve(desk).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
@@ -141,11 +143,12 @@ async fn publisher(
     config: &watch::Receiver<Arc<InForce>>,
     snapshots: &Snapshots,
     view: watch::Receiver<Option<NodeView>>,
-    seed: u64,
+    troubles: watch::Sender<Arc<Vec<String>>>,
 ) -> Result<Option<Publisher>, Box<dyn Error + Send + Sync>> {
     let Some(access) = access else { return Ok(None) };
     let namespace = access.client().await?.default_namespace().to_owned();
-    let sources = Sources { access, namespace, config: config.clone(), snapshots: snapshots.clone(), view, seed };
+    let seed = RandomState::new().hash_one(Instant::now());
+    let sources = Sources { access, namespace, config: config.clone(), snapshots: snapshots.clone(), view, troubles, seed };
     Ok(Some(Publisher::spawn(sources)?))
 }
 
@@ -201,13 +204,21 @@ impl Drop for Task {
 async fn note_changes(
     mut views: watch::Receiver<View>,
     mut speaker: watch::Receiver<Arc<SpeakerStatus>>,
+    mut health: Option<watch::Receiver<Arc<ApiHealth>>>,
     status: StatusReader,
     noted: watch::Sender<Option<NodeView>>,
 ) {
     loop {
+        let of_health = async {
+            match &mut health {
+                Some(health) => health.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             Ok(()) = views.changed() => {}
             Ok(()) = speaker.changed() => {}
+            Ok(()) = of_health => {}
             else => return,
         }
         let compiled = views.borrow_and_update().compiled.clone();

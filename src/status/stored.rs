@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the API server holds of what we say on an object, and what has to be written so that it holds what is to be said now.
 //!
-//! Inputs: an object as the API server has it, and an [`ObjectStatus`]. Output: a [`Difference`], or nothing where both agree. Pure. Invariant: only what
+//! Inputs: an object as the API server has it, and an [`ObjectStatus`]. Output: a [`Difference`], or nothing where both agree. Pure. Invariants: only what
 //! is ours is looked at and written: our condition types (on Services they carry our name), `status.loadBalancer` of Services of our class, and all of
-//! the status of our own kinds.
+//! the status of our own kinds; only who wrote it takes it back, since another release may have the object.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::objects::ObjectStatus;
-use super::{Time, Verdict};
+use super::{Time, Truth, Verdict};
 use crate::api::{Kind, ObjectCondition};
 
 /// Before the names of our conditions on kinds that are not ours.
@@ -22,11 +22,13 @@ const OUR_PREFIX: &str = "vipherald.io/";
 pub struct Stored {
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// Ours.
+    /// Whether something in it was written by us, as its `metadata.managedFields` say (Server-Side Apply).
+    pub by_us: bool,
+    /// Ours, or those of another release.
     pub conditions: Vec<ObjectCondition>,
     /// `status.loadBalancer.ingress` of a Service.
     pub ingress: Vec<Ingress>,
-    /// Whether that can only be ours, since it is of our class, or was when we wrote our conditions.
+    /// Whether that was written by us.
     owns_ingress: bool,
     /// `status.changeId` of an LvsIngress.
     pub change_id: Option<i64>,
@@ -55,18 +57,20 @@ pub struct Difference {
 }
 
 impl Stored {
-    /// Of an object of this kind.
+    /// Of an object of this kind; `manager` is the name under which we write.
     #[must_use]
-    pub fn read(kind: Kind, object: &Value) -> Self {
+    pub fn read(kind: Kind, object: &Value, manager: &str) -> Self {
         let status = object.get("status");
         let part = |name: &str| status.and_then(|status| status.get(name)).cloned().unwrap_or_default();
         let conditions: Vec<ObjectCondition> = part("conditions").as_array().into_iter().flatten().filter_map(condition).collect();
         let ours = |condition: &ObjectCondition| kind != Kind::Service || condition.kind.starts_with(OUR_PREFIX);
         let conditions: Vec<ObjectCondition> = conditions.into_iter().filter(ours).collect();
         let ingress = part("loadBalancer").get("ingress").cloned().unwrap_or_default();
+        let managed = managed(object, manager);
         Self {
             uid: object.pointer("/metadata/uid").and_then(Value::as_str).map(ToOwned::to_owned),
-            owns_ingress: kind == Kind::Service && !conditions.is_empty(),
+            by_us: managed.is_some(),
+            owns_ingress: managed.is_some_and(|fields| fields.pointer("/f:status/f:loadBalancer").is_some()),
             conditions,
             ingress: serde_json::from_value(ingress).unwrap_or_default(),
             change_id: part("changeId").as_i64(),
@@ -81,6 +85,15 @@ impl Stored {
     }
 }
 
+/// Which fields of the status were applied under this name, if any were.
+fn managed<'a>(object: &'a Value, manager: &str) -> Option<&'a Value> {
+    let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
+    let is = |entry: &Value, name: &str, word: &str| entry.get(name).and_then(Value::as_str) == Some(word);
+    let mut ours =
+        managers.filter(|entry| is(entry, "manager", manager) && is(entry, "operation", "Apply") && is(entry, "subresource", "status"));
+    ours.next().and_then(|entry| entry.get("fieldsV1"))
+}
+
 fn condition(value: &Value) -> Option<ObjectCondition> {
     serde_json::from_value(value.clone()).ok()
 }
@@ -88,14 +101,22 @@ fn condition(value: &Value) -> Option<ObjectCondition> {
 /// What has to be written on an object, of which `wanted` is to be said, or nothing any more. `ip_mode` is that of the addresses of load balancers.
 #[must_use]
 pub fn difference(kind: Kind, stored: &Stored, wanted: Option<&ObjectStatus>, ip_mode: &str, now: Time) -> Option<Difference> {
-    let Some(wanted) = wanted else { return withdrawal(kind, stored) };
+    let Some(wanted) = wanted else {
+        // Takes back what was said.
+        return stored.by_us.then(|| Difference { status: json!({}), transitions: Vec::new() });
+    };
     let name = |verdict: &Verdict| if kind == Kind::Service { format!("{OUR_PREFIX}{}", verdict.kind) } else { verdict.kind.to_owned() };
     let mut transitions = Vec::new();
     let mut conditions = Vec::new();
     for verdict in &wanted.verdicts {
         let name = name(verdict);
         let before = stored.conditions.iter().find(|condition| condition.kind == name);
-        if before.is_none_or(|before| before.status != verdict.status.as_str() || before.reason != verdict.reason) {
+        let has_changed = match before {
+            Some(before) => before.status != verdict.status.as_str() || before.reason != verdict.reason,
+            // That nothing is known yet is no news.
+            None => verdict.status != Truth::Unknown,
+        };
+        if has_changed {
             transitions.push(verdict.clone());
         }
         conditions.push(verdict.condition(&name, wanted.generation, before, now));
@@ -103,8 +124,8 @@ pub fn difference(kind: Kind, stored: &Stored, wanted: Option<&ObjectStatus>, ip
     let ingress = wanted.addresses.as_ref().map(|addresses| addresses.iter().map(|address| ingress(*address, ip_mode)).collect::<Vec<_>>());
     let change_id = if wanted.is_accepted() { wanted.generation } else { stored.change_id }.filter(|_| kind == Kind::LvsIngress);
     let announcing: Vec<String> = wanted.announcing.iter().filter(|_| kind != Kind::Service).cloned().collect();
-    // What a Service is not given by us is somebody else's, unless our conditions are there already.
-    let same_ingress = ingress.as_ref().map_or(!stored.owns_ingress || stored.ingress.is_empty(), |ingress| *ingress == stored.ingress);
+    // What a Service is not given by us is somebody else's.
+    let same_ingress = ingress.as_ref().map_or(!stored.owns_ingress, |ingress| *ingress == stored.ingress);
     if conditions == stored.conditions && same_ingress && change_id == stored.change_id && announcing == stored.announcing {
         return None;
     }
@@ -124,12 +145,6 @@ pub fn difference(kind: Kind, stored: &Stored, wanted: Option<&ObjectStatus>, ip
         }
     }
     Some(Difference { status: Value::Object(status), transitions })
-}
-
-/// Takes back what was said, where something was.
-fn withdrawal(kind: Kind, stored: &Stored) -> Option<Difference> {
-    let said = kind == Kind::Service && !stored.conditions.is_empty();
-    said.then(|| Difference { status: json!({}), transitions: Vec::new() })
 }
 
 fn ingress(address: IpAddr, mode: &str) -> Ingress {

@@ -85,7 +85,7 @@ fn fields_that_nobody_honours_are_named() {
     assert_eq!(
         messages(DataplaneType::KubeProxy),
         [
-            "Service default/a NotHonoured spec.loadBalancerSourceRanges: kube-proxy does not apply it to spec.externalIPs: everybody is let in there; \
+            "Service default/a NotHonoured spec.loadBalancerSourceRanges: \"10.0.0.0/8\" is not honoured: kube-proxy does not apply it to spec.externalIPs: everybody is let in there; \
              use type LoadBalancer, or dataplane ipvs or nftables"
         ]
     );

@@ -21,7 +21,8 @@ pub(super) struct Lease {
     held: bool,
     /// A right that is missing.
     denied: Option<String>,
-    complained: bool,
+    /// Why the last request failed.
+    trouble: Option<String>,
 }
 
 impl Lease {
@@ -35,7 +36,7 @@ impl Lease {
             manager: name.to_owned(),
             held: false,
             denied: None,
-            complained: false,
+            trouble: None,
         }
     }
 
@@ -47,6 +48,11 @@ impl Lease {
     /// The right that is missing, if one is.
     pub(super) fn denied(&self) -> Option<&str> {
         self.denied.as_deref()
+    }
+
+    /// Why it is not had, or not known who has it.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// When [`Self::turn`] has something to do.
@@ -69,12 +75,12 @@ impl Lease {
         while let Some(action) = next {
             let answer = self.ask(server, &action).await;
             self.denied = answer.as_ref().err().and_then(RequestError::missing_right);
-            if let Err(error) = answer.as_ref().map_err(|error| chain(error))
-                && !std::mem::replace(&mut self.complained, true)
-            {
+            // That somebody else was faster is no trouble.
+            let trouble = answer.as_ref().err().filter(|error| !error.is_conflict()).map(|error| chain(error));
+            if let Some(error) = trouble.as_ref().filter(|_| self.trouble.is_none()) {
                 tracing::warn!(lease = self.name, error, "the Lease is not had; another node writes what all share, or none does");
             }
-            self.complained &= answer.is_err();
+            self.trouble = trouble;
             let event = match answer {
                 Ok(event) => event,
                 Err(error) if error.is_conflict() => Event::Conflict,

@@ -6,6 +6,7 @@
 //! it is bounded by the number of objects and always the newest; an address is given only after everything that was given before has been read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
@@ -15,13 +16,16 @@ use super::request::{ApiServer, Place, RequestError};
 use crate::api::{Kind, ObjectRef};
 use crate::config::Config;
 use crate::desired::allocation::{Records, allocate};
-use crate::desired::{Compiled, Rejection, Subject};
+use crate::desired::{Compiled, Rejection, Subject, recorded_addresses};
 use crate::source::Snapshot;
 use crate::status::{Difference, Facts, KINDS, ObjectStatus, Reports, Stored, Time, Truth, Verdict, difference, object_statuses};
 use crate::telemetry::chain;
 
 /// What the API server holds is read again so often: somebody else may have written it.
 const RESYNC: Duration = Duration::from_secs(600);
+
+/// After somebody else wrote in between, or has what looks like ours, it is read again so soon.
+const REREAD: Duration = Duration::from_secs(5);
 
 /// A right that is missing is tried again so often.
 const DENIED_PAUSE: Duration = Duration::from_secs(60);
@@ -54,11 +58,11 @@ pub(super) struct ObjectWriter {
     stored: BTreeMap<ObjectRef, Stored>,
     stale_at: Instant,
     /// The objects of the last pass.
-    seen: BTreeSet<ObjectRef>,
+    seen: BTreeMap<ObjectRef, Seen>,
     /// Rights that are missing, and when they are tried again.
     denied: BTreeMap<String, Instant>,
-    /// Objects that cannot be written as they are, and what was tried.
-    refused: BTreeMap<ObjectRef, Value>,
+    /// Objects that cannot be written as they are, and what was tried: nothing else is tried again before all is read again.
+    refused: BTreeMap<ObjectRef, Option<ObjectStatus>>,
     /// Rejections on objects that have no status of ours, which were told.
     told: BTreeSet<Rejection>,
 }
@@ -70,7 +74,7 @@ impl ObjectWriter {
             node: node.to_owned(),
             stored: BTreeMap::new(),
             stale_at: Instant::now(),
-            seen: BTreeSet::new(),
+            seen: BTreeMap::new(),
             denied: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -99,7 +103,7 @@ impl ObjectWriter {
         if self.stale_at <= began {
             self.read_all(server).await?;
         }
-        self.forget_the_deleted(wanted.snapshot);
+        self.compare_with(wanted.snapshot);
         let now = Time::from(SystemTime::now());
         for (object, wanted, difference) in self.differences(wanted, now) {
             if !may_write() || began.elapsed() > STRETCH {
@@ -111,22 +115,35 @@ impl ObjectWriter {
         Ok(Pass::Done)
     }
 
-    /// What is gone since the last pass, or is another object of the same name by now, holds nothing any more.
-    fn forget_the_deleted(&mut self, snapshot: &Snapshot) {
-        let uids: BTreeMap<ObjectRef, Option<String>> = objects(snapshot);
-        let gone = |object: &ObjectRef| self.seen.contains(object) && !uids.contains_key(object);
-        let replaced = |object: &ObjectRef, stored: &Stored| {
-            uids.get(object).and_then(Option::as_ref).zip(stored.uid.as_ref()).is_some_and(|(uid, stored)| uid != stored)
+    /// What is gone since the last pass, or is another object of the same name by now, holds nothing any more. An address of a load balancer that somebody
+    /// else has written or taken away is a reason to read what is there.
+    fn compare_with(&mut self, snapshot: &Snapshot) {
+        let objects = objects(snapshot);
+        self.stored.retain(|object, stored| match (objects.get(object), self.seen.get(object)) {
+            (Some(now), _) => now.uid.is_none() || stored.uid.is_none() || now.uid == stored.uid,
+            (None, seen) => seen.is_none(),
+        });
+        let differs = |object: &ObjectRef, now: &Seen| {
+            let changed = self.seen.get(object).is_some_and(|seen| seen.addresses != now.addresses);
+            changed && self.stored.get(object).is_some_and(|stored| stored.addresses() != now.addresses)
         };
-        self.stored.retain(|object, stored| !gone(object) && !replaced(object, stored));
-        self.seen = uids.into_keys().collect();
+        if objects.iter().any(|(object, now)| differs(object, now)) {
+            self.read_again_soon();
+        }
+        self.seen = objects;
+    }
+
+    fn read_again_soon(&mut self) {
+        self.stale_at = self.stale_at.min(Instant::now() + REREAD);
     }
 
     async fn read_all(&mut self, server: &mut ApiServer) -> Result<(), RequestError> {
         let mut stored = BTreeMap::new();
         for kind in KINDS {
             match server.list(&Place::list(kind), "").await {
-                Ok((items, _)) => stored.extend(items.iter().filter_map(|item| Some((name(kind, item)?, Stored::read(kind, item))))),
+                Ok((items, _)) => {
+                    stored.extend(items.iter().filter_map(|item| Some((name(kind, item)?, Stored::read(kind, item, &self.instance)))));
+                }
                 // Its CRD is not there.
                 Err(error) if error.is_absent() => {}
                 Err(error) => return Err(self.deny(error)),
@@ -160,9 +177,9 @@ impl ObjectWriter {
             let stored = self.stored.get(object).unwrap_or(&nothing);
             // What is gone, or another object of this name since, has nothing to be written on.
             let wanted = statuses.get(object);
-            let is_there = wanted.is_some() || (snapshot.complete && snapshot.services.contains_key(object));
+            let is_there = wanted.is_some() || (snapshot.complete && self.seen.contains_key(object));
             let difference = is_there.then(|| difference(object.kind, stored, wanted, ip_mode, now)).flatten()?;
-            (self.refused.get(object) != Some(&difference.status)).then(|| (object.clone(), difference))
+            (self.refused.get(object).map(Option::as_ref) != Some(wanted)).then(|| (object.clone(), difference))
         });
         let differing: Vec<_> = differing.collect();
         differing.into_iter().map(|(object, difference)| (object.clone(), statuses.remove(&object), difference)).collect()
@@ -190,22 +207,23 @@ impl ObjectWriter {
         });
         match server.apply(&place, &self.instance, &body).await {
             Ok(answer) => {
-                self.stored.insert(object.clone(), Stored::read(object.kind, &answer));
+                self.stored.insert(object.clone(), Stored::read(object.kind, &answer, &self.instance));
                 self.refused.remove(object);
+                let version = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
                 for verdict in &difference.transitions {
-                    self.announce(server, &news(object, uid.clone(), verdict), &format!("{:?}", wanted.map(|wanted| wanted.generation)))
-                        .await?;
+                    self.announce(server, &news(object, uid.clone(), verdict), version).await?;
                 }
                 Ok(())
             }
-            Err(error) if error.is_absent() => {
-                self.stored.remove(object);
-                self.refused.insert(object.clone(), difference.status);
-                Ok(())
-            }
             Err(error) if error.is_about_the_object() => {
-                tracing::warn!(%object, error = %chain(&error), "its status cannot be written as it is to be");
-                self.refused.insert(object.clone(), difference.status);
+                if error.is_conflict() {
+                    self.read_again_soon();
+                } else if error.is_absent() {
+                    self.stored.remove(object);
+                } else {
+                    tracing::warn!(%object, error = %chain(&error), "its status cannot be written as it is to be");
+                }
+                self.refused.insert(object.clone(), wanted.cloned());
                 Ok(())
             }
             Err(error) => self.survive(error),
@@ -217,7 +235,7 @@ impl ObjectWriter {
         self.told.retain(|told| rejections.contains(told));
         for rejection in rejections {
             let Subject::Object { object, .. } = &rejection.subject else { continue };
-            if KINDS.contains(&object.kind) || !may_write() || !self.told.insert(rejection.clone()) {
+            if self.seen.contains_key(object) || !may_write() || !self.told.insert(rejection.clone()) {
                 continue;
             }
             let news = News {
@@ -266,12 +284,19 @@ impl ObjectWriter {
     }
 }
 
-/// The objects on which something may be said, each with its UID.
-fn objects(snapshot: &Snapshot) -> BTreeMap<ObjectRef, Option<String>> {
-    let services = snapshot.services.iter().map(|(name, service)| (name, &service.metadata));
-    let ericingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata));
-    let lvsingresses = snapshot.lvs_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata));
-    services.chain(ericingresses).chain(lvsingresses).map(|(name, metadata)| (name.clone(), metadata.uid.clone())).collect()
+/// What a snapshot has of an object on which something may be said.
+struct Seen {
+    uid: Option<String>,
+    /// `status.loadBalancer` of a Service.
+    addresses: Vec<IpAddr>,
+}
+
+fn objects(snapshot: &Snapshot) -> BTreeMap<ObjectRef, Seen> {
+    let services = snapshot.services.iter().map(|(name, service)| (name, &service.metadata, recorded_addresses(service)));
+    let ericingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, Vec::new()));
+    let lvsingresses = snapshot.lvs_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, Vec::new()));
+    let all = services.chain(ericingresses).chain(lvsingresses);
+    all.map(|(name, metadata, addresses)| (name.clone(), Seen { uid: metadata.uid.clone(), addresses })).collect()
 }
 
 fn name(kind: Kind, object: &Value) -> Option<ObjectRef> {

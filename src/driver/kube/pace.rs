@@ -41,6 +41,11 @@ impl Pace {
         let rested = now.saturating_duration_since(self.next) > self.pause;
         self.pause = if rested { SHORTEST } else { (self.pause * 2).min(LONGEST) };
         self.next = now + self.pause;
+        self.succeeded();
+    }
+
+    /// No error any more.
+    pub(super) const fn succeeded(&mut self) {
         self.retry = FIRST_RETRY;
     }
 
@@ -89,7 +94,7 @@ mod tests {
             let wait = pace.next() - start;
             assert!((Duration::from_secs(at_least)..=Duration::from_secs(2 * at_least)).contains(&wait), "{wait:?}");
         }
-        pace.written(start);
+        pace.succeeded();
         pace.failed(start, Some(Duration::from_secs(20)));
         assert_eq!(pace.next() - start, Duration::from_secs(20));
         pace.failed(start, Some(Duration::from_secs(7200)));

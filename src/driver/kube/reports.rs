@@ -26,6 +26,9 @@ use crate::telemetry::chain;
 const WATCH_TIME: Duration = Duration::from_secs(45);
 const GRACE: Duration = Duration::from_secs(5);
 
+/// A server that ends watches at once is not asked more often.
+const SHORTEST_TURN: Duration = Duration::from_secs(2);
+
 /// By Node.
 pub(super) type NodeReports = BTreeMap<String, RouterNodeStatus>;
 
@@ -38,10 +41,12 @@ pub(super) async fn follow(access: Access, instance: String, reported: Reported,
     let mut pace = Pace::new(Instant::now(), seed);
     let mut complained = false;
     loop {
+        let began = Instant::now();
         match once(&mut server, &instance, &reported).await {
             Ok(()) => {
                 complained = false;
-                pace = Pace::new(Instant::now(), seed);
+                pace.succeeded();
+                pace.not_before(began + SHORTEST_TURN);
             }
             Err(error) => {
                 if !std::mem::replace(&mut complained, true) {

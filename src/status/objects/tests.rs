@@ -95,10 +95,13 @@ fn one_node_is_enough_and_the_others_are_told() {
     assert_says(&config(), &[service("web", "externalIPs: [10.0.0.7]")], &nodes, "web", &expected);
 }
 
+/// A node and what it reports, if it is heard.
+type Node = (&'static str, Option<Vec<VipGroup>>);
+
 #[test]
 fn what_no_node_does_is_false_and_what_none_has_said_is_unknown() {
     let manifests = [service("web", "externalIPs: [10.0.0.7]")];
-    let cases: [(&[(&str, Option<Vec<VipGroup>>)], &str, &str); 4] = [
+    let cases: [(&[Node], &str, &str); 4] = [
         (&[], "Unknown NotReported: 10.0.0.7: there is no router node", "Unknown NotReported: 10.0.0.7: there is no router node"),
         (
             &[("n1", None)],

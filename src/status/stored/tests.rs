@@ -23,9 +23,16 @@ fn wanted(accepted: Truth, addresses: Option<&[&str]>) -> ObjectStatus {
     }
 }
 
-/// The object once this was applied to it.
+/// The object once this was applied to it, by this manager.
+fn applied_by(manager: &str, kind: Kind, difference: &Difference) -> Stored {
+    let names = difference.status.as_object().unwrap().keys();
+    let fields: Map<_, _> = names.map(|name| (format!("f:{name}"), json!({}))).collect();
+    let entry = json!({"manager": manager, "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": fields}});
+    Stored::read(kind, &json!({"metadata": {"uid": "u1", "managedFields": [entry]}, "status": difference.status}), "vipherald")
+}
+
 fn applied(kind: Kind, difference: &Difference) -> Stored {
-    Stored::read(kind, &json!({"metadata": {"uid": "u1"}, "status": difference.status}))
+    applied_by("vipherald", kind, difference)
 }
 
 #[test]
@@ -61,7 +68,7 @@ fn on_services_only_what_is_ours_is_touched() {
         "conditions": [{"type": "example.org/Other", "status": "True"}],
         "loadBalancer": {"ingress": [{"hostname": "lb.example.org"}]},
     }});
-    let stored = Stored::read(Kind::Service, &object);
+    let stored = Stored::read(Kind::Service, &object, "vipherald");
     assert_eq!(stored.conditions, []);
     assert_eq!(difference(Kind::Service, &stored, None, "VIP", at(0)), None, "nothing of ours is there");
     let written = difference(Kind::Service, &stored, Some(&wanted(Truth::True, None)), "VIP", at(0)).unwrap().status;
@@ -81,6 +88,29 @@ fn addresses_of_a_load_balancer_are_written_and_taken_back() {
     let external = difference(Kind::Service, &stored, Some(&wanted(Truth::True, None)), "VIP", at(0)).unwrap();
     assert_eq!(external.status.get("loadBalancer"), None, "it is no load balancer any more, but has external IPs");
     assert_eq!(difference(Kind::Service, &stored, None, "VIP", at(0)).unwrap().status, json!({}), "it has no VIP any more");
+}
+
+#[test]
+fn what_others_wrote_is_left_to_them() {
+    for kind in [Kind::Service, Kind::EricIngress, Kind::LvsIngress] {
+        let first = difference(kind, &Stored::default(), Some(&wanted(Truth::True, None)), "VIP", at(0)).unwrap();
+        assert_eq!(difference(kind, &applied_by("other", kind, &first), None, "VIP", at(0)), None, "{kind:?} of another release");
+        assert!(difference(kind, &applied(kind, &first), None, "VIP", at(0)).is_some(), "{kind:?} that was of this one");
+    }
+    let mut other =
+        applied(Kind::Service, &difference(Kind::Service, &Stored::default(), Some(&wanted(Truth::True, None)), "", at(0)).unwrap());
+    other.ingress = vec![ingress("192.0.2.1".parse().unwrap(), "VIP")];
+    assert_eq!(difference(Kind::Service, &other, Some(&wanted(Truth::True, None)), "", at(0)), None, "an address of another class");
+}
+
+#[test]
+fn that_nothing_is_known_yet_is_no_news() {
+    let mut unknown = wanted(Truth::True, None);
+    unknown.verdicts[1].status = Truth::Unknown;
+    let first = difference(Kind::EricIngress, &Stored::default(), Some(&unknown), "", at(0)).unwrap();
+    assert_eq!(first.transitions.len(), 2);
+    let second = difference(Kind::EricIngress, &applied(Kind::EricIngress, &first), Some(&wanted(Truth::True, None)), "", at(1)).unwrap();
+    assert_eq!(second.transitions.len(), 1);
 }
 
 #[test]
