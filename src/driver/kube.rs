@@ -25,7 +25,7 @@ use self::lease::Lease;
 use self::node::NodeWriter;
 use self::objects::{ObjectWriter, Pass, Wanted};
 use self::pace::Pace;
-use self::reports::{NodeReports, follow};
+use self::reports::{NodeReports, Reported, follow};
 use self::request::{ApiServer, RequestError};
 use crate::api::{Kind, ObjectRef};
 use crate::config::InForce;
@@ -121,7 +121,7 @@ struct Task {
 /// What the holder of the Lease has.
 struct Office {
     writer: ObjectWriter,
-    reports: watch::Receiver<Option<Arc<NodeReports>>>,
+    reports: watch::Receiver<Reported>,
     follower: JoinHandle<()>,
     pace: Pace,
     due: bool,
@@ -205,7 +205,7 @@ impl Task {
         match (self.lease.is_held(), &self.objects) {
             (true, None) => {
                 let config = Arc::clone(&self.sources.config.borrow().config);
-                let (sender, reports) = watch::channel(None);
+                let (sender, reports) = watch::channel(Reported::default());
                 let follower = tokio::spawn(follow(self.sources.access.clone(), config.instance.clone(), sender, self.sources.seed));
                 let writer = ObjectWriter::new(&config.instance, &config.node_name);
                 self.objects = Some(Office {
@@ -261,7 +261,8 @@ impl Task {
         let office = self.objects.as_ref();
         let denied = office.map(|office| office.writer.denied()).unwrap_or_default();
         let failing = [self.lease.trouble(), self.node_trouble.as_deref(), office.and_then(|office| office.trouble.as_deref())];
-        let mut troubles: Vec<String> = failing.into_iter().flatten().map(ToOwned::to_owned).chain(denied).collect();
+        let unread = office.and_then(|office| office.reports.borrow().trouble.clone());
+        let mut troubles: Vec<String> = failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).collect();
         troubles.dedup();
         self.sources.troubles.send_if_modified(|told| {
             let differs = **told != troubles;
@@ -316,7 +317,7 @@ fn complain(trouble: &mut Option<String>, error: &RequestError, consequence: &st
 async fn write_objects(sources: &Sources, server: &mut ApiServer, lease: &Lease, office: &mut Office) -> Result<Pass, RequestError> {
     let snapshot = sources.snapshots.borrow().clone();
     let compiled = sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
-    let nodes = office.reports.borrow_and_update().clone();
+    let nodes = office.reports.borrow_and_update().nodes.clone();
     let (Some(snapshot), Some(compiled), Some(nodes)) = (snapshot, compiled, nodes) else { return Ok(Pass::Done) };
     let config = Arc::clone(&sources.config.borrow().config);
     let wanted = Wanted { snapshot: &snapshot, compiled: &compiled, config: &config, reports: &heard(&nodes, &snapshot) };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows the RouterNode objects of an instance, while this node holds the Lease.
 //!
-//! Input: the API server. Output: the status of each by the name of its Node, `None` before the first list. Errors take nothing away; after one the list is
-//! read again.
+//! Input: the API server. Output: [`Reported`]: the status of each by the name of its Node, `None` before the first list. Errors take nothing away; after one
+//! the list is read again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,25 +32,31 @@ const SHORTEST_TURN: Duration = Duration::from_secs(2);
 /// By Node.
 pub(super) type NodeReports = BTreeMap<String, RouterNodeStatus>;
 
-/// What is known, for those who wait for changes.
-pub(super) type Reported = watch::Sender<Option<Arc<NodeReports>>>;
+/// What is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reported {
+    /// `None` before the first list.
+    pub(super) nodes: Option<Arc<NodeReports>>,
+    /// Why they cannot be read; those before are used.
+    pub(super) trouble: Option<String>,
+}
 
 /// Follows them until nobody takes part any more.
-pub(super) async fn follow(access: Access, instance: String, reported: Reported, seed: u64) {
+pub(super) async fn follow(access: Access, instance: String, reported: watch::Sender<Reported>, seed: u64) {
     let mut server = ApiServer::new(access);
     let mut pace = Pace::new(Instant::now(), seed);
-    let mut complained = false;
     loop {
         let began = Instant::now();
         match once(&mut server, &instance, &reported).await {
             Ok(()) => {
-                complained = false;
                 pace.succeeded();
                 pace.not_before(began + SHORTEST_TURN);
             }
             Err(error) => {
-                if !std::mem::replace(&mut complained, true) {
-                    tracing::warn!(error = %chain(&error), "the reports of other nodes cannot be read; those before are used");
+                let trouble = Some(chain(&error));
+                if reported.borrow().trouble != trouble {
+                    tracing::warn!(error = trouble, "the reports of other nodes cannot be read; those before are used");
+                    reported.send_modify(|reported| reported.trouble = trouble);
                 }
                 pace.failed(Instant::now(), error.retry_after());
             }
@@ -63,12 +69,17 @@ pub(super) async fn follow(access: Access, instance: String, reported: Reported,
 }
 
 /// A list, and one watch from there.
-async fn once(server: &mut ApiServer, instance: &str, reported: &Reported) -> Result<(), RequestError> {
+async fn once(server: &mut ApiServer, instance: &str, reported: &watch::Sender<Reported>) -> Result<(), RequestError> {
     let place = router_nodes();
     let selector = format!("&labelSelector={}%3D{instance}", INSTANCE_LABEL.replace('/', "%2F"));
     let (items, version) = server.list(&place, &selector).await?;
     let mut reports: NodeReports = items.iter().filter_map(report).collect();
-    reported.send_replace(Some(Arc::new(reports.clone())));
+    let tell = |reports: &NodeReports, trouble: Option<String>| {
+        reported.send_replace(Reported { nodes: Some(Arc::new(reports.clone())), trouble });
+    };
+    // Whether it can be watched is not known yet.
+    let trouble = reported.borrow().trouble.clone();
+    tell(&reports, trouble);
     let client = server.client("watch", &place.resource).await?;
     let uri = format!("{}?watch=true&timeoutSeconds={}&resourceVersion={version}{selector}", place.path, WATCH_TIME.as_secs());
     let refused = |error| of_client(error, "watch", place.resource.clone());
@@ -76,6 +87,7 @@ async fn once(server: &mut ApiServer, instance: &str, reported: &Reported) -> Re
     let request =
         request.map_err(|source| RequestError::Unreachable { verb: "watch", resource: place.resource.clone(), source: source.into() })?;
     let mut events = Box::pin(client.request_events::<Value>(request).await.map_err(refused)?);
+    tell(&reports, None);
     while let Ok(Some(event)) = timeout(WATCH_TIME + GRACE, events.next()).await {
         match event.map_err(refused)? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => reports.extend(report(&object)),
@@ -83,7 +95,7 @@ async fn once(server: &mut ApiServer, instance: &str, reported: &Reported) -> Re
             WatchEvent::Bookmark(_) => continue,
             WatchEvent::Error(status) => return Err(refused(kube::Error::Api(status))),
         }
-        reported.send_replace(Some(Arc::new(reports.clone())));
+        tell(&reports, None);
     }
     Ok(())
 }

@@ -177,7 +177,7 @@ fn what_is_not_honoured_is_named_and_the_rest_is_in_force() {
     let manifest = service("web", "externalIPs: [10.0.0.7], loadBalancerSourceRanges: [10.0.0.0/8]");
     let accepted = said(&statuses(&config(), &[manifest], &nodes), "web").remove(0);
     assert!(
-        accepted.starts_with("Accepted=True PartlyHonoured: VIP 10.0.0.7; spec.loadBalancerSourceRanges: kube-proxy does not"),
+        accepted.starts_with("Accepted=True PartlyHonoured: VIP 10.0.0.7; spec.loadBalancerSourceRanges: \"10.0.0.0/8\" is not honoured: "),
         "{accepted}"
     );
 }
