@@ -72,7 +72,6 @@ fn each_right_to_write_is_missed_by_name() {
             node.start();
             // What the API server calls a new object by way of a patch is a matter of its own words.
             let (plural, group) = resource.split_once('.').map_or((resource.as_str(), ""), |(plural, rest)| (plural, rest));
-            let group = group.trim_start_matches("k8s.io.");
             let words = format!("cannot {verb} resource \"{plural}\" in API group \"{group}\"");
             let told = || node.said().contains(&format!("may not {verb} {resource}")) || node.said().contains(&words);
             wait_until(&format!("it is missed: {verb} {resource}"), LIMIT, told);
