@@ -50,6 +50,9 @@ pub const POOL_KEY: &str = "vipherald.io/pool";
 /// The annotation with which such Services of one namespace say that they may have an address together.
 pub const SHARING_KEY: &str = "vipherald.io/sharing-key";
 
+/// The label of Kubernetes with which a Node says that no load balancer is to send traffic to it. It counts whatever its value is.
+pub const EXCLUDED_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
 /// The label by which an object, or a namespace for all in it, says to which domain it belongs.
 pub const DOMAIN_LABEL: &str = "vipherald.io/domain";
 

@@ -45,7 +45,7 @@ pub use self::speaker::{
 pub use self::termination::{Termination, termination};
 use self::virtual_services::virtual_service;
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
-use crate::api::{ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
+use crate::api::{EXCLUDED_LABEL, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
 use crate::config::{Config, DataplaneType, WithoutEndpoints};
 use crate::source::Snapshot;
 
@@ -120,6 +120,8 @@ pub enum WithholdReason {
     NoLocalEndpoints,
     /// Only EricIngress or LvsIngress objects, or headless Services, ask for it, and with this dataplane nobody balances those.
     NeedsDataplane,
+    /// The Node is excluded from external load balancers, by [`EXCLUDED_LABEL`].
+    NodeExcluded,
 }
 
 /// Times of the way out.
@@ -225,8 +227,13 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let mut claimants = claimants(snapshot, config, &mut rejections);
     refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
     settle_conflicts(&mut claimants, &mut rejections);
-    let (mut vips, services) = serving(&claimants, snapshot, config, &mut rejections);
+    let (mut vips, mut services) = serving(&claimants, snapshot, config, &mut rejections);
     choose_policies(&claimants, &config.routing, &mut vips, &mut rejections);
+    let excluded = is_excluded(snapshot, config);
+    if excluded {
+        vips.values_mut().for_each(|vip| vip.intent = VipIntent::Withhold(WithholdReason::NodeExcluded));
+        services.clear();
+    }
     rejections.sort();
     rejections.dedup();
     let desired = Desired {
@@ -234,12 +241,18 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         lifecycle: Lifecycle::Run,
         vips,
         balancing: config.dataplane.balances().then(|| DesiredBalancing::new(services, config)),
-        found: found(config),
+        found: if excluded { Vec::new() } else { found(config) },
         bgp: config.bgp.clone(),
         routing: config.routing.clone(),
         drain: config.drain,
     };
     Compiled { desired, rejections }
+}
+
+/// Whether our Node says so; one that is not known does not.
+fn is_excluded(snapshot: &Snapshot, config: &Config) -> bool {
+    let name = ObjectRef { kind: Kind::Node, namespace: String::new(), name: config.node_name.clone() };
+    snapshot.nodes.get(&name).and_then(|node| node.metadata.labels.as_ref()).is_some_and(|labels| labels.contains_key(EXCLUDED_LABEL))
 }
 
 /// What is announced as it is found: with dataplane `none`, what `vips.allow` gives to every namespace.

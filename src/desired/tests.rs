@@ -2,6 +2,7 @@
 mod churn;
 mod filters;
 mod load_balancer;
+mod node;
 mod termination;
 
 use std::fmt::Write;

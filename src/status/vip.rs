@@ -383,5 +383,9 @@ fn withheld(reason: WithholdReason) -> Why {
             "NeedsDataplane",
             "nobody balances it: dataplane kube-proxy serves only Services with a cluster IP, dataplane none serves no object",
         ),
+        WithholdReason::NodeExcluded => Why::new(
+            "NodeExcluded",
+            "the Node has the label node.kubernetes.io/exclude-from-external-load-balancers; take that away to announce it here again",
+        ),
     }
 }
