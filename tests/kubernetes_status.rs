@@ -26,6 +26,8 @@ mod lease;
 mod passage;
 #[path = "common/port.rs"]
 mod port;
+#[path = "kubernetes_status/releases.rs"]
+mod releases;
 #[path = "kubernetes_status/rights.rs"]
 mod rights;
 #[path = "common/tor.rs"]

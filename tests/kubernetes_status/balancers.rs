@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Services of `type: LoadBalancer` and our class: which addresses they get, and that these never move.
 
-use crate::cluster::{Cluster, LIMIT, RouterNode};
+use crate::cluster::{Cluster, LIMIT, NFTABLES, RouterNode};
 use crate::common::wait_until;
 
 /// A load balancer with this name, these annotations and this port.
@@ -21,12 +21,10 @@ fn slice(name: &str) -> String {
 }
 
 fn running(cluster: &Cluster, more: &'static str) -> RouterNode {
-    let mut node = RouterNode::new(cluster, "n1", Some(more));
+    let mut node = RouterNode::new(cluster, "n1", more);
     node.start();
     node
 }
-
-const POOL: &str = "dataplane: {type: nftables}\npools: [{name: small, prefixes: [10.0.0.64/30]}]";
 
 fn until_accepted(cluster: &Cluster, name: &str, expected: &str, words: &str) {
     wait_until(&format!("{name} is {expected}"), LIMIT, || {
@@ -46,7 +44,7 @@ fn addresses_come_from_the_pool_or_by_name_and_never_move() {
     let given = r#"{"status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.64", "ipMode": "VIP"}]}}}"#;
     cluster.server.kubectl(&["--namespace=enm", "patch", "service", "old", "--subresource=status", "--type=merge", "--patch", given], "");
     cluster.apply(&balancer("new", "", 80, ""));
-    let mut node = running(&cluster, POOL);
+    let mut node = running(&cluster, NFTABLES);
     cluster.until_ingress("old", &["10.0.0.64 Proxy"]);
     cluster.until_ingress("new", &["10.0.0.65 Proxy"]);
     cluster.apply(&balancer("named", "vipherald.io/ips: 10.0.0.200", 80, ""));
@@ -77,7 +75,7 @@ fn addresses_come_from_the_pool_or_by_name_and_never_move() {
 #[test]
 fn one_address_is_shared_by_those_who_ask_and_whose_ports_differ() {
     let cluster = Cluster::new();
-    let node = running(&cluster, POOL);
+    let node = running(&cluster, NFTABLES);
     let key = "vipherald.io/sharing-key: a";
     cluster.apply(&balancer("one", key, 80, ""));
     cluster.until_ingress("one", &["10.0.0.64 Proxy"]);
@@ -94,7 +92,7 @@ fn one_address_is_shared_by_those_who_ask_and_whose_ports_differ() {
 #[test]
 fn what_somebody_else_takes_away_is_given_back_and_what_is_no_load_balancer_any_more_loses_it() {
     let cluster = Cluster::new();
-    let node = running(&cluster, POOL);
+    let node = running(&cluster, NFTABLES);
     cluster.apply(&balancer("web", "", 80, ""));
     cluster.until_ingress("web", &["10.0.0.64 Proxy"]);
     node.until_learned(&["10.0.0.64"]);
@@ -112,7 +110,7 @@ fn what_somebody_else_takes_away_is_given_back_and_what_is_no_load_balancer_any_
 #[test]
 fn with_kube_proxy_pods_go_to_it() {
     let cluster = Cluster::new();
-    let _node = running(&cluster, "dataplane: {type: kube-proxy}\npools: [{name: small, prefixes: [10.0.0.64/30]}]");
+    let _node = running(&cluster, "dataplane: {type: kube-proxy}");
     cluster.apply(&balancer("web", "", 80, ""));
     cluster.until_ingress("web", &["10.0.0.64 VIP"]);
     cluster.until_conditions("service", "web", ["True=Accepted", "Unknown=BalancedElsewhere", "True=Announced"]);

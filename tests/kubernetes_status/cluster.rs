@@ -49,6 +49,9 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: vipherald}
 subjects: [{kind: ServiceAccount, name: vipherald, namespace: vip}]
 "#;
 
+/// The configuration of a node that balances, on a kernel without IPVS.
+pub(crate) const NFTABLES: &str = "dataplane: {type: nftables}";
+
 /// An EricIngress, an LvsIngress and a Service, over one endpoint. No kubelet runs: the endpoint is by hand.
 pub(crate) const OBJECTS: &str = r#"
 apiVersion: v1
@@ -193,14 +196,14 @@ pub(crate) struct RouterNode {
     pub(crate) tor: Tor,
     pub(crate) namespace: Namespace,
     name: String,
-    /// Keys of the configuration beside those that every node has.
+    /// Lines of the configuration beside those that every node has.
     more: &'static str,
     files: TempDir,
 }
 
 impl RouterNode {
-    /// With these lines of configuration, or those that balance by nftables and have one pool.
-    pub(crate) fn new(cluster: &Cluster, name: &str, more: Option<&'static str>) -> Self {
+    /// With these lines of configuration; it has the pool `10.0.0.64/30`.
+    pub(crate) fn new(cluster: &Cluster, name: &str, more: &'static str) -> Self {
         let namespace = Namespace::new(name);
         let tor = Tor::new(name, &namespace, 0);
         let proxy = ApiProxy::start(&cluster.server);
@@ -210,7 +213,6 @@ impl RouterNode {
         kubeconfig["contexts"][0]["context"]["namespace"] = "vip".into();
         fs::write(files.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
         cluster.apply(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n"));
-        let more = more.unwrap_or("dataplane: {type: nftables}\npools: [{name: small, prefixes: [10.0.0.64/30]}]");
         Self { proxy, daemon: None, tor, namespace, name: name.to_owned(), more, _passage: passage, files }
     }
 
@@ -220,9 +222,9 @@ impl RouterNode {
 
     /// Starts the daemon.
     pub(crate) fn start(&mut self) {
-        let (dataplane, pools) = self.more.split_once('\n').unwrap();
+        let more = self.more;
         let configuration = format!(
-            "node: {{name: {}}}\nvips: {{allow: [{{prefix: 10.0.0.0/24}}, {{prefix: \"2001:db8:7::/64\"}}], {pools}}}\n{dataplane}\n\
+            "node: {{name: {}}}\nvips: {{allow: [{{prefix: 10.0.0.0/24}}, {{prefix: \"2001:db8:7::/64\"}}], pools: [{{name: small, prefixes: [10.0.0.64/30]}}]}}\n{more}\n\
              bgp:\n  asn: 65001\n  peers:\n  - {{name: tor, address: 10.99.0.2, asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}}}\n\
              drain: {{fabricDelay: 100ms, timeout: 5s}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: info, format: text}}\n",
             self.name,
@@ -257,6 +259,15 @@ impl RouterNode {
         let writes =
             |seen: &Seen| matches!(seen.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete) && seen.resource != "leases";
         self.proxy.seen().into_iter().filter(|seen| seen.at >= since && writes(seen)).collect()
+    }
+
+    /// How often it has written the status of what all nodes share since then.
+    pub(crate) fn statuses_written(&self, since: Instant) -> usize {
+        let written = self.written(since);
+        written
+            .iter()
+            .filter(|seen| ["ericingresses/status", "lvsingresses/status", "services/status"].contains(&seen.resource.as_str()))
+            .count()
     }
 
     /// How often it has asked for this since then.

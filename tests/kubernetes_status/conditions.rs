@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::cluster::{Cluster, LIMIT, OBJECTS, RouterNode, stays};
+use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RouterNode, stays};
 use crate::common::wait_until;
 
 const SERVED: [&str; 3] = ["True=Accepted", "True=Programmed", "True=Announced"];
@@ -27,7 +27,7 @@ fn until_at_rest(node: &RouterNode) {
 fn objects_say_that_they_are_served_by_whom_and_nothing_twice() {
     let cluster = Cluster::new();
     cluster.apply(OBJECTS);
-    let mut node = RouterNode::new(&cluster, "n1", None);
+    let mut node = RouterNode::new(&cluster, "n1", NFTABLES);
     node.start();
     for (kind, name) in ALL {
         cluster.until_conditions(kind, name, SERVED);
@@ -92,7 +92,7 @@ spec: {externalIPs: [10.0.0.21], trafficDistribution: PreferClose, ports: [{port
 fn what_is_refused_says_why_and_what_is_no_longer_ours_says_nothing() {
     let cluster = Cluster::new();
     cluster.apply(OBJECTS);
-    let mut node = RouterNode::new(&cluster, "n1", None);
+    let mut node = RouterNode::new(&cluster, "n1", NFTABLES);
     node.start();
     cluster.until_conditions("service", "web", SERVED);
     // Younger by at least a second, which is what counts.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::api_proxy::{Fault, Requests, Verb};
-use crate::cluster::{Cluster, LIMIT, OBJECTS, RouterNode, stays};
+use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RouterNode, stays};
 use crate::common::wait_until;
 
 const VIPS: [&str; 3] = ["10.0.0.7", "10.0.0.8", "10.0.0.9"];
@@ -13,7 +13,7 @@ const UNSERVED: [&str; 3] = ["True=Accepted", "False=NoEndpoints", "False=NoEndp
 
 fn serving(cluster: &Cluster) -> RouterNode {
     cluster.apply(OBJECTS);
-    let mut node = RouterNode::new(cluster, "n1", None);
+    let mut node = RouterNode::new(cluster, "n1", NFTABLES);
     node.start();
     cluster.until_conditions("ericingress", "eric", SERVED);
     node

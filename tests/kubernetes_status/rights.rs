@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, LIMIT, OBJECTS, RIGHTS, RouterNode};
+use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RIGHTS, RouterNode};
 use crate::common::wait_until;
 
 /// The role of this kind that the daemon has.
@@ -59,7 +59,7 @@ fn without(role: &Value, verb: &str, resource: &str) -> Value {
 #[test]
 fn each_right_to_write_is_missed_by_name() {
     let cluster = Cluster::new();
-    let mut node = RouterNode::new(&cluster, "n1", None);
+    let mut node = RouterNode::new(&cluster, "n1", NFTABLES);
     let mut tried = 0;
     for kind in ["ClusterRole", "Role"] {
         let role = role(kind);
