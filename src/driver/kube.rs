@@ -172,7 +172,10 @@ impl Task {
     async fn sleep(&mut self, stopping: &mut oneshot::Receiver<()>) -> bool {
         let now = Instant::now();
         let node_at = if self.node_due { self.node_pace.next() } else { self.node_resync };
-        let objects_at = self.objects.as_ref().map(|office| if office.due { office.pace.next() } else { office.writer.deadline() });
+        let objects_at = self.objects.as_ref().map(|office| {
+            let due = if office.due { now } else { office.writer.deadline() };
+            due.max(office.pace.next())
+        });
         let at = [Some(self.lease.deadline()), Some(node_at), objects_at].into_iter().flatten().min().unwrap_or(now);
         let reported = async {
             match &mut self.objects {
@@ -315,15 +318,14 @@ fn complain(trouble: &mut Option<String>, error: &RequestError, consequence: &st
 
 /// One pass, once all that it needs is known.
 async fn write_objects(sources: &Sources, server: &mut ApiServer, lease: &Lease, office: &mut Office) -> Result<Pass, RequestError> {
+    office.pace.not_before(Instant::now() + SETTLE);
     let snapshot = sources.snapshots.borrow().clone();
     let compiled = sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
     let nodes = office.reports.borrow_and_update().nodes.clone();
     let (Some(snapshot), Some(compiled), Some(nodes)) = (snapshot, compiled, nodes) else { return Ok(Pass::Done) };
     let config = Arc::clone(&sources.config.borrow().config);
     let wanted = Wanted { snapshot: &snapshot, compiled: &compiled, config: &config, reports: &heard(&nodes, &snapshot) };
-    let pass = office.writer.pass(server, &wanted, || lease.is_held()).await;
-    office.pace.not_before(Instant::now() + SETTLE);
-    pass
+    office.writer.pass(server, &wanted, || lease.is_held()).await
 }
 
 /// What counts of the reports: those of Nodes that are there and Ready.

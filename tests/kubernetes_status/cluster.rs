@@ -241,6 +241,13 @@ impl RouterNode {
         self.daemon.take().unwrap().kill();
     }
 
+    /// How long the daemon has kept a processor busy (proc_pid_stat(5): utime and stime in hundredths of a second).
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.daemon.as_ref().unwrap().id())).unwrap();
+        let ticks = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap());
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
     /// Waits until the ToR has these routes.
     pub(crate) fn until_learned(&self, expected: &[&str]) {
         let expected = expected.iter().map(|vip| vip.parse().unwrap()).collect();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rights to write are enough, and none of them is too much: each verb that is taken away is missed, and named, and all else goes on.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
-use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RIGHTS, RouterNode};
+use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RIGHTS, RouterNode, stays};
 use crate::common::wait_until;
 
 /// The role of this kind that the daemon has.
@@ -76,6 +78,13 @@ fn each_right_to_write_is_missed_by_name() {
             let told = || node.said().contains(&format!("may not {verb} {resource}")) || node.said().contains(&words);
             wait_until(&format!("it is missed: {verb} {resource}"), LIMIT, told);
             node.until_learned(&["10.0.0.7", "10.0.0.8", "10.0.0.9"]);
+            if matches!(verb.as_str(), "list" | "watch") {
+                let before = node.processor_time();
+                let began = Instant::now();
+                stays("the daemon runs", Duration::from_secs(2), || node.daemon.as_ref().unwrap().is_running());
+                let busy = node.processor_time() - before;
+                assert!(busy < began.elapsed() / 2, "it is busy in vain for {busy:?} of {:?}", began.elapsed());
+            }
             node.kill();
             cluster.server.kubectl(&["apply", "--namespace=vip", "-f", "-"], &role.to_string());
             wait_until(&format!("{verb} {resource} is allowed"), LIMIT, || cluster.may(&verb, &resource));
