@@ -304,6 +304,8 @@ fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredP
 struct Seen {
     names: BTreeSet<String>,
     endpoints: BTreeMap<(PeerAddress, u16, Option<String>), usize>,
+    /// Whether each of the peers at one place is passive, in the order of the list.
+    places: BTreeMap<(PeerAddress, Option<String>), Vec<(usize, bool)>>,
     peers: usize,
 }
 
@@ -323,15 +325,37 @@ impl Seen {
                     "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
                     peer.address, peer.port
                 );
-                let key = match peer.address {
-                    PeerAddress::Known(_) => "address",
-                    PeerAddress::Gateway => "gateway",
-                    PeerAddress::Unnumbered(_) => "interface",
-                };
+                let key = place_key(peer);
                 reader.report(section.place_of(key), section.key(key), message);
+            } else {
+                self.check_dialled(reader, section, peer);
             }
         }
         self.peers += 1;
+    }
+
+    /// A connection that a peer dials comes from any port: only its address says whose it is.
+    fn check_dialled(&mut self, reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredPeer) {
+        let passive = peer.transport.passive;
+        let earlier = self.places.entry((peer.address.clone(), peer.transport.interface.clone())).or_default();
+        if let Some((other, _)) = earlier.iter().find(|(_, other_passive)| passive || *other_passive) {
+            let message = format!(
+                "bgp.peers[{other}] has {} too, and one of both is passive: a connection that is dialled from there could be of either, whatever their ports",
+                peer.address
+            );
+            let key = place_key(peer);
+            reader.report(section.place_of(key), section.key(key), message);
+        }
+        earlier.push((self.peers, passive));
+    }
+}
+
+/// The key that says where a peer is.
+const fn place_key(peer: &DesiredPeer) -> &'static str {
+    match peer.address {
+        PeerAddress::Known(_) => "address",
+        PeerAddress::Gateway => "gateway",
+        PeerAddress::Unnumbered(_) => "interface",
     }
 }
 
