@@ -37,7 +37,7 @@ fn the_second_waits_for_the_first(tag: &str, restart_time: Option<&'static str>)
     let settings = Settings { restart_time, ..Settings::default() };
     let mut rig = Rig::serving(tag, settings.clone(), &both);
     let session = rig.session();
-    let mut second = second(settings.clone());
+    let mut second = second(settings);
     second.start(&rig.node);
     wait_until_refused(&second);
     assert_eq!(rig.session(), session);

@@ -39,7 +39,7 @@ fn signed_session(restart: bool) -> (tempfile::TempDir, FakePeer, Speaker, fake_
     fake.demand_key(b"secret");
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    let graceful_restart = restart.then(|| DesiredRestart { restart_time: 60, notification: true, long_lived_stale_time: 0 });
+    let graceful_restart = restart.then_some(DesiredRestart { restart_time: 60, notification: true, long_lived_stale_time: 0 });
     speaker.configure(desired([("tor", DesiredPeer { graceful_restart, ..signed(&fake, &file) })]));
     let mut conversation = fake.accept();
     let theirs = conversation.expect_open();

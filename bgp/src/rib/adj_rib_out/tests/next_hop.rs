@@ -40,7 +40,7 @@ fn rfc4271_section_5_1_3_a_destination_is_never_its_own_next_hop() {
     let mut pair = Pair::internal();
     let routes = ["10.0.0.0", "10.0.0.1", "10.0.0.2", "2001:db8::1"];
     pair.set(&routes);
-    pair.sender.set_export(by_policy.clone(), &rib(&routes));
+    pair.sender.set_export(by_policy, &rib(&routes));
     pair.flush();
     // Others go by that address, which may be a router's.
     assert_eq!(pair.receiver.held(), ["10.0.0.0", "10.0.0.2", "2001:db8::1"].map(prefix).into());
