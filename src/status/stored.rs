@@ -50,7 +50,7 @@ pub struct Ingress {
 /// What has to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The whole of our part of `status`.
+    /// The whole of our part of `status`; null to take it back. An empty one would not do: API servers make of it what the schema refuses.
     pub status: Value,
     /// Conditions of which `status` or `reason` is another one than before, for Events.
     pub transitions: Vec<Verdict>,
@@ -91,7 +91,9 @@ fn managed<'a>(object: &'a Value, manager: &str) -> Option<&'a Value> {
     let is = |entry: &Value, name: &str, word: &str| entry.get(name).and_then(Value::as_str) == Some(word);
     let mut ours =
         managers.filter(|entry| is(entry, "manager", manager) && is(entry, "operation", "Apply") && is(entry, "subresource", "status"));
-    ours.next().and_then(|entry| entry.get("fieldsV1"))
+    let fields = ours.next()?.get("fieldsV1")?;
+    let is_empty = fields.get("f:status").and_then(Value::as_object).is_none_or(Map::is_empty);
+    (!is_empty).then_some(fields)
 }
 
 fn condition(value: &Value) -> Option<ObjectCondition> {
@@ -103,7 +105,7 @@ fn condition(value: &Value) -> Option<ObjectCondition> {
 pub fn difference(kind: Kind, stored: &Stored, wanted: Option<&ObjectStatus>, ip_mode: &str, now: Time) -> Option<Difference> {
     let Some(wanted) = wanted else {
         // Takes back what was said.
-        return stored.by_us.then(|| Difference { status: json!({}), transitions: Vec::new() });
+        return stored.by_us.then(|| Difference { status: Value::Null, transitions: Vec::new() });
     };
     let name = |verdict: &Verdict| if kind == Kind::Service { format!("{OUR_PREFIX}{}", verdict.kind) } else { verdict.kind.to_owned() };
     let mut transitions = Vec::new();

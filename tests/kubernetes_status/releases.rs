@@ -42,7 +42,10 @@ fn two_releases_leave_each_other_alone_and_hand_over_what_changes_its_domain() {
     theirs.until_learned(&["10.0.0.7", "10.0.0.8", "10.0.0.9"]);
     ours.until_learned(&[]);
     for (kind, name) in all {
-        wait_until(&format!("{name} is the other's"), LIMIT, || writers(&cluster, kind, name) == ["other"]);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while writers(&cluster, kind, name) != ["other"] {
+            assert!(Instant::now() < deadline, "{name}: {:?} {}", cluster.get(kind, name), theirs.said());
+        }
         cluster.until_conditions(kind, name, SERVED);
     }
     wait_until("the other one is named", LIMIT, || cluster.get("ericingress", "eric")["status"]["announcing"] == serde_json::json!(["n2"]));

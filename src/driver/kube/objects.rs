@@ -202,9 +202,10 @@ impl ObjectWriter {
             // Refused where another object has the name by now.
             fields.insert("uid".to_owned(), json!(uid));
         }
-        let body = json!({
-            "apiVersion": object.kind.api_version(), "kind": object.kind.name(), "metadata": metadata, "status": difference.status,
-        });
+        let mut body = json!({"apiVersion": object.kind.api_version(), "kind": object.kind.name(), "metadata": metadata});
+        if let Some(fields) = body.as_object_mut().filter(|_| !difference.status.is_null()) {
+            fields.insert("status".to_owned(), difference.status);
+        }
         match server.apply(&place, &self.instance, &body).await {
             Ok(answer) => {
                 self.stored.insert(object.clone(), Stored::read(object.kind, &answer, &self.instance));
