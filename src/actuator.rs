@@ -43,7 +43,7 @@ use self::record::Table;
 use self::routes::Routes;
 pub(crate) use self::sysctl::{interface_path, read_interfaces};
 use crate::desired::{BalancerKind, DesiredBalancing};
-use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress, Record};
+use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
 use crate::plan::{Step, StepKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -177,7 +177,7 @@ impl Kernel {
         let table = Table::open(instance, interface).await?;
         let dnat = Dnat::open(instance).await?;
         // What the chains of nft balance is recorded alike, and proves nothing about IPVS.
-        let ipvs = if dnat.known().exists { Ipvs::new(&Record { exists: true, ..Record::default() }) } else { Ipvs::new(table.known()) };
+        let ipvs = Ipvs::new(table.known(), dnat.known().exists);
         Ok(Self {
             interface: interface.to_owned(),
             handle,
