@@ -236,7 +236,9 @@ impl Kernel {
             Some(routes) => routes,
             None => routes::routes(&self.handle).await.map_err(KernelError::Routes)?,
         };
-        let Routes { gateways, links, default_interfaces } = self.routes.insert(routes).clone();
+        let Routes { gateways, mut links, default_interfaces } = self.routes.insert(routes).clone();
+        // What this node itself is needs no frame, nor a route of the main table.
+        links.direct.extend(addresses.here.keys().chain(&addresses.elsewhere).copied().map(bgp::Prefix::host));
         let record = self.keeper.known();
         let recorded = !record.confirmed_services.is_empty() || !record.pending_services.is_empty() || record.has_daemons();
         let needed = self.wanted.is_some() || recorded || self.ipvs.has_made();

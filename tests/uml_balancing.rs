@@ -188,6 +188,11 @@ fn a_port_that_a_client_takes_again_is_no_old_connection() {
 }
 
 #[test]
+fn a_real_server_may_be_the_router_itself() {
+    alike::a_real_server_may_be_the_router_itself("ipvs", &["nat", "dr", "tun", "gue"]);
+}
+
+#[test]
 fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
     let mut stage = Stage::new("crash", &["192.168.1.1"]);
     stage.answer_tcp(80);
