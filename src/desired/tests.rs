@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 mod churn;
 mod filters;
+mod refusals;
 mod termination;
 
 use std::fmt::Write;
