@@ -312,6 +312,11 @@ fn ports_that_nobody_serves_are_silent_or_refused() {
 }
 
 #[test]
+fn echo_is_answered_up_to_a_bound() {
+    filters::echo_is_answered_up_to_a_bound("nftables");
+}
+
+#[test]
 fn marks_of_others_are_in_nobodys_way_and_ours_do_not_leave() {
     filters::marks_of_others_are_in_nobodys_way_and_ours_do_not_leave("nftables");
 }
