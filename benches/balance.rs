@@ -63,8 +63,10 @@ fn beside_ipvsadm(vips: u32) -> (Duration, Measured) {
 
 fn in_namespace(vips: u32, balancer: BalancerKind) -> Measured {
     let node = Namespace::new("balance");
-    node.ip("link add uplink type dummy");
-    node.ip("link set uplink up");
+    node.ip("link add uplink type veth peer name fabric");
+    for end in ["uplink", "fabric"] {
+        node.ip(&format!("link set {end} up"));
+    }
     node.ip("addr add 192.0.2.1/24 dev uplink");
     node.enter(|| measure(vips, balancer))
 }

@@ -8,10 +8,8 @@
 //! Invariants: what a member has learned is gone with the member; before the first set that starts here a member is told nothing.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bgp::Prefix;
 use bgp::peer::{Event, PeerId};
 use bgp::rib::{Changes, Learnt, LocRib, Reflector};
 use tokio::sync::watch;
@@ -53,7 +51,7 @@ struct Table {
     /// Destinations in all changes there ever were.
     total: usize,
     /// All that has changed since a version: members that are equally far behind share it.
-    summary: Option<(u64, Arc<Changes>)>,
+    summary: Option<(u64, Parts)>,
     /// Who is waited for after a restart.
     awaited: Awaited,
 }
@@ -96,12 +94,15 @@ struct Heard {
     rib: Arc<LocRib>,
 }
 
+/// A change in parts of about [`MANY`] destinations, in order.
+type Parts = Arc<[Arc<Changes>]>;
+
 /// What is left of a change.
 #[derive(Debug)]
 struct Rest {
-    changes: Arc<Changes>,
-    /// Before this one everything is told.
-    from: Bound<Prefix>,
+    parts: Parts,
+    /// So many of them are told.
+    told: usize,
     rib: Arc<LocRib>,
 }
 
@@ -145,7 +146,7 @@ impl Table {
     }
 
     /// What has changed from that version to this one, unless some of it is forgotten.
-    fn since(&mut self, version: u64) -> Option<Arc<Changes>> {
+    fn since(&mut self, version: u64) -> Option<Parts> {
         if let Some((_, summary)) = self.summary.as_ref().filter(|(since, _)| *since == version) {
             return Some(Arc::clone(summary));
         }
@@ -158,15 +159,19 @@ impl Table {
                 self.recent.range(first..).flat_map(|changes| changes.iter()).map(|(to, paths)| (*to, Arc::clone(paths))).collect(),
             ),
         };
-        self.summary = Some((version, Arc::clone(&summary)));
-        Some(summary)
+        Some(self.summarise(version, summary))
     }
 
     /// The same where some of it is forgotten.
-    fn compare(&mut self, heard: &Heard) -> Arc<Changes> {
-        let changes = Arc::new(heard.rib.changes_to(&self.reflector.loc_rib()));
-        self.summary = Some((heard.version, Arc::clone(&changes)));
-        changes
+    fn compare(&mut self, heard: &Heard) -> Parts {
+        let changes = heard.rib.changes_to(&self.reflector.loc_rib());
+        self.summarise(heard.version, Arc::new(changes))
+    }
+
+    fn summarise(&mut self, since: u64, changes: Arc<Changes>) -> Parts {
+        let parts = parts_of(changes);
+        self.summary = Some((since, Arc::clone(&parts)));
+        parts
     }
 
     fn originate(&mut self, routes: &Routes) -> Changes {
@@ -182,6 +187,17 @@ impl Table {
         self.set = Arc::clone(&routes.set);
         self.reflector.originate(changed.iter().map(|prefix| (*prefix, routes.set.routes.get(prefix).cloned())))
     }
+}
+
+/// The same change in parts that are about equal: none is longer than one and a half of [`MANY`].
+fn parts_of(changes: Arc<Changes>) -> Parts {
+    let number = ((changes.len() + MANY / 2) / MANY).max(1);
+    if number == 1 {
+        return Arc::new([changes]);
+    }
+    let each = changes.len().div_ceil(number);
+    let mut left = changes.iter().map(|(prefix, paths)| (*prefix, Arc::clone(paths))).peekable();
+    std::iter::from_fn(|| left.peek().is_some().then(|| Arc::new(left.by_ref().take(each).collect()))).collect()
 }
 
 impl Member {
@@ -250,24 +266,16 @@ impl Member {
         if stuck && table.total.wrapping_sub(heard.total) > MANY {
             return Event::Routes(rib);
         }
-        let changes = table.since(heard.version).unwrap_or_else(|| table.compare(&heard));
-        if changes.len() > MANY {
-            return self.part_of(Rest { changes, from: Bound::Unbounded, rib });
-        }
-        Event::Changes { changes, rib }
+        let parts = table.since(heard.version).unwrap_or_else(|| table.compare(&heard));
+        self.part_of(Rest { parts, told: 0, rib })
     }
 
     /// The next part of it; the rest is kept.
-    fn part_of(&mut self, Rest { changes, from, rib }: Rest) -> Event {
-        let range = changes.range((from, Bound::Unbounded));
-        let part: Changes = range.take(MANY).map(|(prefix, paths)| (*prefix, Arc::clone(paths))).collect();
-        self.rest = part
-            .keys()
-            .next_back()
-            .map(|last| Bound::Excluded(*last))
-            .filter(|from| changes.range((*from, Bound::Unbounded)).next().is_some())
-            .map(|from| Rest { changes, from, rib: Arc::clone(&rib) });
-        Event::Changes { changes: Arc::new(part), rib }
+    fn part_of(&mut self, Rest { parts, told, rib }: Rest) -> Event {
+        let changes = parts.get(told).map(Arc::clone).unwrap_or_default();
+        let told = told + 1;
+        self.rest = (told < parts.len()).then(|| Rest { parts, told, rib: Arc::clone(&rib) });
+        Event::Changes { changes, rib }
     }
 
     /// Waits for a change, and then for all neighbours to be heard that have something to say at the same time, this one too: it is told together.
@@ -297,6 +305,7 @@ impl Drop for Member {
 mod tests {
     use std::net::IpAddr;
 
+    use bgp::Prefix;
     use bgp::rib::Route;
     use bgp::wire::Nlri;
     use futures_util::FutureExt as _;
@@ -398,7 +407,7 @@ mod tests {
             let [Event::Changes { changes, .. }] = events.as_slice() else { panic!("{events:?}") };
             table.apply(changes);
             parts += 1;
-            assert!(changes.len() <= MANY && behind.is_amid() == (table.len() < 40_000));
+            assert!(changes.len() <= MANY * 3 / 2 && behind.is_amid() == (table.len() < 40_000));
         }
         assert_eq!((table.len(), parts), (40_000, 5));
         assert_eq!(table, *rib.table().reflector.loc_rib());
