@@ -52,7 +52,7 @@ fn one_mistake_in_a_range_is_one_rejection_and_the_vip_has_its_reason() {
     assert_compiles(&nft, &[ranges(&mixed), pods()], &["10.0.0.8 Serve"], &[&lc("9-20")]);
     let nobody = service("b", "", "clusterIP: None");
     assert_compiles(&nft, &[ranges(&mixed), nobody.clone()], &["10.0.0.8 NoEndpoints"], &[&lc("9-20")]);
-    assert_compiles(&nft, &[ranges(&mixed[..1]), nobody.clone()], &[&refused], &[&lc("9-20")]);
+    assert_compiles(&nft, &[ranges(&mixed[..1]), nobody], &[&refused], &[&lc("9-20")]);
     // Nothing of the object is left where it has nothing but a long range that changes the port.
     let offset = "EricIngress default/e Invalid 211 ports, 90-300 to 91-301: a range of more than 64 ports cannot change the port; make both ranges equal, \
                   or divide it";
@@ -124,7 +124,7 @@ fn what_is_said_of_the_last_good_content_says_so() {
     let object = ObjectRef { kind: Kind::EricIngress, namespace: "default".into(), name: "e".into() };
     let newer = Rejection::object(&object, RejectionReason::Invalid, "spec: is wrong; its last good content stays in force");
     snapshot.rejections.push(newer.clone());
-    snapshot.kept.insert(object.clone());
+    snapshot.kept.insert(object);
     let messages = |snapshot: &Snapshot| {
         let rejections = compile(snapshot, &config).rejections;
         rejections.into_iter().filter(|rejection| *rejection != newer).map(|rejection| rejection.message).collect::<Vec<_>>()
