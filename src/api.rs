@@ -10,6 +10,7 @@
 pub mod crd;
 mod ingress;
 pub(crate) mod raw;
+mod router_node;
 mod selector;
 
 use std::fmt;
@@ -26,17 +27,37 @@ pub use ingress::{
 pub use selector::LabelSelector;
 pub(crate) use selector::is_label_value;
 
+pub use router_node::{INSTANCE_LABEL, ObjectCondition, RouterNodePeer, RouterNodeStatus, VipGroup, router_node_name};
+
 /// The annotation, or else the label, by which an object names the policy of its VIPs.
 pub const POLICY_KEY: &str = "vipherald.io/bgp-policy";
 
 /// The annotation by which an object says whether its real servers see the address of the client, `true` or `false`.
 pub const PRESERVE_CLIENT_KEY: &str = "vipherald.io/preserve-client-address";
 
+/// The annotation by which a Service asks kube-proxy to prefer endpoints that are near.
+pub const TOPOLOGY_MODE_KEY: &str = "service.kubernetes.io/topology-mode";
+
+/// The `loadBalancerClass` of the Services of `type: LoadBalancer` that get their addresses here.
+pub const LOAD_BALANCER_CLASS: &str = "vipherald.io/vip";
+
+/// The annotation by which such a Service asks for addresses, with commas between them.
+pub const IPS_KEY: &str = "vipherald.io/ips";
+
+/// The annotation by which such a Service asks for a pool of `vips.pools`.
+pub const POOL_KEY: &str = "vipherald.io/pool";
+
+/// The annotation with which such Services of one namespace say that they may have an address together.
+pub const SHARING_KEY: &str = "vipherald.io/sharing-key";
+
+/// The label of Kubernetes with which a Node says that no load balancer is to send traffic to it. It counts whatever its value is.
+pub const EXCLUDED_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
 /// The label by which an object, or a namespace for all in it, says to which domain it belongs.
 pub const DOMAIN_LABEL: &str = "vipherald.io/domain";
 
 /// The kinds that are read.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub enum Kind {
     /// `v1` Service.
     Service,
@@ -110,7 +131,7 @@ impl Kind {
 }
 
 /// Names one object. Prints as `Service default/nginx`, or `Node node-1` where there is no namespace.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct ObjectRef {
     /// Its kind.
     pub kind: Kind,

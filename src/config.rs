@@ -13,6 +13,7 @@ mod nft_words;
 mod parse;
 mod peers;
 mod policy;
+mod pools;
 mod read;
 mod tree;
 
@@ -216,8 +217,19 @@ pub struct Vips {
     pub interface: String,
     /// The allowed prefixes, each with the namespaces that may use it (empty: all). `None` where the key is absent: everything that is not reserved.
     pub allow: Option<Vec<Allowed>>,
+    /// From where Services of our load balancer class get addresses, in the order in which they are tried.
+    pub pools: Vec<Pool>,
     /// `withoutEndpoints`.
     pub without_endpoints: WithoutEndpoints,
+}
+
+/// One entry of `vips.pools`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pool {
+    /// By which a Service may ask for it.
+    pub name: String,
+    /// Every address in them is given out, in ascending order; no address is in two of all pools.
+    pub prefixes: Vec<Prefix>,
 }
 
 /// One entry of `vips.allow`.

@@ -5,11 +5,14 @@
 //! deterministic: equal inputs give equal outputs, and one bad object never hurts another.
 
 mod addresses;
+pub mod allocation;
 pub mod cache;
 mod churn;
 mod claims;
 mod dispatch;
 mod endpoints;
+mod honoured;
+mod load_balancer;
 mod ports;
 mod route_set;
 pub(crate) mod routing;
@@ -34,6 +37,7 @@ pub use self::churn::churn;
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
 pub use self::dispatch::BalancerKind;
 use self::endpoints::{Availability, Behind, Slices};
+pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
 pub(crate) use self::rules::digest;
 pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
 pub use self::scope::Scope;
@@ -43,7 +47,7 @@ pub use self::speaker::{
 pub use self::termination::{Termination, termination};
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
 use self::virtual_services::{admits_nobody, refusals, virtual_service};
-use crate::api::{ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
+use crate::api::{EXCLUDED_LABEL, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
 use crate::config::{Config, DataplaneType, WithoutEndpoints};
 use crate::source::Snapshot;
 
@@ -120,6 +124,8 @@ pub enum WithholdReason {
     NoLocalEndpoints,
     /// Only EricIngress or LvsIngress objects, or headless Services, ask for it, and with this dataplane nobody balances those.
     NeedsDataplane,
+    /// The Node is excluded from external load balancers, by [`EXCLUDED_LABEL`].
+    NodeExcluded,
 }
 
 /// Times of the way out.
@@ -233,6 +239,8 @@ pub enum RejectionReason {
     ServiceNotFound,
     /// The object names a policy that is not in `bgp.policies`.
     PolicyNotFound,
+    /// A field asks for something that nobody does here; all else of the object is in force.
+    NotHonoured,
 }
 
 /// What [`compile`] makes of a snapshot.
@@ -251,8 +259,13 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let mut claimants = claimants(snapshot, config, &mut rejections);
     refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
     settle_conflicts(&mut claimants, &mut rejections);
-    let (mut vips, services) = serving(&claimants, snapshot, config, &mut rejections);
+    let (mut vips, mut services) = serving(&claimants, snapshot, config, &mut rejections);
     choose_policies(&claimants, &config.routing, &mut vips, &mut rejections);
+    let excluded = is_excluded(snapshot, config);
+    if excluded {
+        vips.values_mut().for_each(|vip| vip.intent = VipIntent::Withhold(WithholdReason::NodeExcluded));
+        services.clear();
+    }
     let of_source = snapshot.rejections.len();
     rejections.iter_mut().skip(of_source).for_each(|rejection| name_content(rejection, snapshot));
     rejections.sort();
@@ -262,7 +275,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         lifecycle: Lifecycle::Run,
         vips,
         balancing: config.dataplane.balances().then(|| DesiredBalancing::new(services, config)),
-        found: found(config),
+        found: if excluded { Vec::new() } else { found(config) },
         bgp: config.bgp.clone(),
         routing: config.routing.clone(),
         drain: config.drain,
@@ -279,6 +292,12 @@ fn name_content(rejection: &mut Rejection, snapshot: &Snapshot) {
     }
 }
 
+/// Whether our Node says so; one that is not known does not.
+fn is_excluded(snapshot: &Snapshot, config: &Config) -> bool {
+    let name = ObjectRef { kind: Kind::Node, namespace: String::new(), name: config.node_name.clone() };
+    snapshot.nodes.get(&name).and_then(|node| node.metadata.labels.as_ref()).is_some_and(|labels| labels.contains_key(EXCLUDED_LABEL))
+}
+
 /// What is announced as it is found: with dataplane `none`, what `vips.allow` gives to every namespace.
 fn found(config: &Config) -> Vec<Prefix> {
     match config.dataplane.kind {
@@ -292,7 +311,8 @@ fn found(config: &Config) -> Vec<Prefix> {
 
 /// Takes from each claimant the VIPs that it may not have.
 fn refuse_addresses(claimants: &mut [Claimant<'_>], snapshot: &Snapshot, config: &Config, rejections: &mut Vec<Rejection>) {
-    let reserved = Reserved::new(snapshot, config, &wanted(claimants), rejections);
+    let claimed = wanted(claimants);
+    let reserved = Reserved::new(snapshot, config, &|address| claimed.contains(&address), rejections);
     for claimant in claimants {
         for vip in claimant.vips.keys().copied().collect::<Vec<_>>() {
             let holder = || reserved.holder(vip, claimant.object, claimant.created);
@@ -422,4 +442,4 @@ fn unknown_policy(policy: &str, vip: IpAddr, routing: &Routing) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -5,3 +5,4 @@
 //! deadline. The slow loop never holds one up: whole desired sets come in, immutable snapshots go out.
 
 pub mod bgp;
+pub mod kube;

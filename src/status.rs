@@ -6,11 +6,16 @@
 
 mod balancer;
 mod capability;
+mod condition;
 mod details;
 mod envelope;
 mod notes;
+mod objects;
 mod peer;
+mod reports;
 mod route;
+mod router_node;
+mod stored;
 mod time;
 mod vip;
 
@@ -33,12 +38,17 @@ pub use balancer::{
 };
 pub use capability::CapabilityStatus;
 pub(crate) use capability::exchange;
+pub use condition::Verdict;
 pub(crate) use details::{Clock, by_name, self_description};
 pub use details::{ConnectionStatus, FailureCounts, PeerDetails, RestartOffer, RestartStatus, TimerStatus, TransportStatus};
 pub use envelope::{Answer, Envelope};
+pub use objects::{ACCEPTED, Facts, KINDS, ObjectStatus, is_heard, object_statuses};
 pub use peer::{PeerStatus, RouteState, RouteStatus};
+pub use reports::Reports;
 pub use route::{PeerRoutesStatus, RouteDetails, RouteStanding};
 pub(crate) use route::{advertised, received};
+pub use router_node::router_node_status;
+pub use stored::{Difference, Ingress, Stored, difference};
 pub use time::Time;
 pub(crate) use vip::KUBE_PROXY_IN_IPVS_MODE;
 
@@ -308,6 +318,9 @@ pub struct SourceStatus {
     /// What is wrong with the API server, by kind of objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,
+    /// What cannot be written to it, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unwritten: Vec<String>,
 }
 
 /// How much of the intent is known.
@@ -460,6 +473,18 @@ pub enum Truth {
     False,
     /// We cannot see it.
     Unknown,
+}
+
+impl Truth {
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
 }
 
 /// A step that fails.

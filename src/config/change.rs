@@ -73,6 +73,9 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     let allow = config.vips.allow.as_ref();
     put("vips.allow[].prefix", format!("{:?}", allow.map(|all| all.iter().map(|allowed| allowed.prefix).collect::<Vec<_>>())));
     put("vips.allow[].namespaces", format!("{:?}", allow.map(|all| all.iter().map(|allowed| &allowed.namespaces).collect::<Vec<_>>())));
+    let pools = &config.vips.pools;
+    put("vips.pools[].name", format!("{:?}", pools.iter().map(|pool| &pool.name).collect::<Vec<_>>()));
+    put("vips.pools[].prefixes", format!("{:?}", pools.iter().map(|pool| &pool.prefixes).collect::<Vec<_>>()));
     put(
         "vips.withoutEndpoints",
         match config.vips.without_endpoints {
@@ -351,6 +354,8 @@ bgp:
         ("vips.interface", "vips: {interface: eth7, allow: [{prefix: 10.0.0.0/24}]}"),
         ("vips.allow[].prefix", "vips: {allow: [{prefix: 10.0.1.0/24}]}"),
         ("vips.allow[].namespaces", "vips: {allow: [{prefix: 10.0.0.0/24, namespaces: [a]}]}"),
+        ("vips.pools[].name", "vips: {allow: [{prefix: 10.0.0.0/24}], pools: [{name: b, prefixes: [10.0.0.128/25]}]}"),
+        ("vips.pools[].prefixes", "vips: {allow: [{prefix: 10.0.0.0/24}], pools: [{name: a, prefixes: [10.0.0.0/25]}]}"),
         ("vips.withoutEndpoints", "vips: {withoutEndpoints: announce, allow: [{prefix: 10.0.0.0/24}]}"),
         ("dataplane.type", "dataplane: {type: none}"),
         ("dataplane.scheduler", "dataplane: {scheduler: rr}"),
@@ -397,7 +402,12 @@ bgp:
             let text = if text.starts_with("vips") { (*text).to_owned() } else { format!("{allow}{text}") };
             // What is below it can only change where it is.
             let with_sync = "dataplane: {type: ipvs, connectionSync: {interface: eth1}}\n";
-            let old = if key.starts_with("dataplane.connectionSync") { parsed(&format!("{BASE}{allow}{with_sync}")) } else { old.clone() };
+            let with_pool = "vips: {allow: [{prefix: 10.0.0.0/24}], pools: [{name: a, prefixes: [10.0.0.128/25]}]}\n";
+            let old = match *key {
+                key if key.starts_with("dataplane.connectionSync") => parsed(&format!("{BASE}{allow}{with_sync}")),
+                key if key.starts_with("vips.pools") => parsed(&format!("{BASE}{with_pool}")),
+                _ => old.clone(),
+            };
             let new = parsed(&format!("{BASE}{text}\n"));
             let effect = effect(key);
             let own = changes(&old, &new).into_iter().filter(|change| change.key != "stateDir" || *key != "instance");

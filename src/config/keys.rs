@@ -49,6 +49,8 @@ pub const KEYS: &[Key] = &[
     restart("vips.interface"),
     hot("vips.allow[].prefix"),
     hot("vips.allow[].namespaces"),
+    hot("vips.pools[].name"),
+    hot("vips.pools[].prefixes"),
     hot("vips.withoutEndpoints"),
     hot("dataplane.type"),
     hot("dataplane.scheduler"),

@@ -56,6 +56,9 @@ pub(super) const DOMAIN: Kind<String> = Kind {
     parse: |text| if is_label_value(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
 };
 
+pub(super) const POOL_NAME: Kind<String> =
+    Kind { expected: "the name of a pool (1 to 63 of letters, digits, '-', '_' and '.')", numeric: false, parse: bgp::PEER_NAME.parse };
+
 pub(super) const LABEL_SELECTOR: Kind<Option<LabelSelector>> = Kind {
     expected: "a label selector such as 'team=enm,tier!=test,!legacy'",
     numeric: false,

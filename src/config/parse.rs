@@ -15,7 +15,7 @@ use super::peers::Seen;
 use super::read::{Element, Kind, Reader, Section};
 use super::{
     Allowed, Config, ConfigError, ConnectionSync, Dataplane, DataplaneType, Environment, LocalPolicy, Log, LogFormat, OnTermination, Vips,
-    WithoutEndpoints, kinds, policy, tree,
+    WithoutEndpoints, kinds, policy, pools, tree,
 };
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{
@@ -121,7 +121,8 @@ fn vips(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Vips> {
     let elements = reader.list(&section, "allow");
     let allow = elements.map(|elements| elements.iter().filter_map(|element| allowed(reader, element)).collect());
     let without_endpoints = reader.or(&section, "withoutEndpoints", &kinds::WITHOUT_ENDPOINTS, WithoutEndpoints::Withdraw);
-    Some(Vips { interface: interface?, allow, without_endpoints: without_endpoints? })
+    let pools = pools::pools(reader, &section);
+    Some(Vips { interface: interface?, allow, pools, without_endpoints: without_endpoints? })
 }
 
 fn allowed(reader: &mut Reader<'_>, element: &Element<'_>) -> Option<Allowed> {

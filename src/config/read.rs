@@ -80,6 +80,18 @@ pub(super) struct Element<'n> {
     node: &'n Node,
 }
 
+impl Element<'_> {
+    /// Where it stands.
+    pub(super) const fn place(&self) -> Place {
+        self.node.place
+    }
+
+    /// Its list and its number in it.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
 /// Gathers the mistakes.
 pub(super) struct Reader<'e> {
     environment: &'e Environment,

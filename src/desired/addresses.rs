@@ -59,6 +59,9 @@ pub(super) fn not_allowed(vip: IpAddr, namespace: &str, vips: &Vips) -> Option<S
     Some(format!("vips.allow gives {vip} to the namespaces {namespaces}, not to {namespace}"))
 }
 
+/// Whether an address is one of those that it is about.
+pub(super) type Claimed<'c> = &'c dyn Fn(IpAddr) -> bool;
+
 /// Who has the addresses that are claimed.
 pub(super) struct Reserved<'a> {
     /// Nodes, Services and peers, in words.
@@ -76,8 +79,8 @@ struct EndpointHolder<'a> {
 }
 
 impl<'a> Reserved<'a> {
-    /// Looks for holders of the addresses in `claimed`.
-    pub(super) fn new(snapshot: &'a Snapshot, config: &Config, claimed: &BTreeSet<IpAddr>, rejections: &mut Vec<Rejection>) -> Self {
+    /// Looks for holders of the addresses that are `claimed`.
+    pub(super) fn new(snapshot: &'a Snapshot, config: &Config, claimed: Claimed<'_>, rejections: &mut Vec<Rejection>) -> Self {
         let mut reserved = Self { holders: BTreeMap::new(), pod_networks: Vec::new(), endpoints: BTreeMap::new() };
         reserved.add_nodes(snapshot, claimed, rejections);
         for (name, service) in &snapshot.services {
@@ -87,7 +90,7 @@ impl<'a> Reserved<'a> {
             }
         }
         for (name, peer) in &config.bgp.peers {
-            if let Some(address) = peer.address.known().filter(|address| claimed.contains(address)) {
+            if let Some(address) = peer.address.known().filter(|address| claimed(*address)) {
                 reserved.holders.entry(address).or_insert_with(|| format!("is the address of the BGP peer {name}"));
             }
         }
@@ -107,15 +110,15 @@ impl<'a> Reserved<'a> {
         Some(format!("is an endpoint in {}", endpoint.slice))
     }
 
-    fn hold(&mut self, claimed: &BTreeSet<IpAddr>, text: &str, holder: impl FnOnce() -> String) {
+    fn hold(&mut self, claimed: Claimed<'_>, text: &str, holder: impl FnOnce() -> String) {
         if let Ok(address) = text.parse()
-            && claimed.contains(&address)
+            && claimed(address)
         {
             self.holders.entry(address).or_insert_with(holder);
         }
     }
 
-    fn add_nodes(&mut self, snapshot: &'a Snapshot, claimed: &BTreeSet<IpAddr>, rejections: &mut Vec<Rejection>) {
+    fn add_nodes(&mut self, snapshot: &'a Snapshot, claimed: Claimed<'_>, rejections: &mut Vec<Rejection>) {
         for (name, node) in &snapshot.nodes {
             let status = node.status.iter();
             for address in status.flat_map(|status| status.addresses.iter().flatten()) {
@@ -135,13 +138,11 @@ impl<'a> Reserved<'a> {
         }
     }
 
-    fn add_endpoints(&mut self, snapshot: &'a Snapshot, claimed: &BTreeSet<IpAddr>) {
+    fn add_endpoints(&mut self, snapshot: &'a Snapshot, claimed: Claimed<'_>) {
         for (name, slice) in &snapshot.endpoint_slices {
             for endpoint in &slice.endpoints {
                 let is_pod = endpoint.target_ref.as_ref().is_some_and(|target| target.kind.as_deref() == Some("Pod"));
-                for address in
-                    endpoint.addresses.iter().filter_map(|text| parse_address(text).ok()).filter(|address| claimed.contains(address))
-                {
+                for address in endpoint.addresses.iter().filter_map(|text| parse_address(text).ok()).filter(|address| claimed(*address)) {
                     let created = slice.metadata.creation_timestamp.as_ref();
                     let holder = EndpointHolder { slice: name, service: service_of(slice), created, is_pod };
                     self.endpoints.entry(address).or_default().push(holder);

@@ -2,7 +2,7 @@
 //! Who claims which VIP, and who has it where several do.
 //!
 //! Input: the objects of a snapshot. Output: [`Claimant`]s, and for each VIP those that have it. Claimants share a VIP while their ports differ; where
-//! two want the same port, the older object has the VIP and the other one does not. Age is `metadata.creationTimestamp`; an object without one is
+//! two want the same port, the older object has the VIP and the other one does not; load balancers share one only where both say so. Age is `metadata.creationTimestamp`; an object without one is
 //! younger than all that have one, and among equals namespace, name and kind decide.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +14,12 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::endpoints::Target;
+use super::honoured::not_honoured;
+use super::load_balancer::LoadBalancer;
 use super::{Rejection, RejectionReason, Scheduling, Subject, ports};
 use crate::api::{
-    ForwardingMethod, IngressSpec, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, PortRange, Protocol, parse_address, parse_prefix,
-    quoted,
+    ForwardingMethod, IngressSpec, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, PortRange, Protocol, SHARING_KEY, parse_address,
+    parse_prefix, quoted,
 };
 use crate::config::{Config, Dataplane, DataplaneType};
 use crate::source::Snapshot;
@@ -28,11 +30,19 @@ pub(super) struct Claimant<'a> {
     pub(super) created: Option<&'a Time>,
     /// The VIPs it wants, and the field that says so.
     pub(super) vips: BTreeMap<IpAddr, String>,
+    /// Those of them that it does not share with other load balancers, unless both have its key.
+    pub(super) as_load_balancer: Option<AsLoadBalancer<'a>>,
     /// The ports it wants of each, and where they go.
     pub(super) ports: Vec<ClaimedPort<'a>>,
     pub(super) balanced: Balanced<'a>,
     /// The policy that it asks for.
     pub(super) policy: Option<&'a str>,
+}
+
+/// What a Service has as a load balancer.
+pub(super) struct AsLoadBalancer<'a> {
+    vips: BTreeSet<IpAddr>,
+    sharing_key: Option<&'a str>,
 }
 
 /// Ports of a VIP that an object wants.
@@ -115,7 +125,15 @@ fn of_service<'a>(
     rejections: &mut Vec<Rejection>,
 ) -> Option<Claimant<'a>> {
     let spec = service.spec.as_ref()?;
-    let external_ips = spec.external_ips.as_ref().filter(|ips| !ips.is_empty())?;
+    let external_ips = spec.external_ips.as_deref().unwrap_or_default();
+    let load_balancer =
+        LoadBalancer::new(service, &mut |message| rejections.push(Rejection::object(name, RejectionReason::Invalid, message)));
+    if external_ips.is_empty() && load_balancer.is_none() {
+        return None;
+    }
+    for message in not_honoured(service, spec, dataplane) {
+        rejections.push(Rejection::object(name, RejectionReason::NotHonoured, message));
+    }
     let mut reject = |message| rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
     if is_external_name(spec) {
         reject(format!("spec.type: an ExternalName Service has no endpoints; {USE_SLICES}"));
@@ -129,7 +147,9 @@ fn of_service<'a>(
         reject("spec.ports: there is no port to serve".into());
         return None;
     }
-    let mut vips = BTreeMap::new();
+    let mut vips = load_balancer.as_ref().map(|load_balancer| load_balancer.vips().clone()).unwrap_or_default();
+    let as_load_balancer =
+        load_balancer.map(|load_balancer| AsLoadBalancer { vips: vips.keys().copied().collect(), sharing_key: load_balancer.sharing_key });
     for (index, text) in external_ips.iter().enumerate() {
         let field = format!("spec.externalIPs[{index}]");
         match parse_address(text) {
@@ -149,6 +169,7 @@ fn of_service<'a>(
         object: name,
         created: service.metadata.creation_timestamp.as_ref(),
         vips,
+        as_load_balancer,
         ports,
         balanced,
         policy: policy(&service.metadata),
@@ -211,6 +232,7 @@ fn of_ingress<'a>(
         object: name,
         created: metadata.creation_timestamp.as_ref(),
         vips: BTreeMap::from([(spec.vip, "spec.virtualServiceIP".to_owned())]),
+        as_load_balancer: None,
         ports,
         balanced: match service {
             _ if !dataplane.balances() => Balanced::Nowhere,
@@ -269,6 +291,44 @@ impl Claimant<'_> {
         let common = pairs.filter(|(mine, theirs)| mine.protocol == theirs.protocol && mine.ports.overlaps(theirs.ports));
         common.map(|(mine, theirs)| (mine.protocol, mine.ports.start().max(theirs.ports.start()))).min()
     }
+
+    /// Whether both are load balancers that offer to share a VIP with each other, and can.
+    pub(super) fn shares_with(&self, other: &Self) -> bool {
+        let balancers = self.as_load_balancer.as_ref().zip(other.as_load_balancer.as_ref());
+        let same_key = balancers.is_some_and(|(mine, theirs)| mine.sharing_key.is_some() && mine.sharing_key == theirs.sharing_key);
+        same_key && self.object.namespace == other.object.namespace && self.common_port(other).is_none()
+    }
+
+    /// Why both cannot have this VIP, if so: a VIP that load balancers share is one that both offer to share, and nobody but their namespace can.
+    pub(super) fn collision(&self, other: &Self, vip: IpAddr) -> Option<Collision> {
+        let balancers = self.as_load_balancer.as_ref().zip(other.as_load_balancer.as_ref());
+        let both_as_balancers = balancers.is_some_and(|(mine, theirs)| mine.vips.contains(&vip) && theirs.vips.contains(&vip));
+        match self.common_port(other) {
+            Some((protocol, port)) => Some(Collision::Port(protocol, port)),
+            None => (both_as_balancers && !self.shares_with(other)).then_some(Collision::NotShared),
+        }
+    }
+}
+
+/// Why two objects cannot have the same VIP.
+pub(super) enum Collision {
+    /// Both want this port.
+    Port(Protocol, u16),
+    /// Both are load balancers, and not both say that they share it.
+    NotShared,
+}
+
+impl Collision {
+    fn message(&self, vip: IpAddr, winner: &Claimant<'_>, why: &str) -> String {
+        let winner = winner.object;
+        match self {
+            Self::Port(protocol, port) => format!("{port}/{protocol} of {vip} belongs to {winner}, which {why}"),
+            Self::NotShared => format!(
+                "{vip} belongs to {winner}, which {why}; Services of one namespace share it where their ports differ and both have the same \
+                 annotation {SHARING_KEY}"
+            ),
+        }
+    }
 }
 
 /// Leaves each VIP to the oldest of those that want the same port of it.
@@ -283,11 +343,11 @@ pub(super) fn settle_conflicts(claimants: &mut [Claimant<'_>], rejections: &mut 
         rivals.sort_by_key(|(_, claimant)| claimant.age());
         let mut winners: Vec<&Claimant<'_>> = Vec::new();
         for (index, claimant) in rivals {
-            match winners.iter().find_map(|winner| Some((winner, winner.common_port(claimant)?))) {
+            match winners.iter().find_map(|winner| Some((winner, winner.collision(claimant, *vip)?))) {
                 None => winners.push(claimant),
-                Some((winner, (protocol, port))) => {
+                Some((winner, collision)) => {
                     let why = if winner.created == claimant.created { "comes first by namespace and name" } else { "is older" };
-                    refused.push((index, *vip, format!("{port}/{protocol} of {vip} belongs to {}, which {why}", winner.object)));
+                    refused.push((index, *vip, collision.message(*vip, winner, why)));
                 }
             }
         }

@@ -26,8 +26,8 @@ const LONGEST_EXPANDED: u32 = 64;
 const CLIENT_IP_TIMEOUT: Duration = Duration::from_secs(10_800);
 
 /// What a Service asks for by annotation, where not what the configuration says.
-const SCHEDULER: &str = "vipherald.io/scheduler";
-const FORWARDING: &str = "vipherald.io/forwarding";
+pub(super) const SCHEDULER: &str = "vipherald.io/scheduler";
+pub(super) const FORWARDING: &str = "vipherald.io/forwarding";
 
 /// The ports of a Service.
 pub(super) fn of_service<'a>(

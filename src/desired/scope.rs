@@ -28,7 +28,7 @@ pub struct Scope {
 
 impl Scope {
     /// Whether the object is this release's. Its own label says so, else that of its namespace.
-    pub(super) fn covers(&self, object: &ObjectRef, metadata: &ObjectMeta, snapshot: &Snapshot) -> bool {
+    pub(crate) fn covers(&self, object: &ObjectRef, metadata: &ObjectMeta, snapshot: &Snapshot) -> bool {
         let labels = labels(&object.namespace, snapshot);
         let domain = metadata.labels.as_ref().and_then(|labels| labels.get(DOMAIN_LABEL)).or_else(|| labels?.get(DOMAIN_LABEL));
         domain.map_or("", String::as_str) == self.domain

@@ -4,6 +4,8 @@
 mod churn;
 mod claims;
 mod filters;
+mod load_balancer;
+mod node;
 mod policies;
 mod refusals;
 mod serving;
@@ -20,14 +22,14 @@ use crate::api::{ForwardingMethod, Scheduler};
 use crate::config::{Allowed, Dataplane, DataplaneType, LocalPolicy, Log, LogFormat, OnTermination, Vips};
 use crate::source::dir::snapshot_of;
 
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     let peer = DesiredPeer::new("10.211.1.1".parse().unwrap(), Asn::new(65001).unwrap());
     Config {
         instance: "vipherald".into(),
         node_name: "node1".into(),
         scope: Scope::default(),
         external_interface: None,
-        vips: Vips { interface: "lo".into(), allow: None, without_endpoints: WithoutEndpoints::Withdraw },
+        vips: Vips { interface: "lo".into(), allow: None, pools: Vec::new(), without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane {
             kind: DataplaneType::KubeProxy,
             scheduler: Scheduler::MaglevHashing,

@@ -19,6 +19,7 @@ use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
 use crate::desired::cache;
 use crate::driver::bgp::{Speaker, SpeakerStatus};
+use crate::driver::kube::{NodeView, Publisher, Sources};
 use crate::observed::{KernelState, Observed};
 use crate::source::kube::{Access, ApiHealth};
 use crate::source::{Snapshot, Snapshots, dir, kube};
@@ -56,20 +57,25 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let listener = Http::bind(config.http_address).await?;
     let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let kind = origin.origin();
+    let access = origin.access();
     let (snapshots, source) = source(origin, &config).await?;
     let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
     let speaker = Speaker::spawn(&config.instance, RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
     let changes = view.clone();
     let ipvs = table::reader(view.clone());
-    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe(), source.health());
+    let (troubles, unwritten) = watch::channel(Arc::default());
+    let api = source.health().map(|health| (health, unwritten));
+    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe(), api);
     let status = explainer.reader();
     let metrics = Metrics::new(status.clone())?;
     let pulse = Pulse::new(speaker.liveness());
     let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
     let desk = Desk { status: status.clone(), ipvs, operator: speaker.operator() };
+    let (noted, node_view) = watch::channel(None);
+    let publisher = publisher(access, &in_force, &snapshots, node_view, troubles).await?;
     let _tasks = [
-        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), status))),
+        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), source.health(), status, noted))),
         Task(tokio::spawn(async move { complain("admin socket", admin.serve(desk).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
@@ -91,7 +97,11 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         rounds: 0,
         at_rest: false,
     };
-    reconciler.run().await?;
+    let left = reconciler.run().await;
+    if let Some(publisher) = publisher {
+        publisher.stop().await;
+    }
+    left?;
     tracing::info!(after = %humantime::format_duration(Duration::from_secs(started.elapsed().as_secs())), "stopped");
     Ok(())
 }
@@ -108,6 +118,14 @@ pub enum Objects {
 }
 
 impl Objects {
+    /// The way to the API server, where they come from one.
+    fn access(&self) -> Option<Access> {
+        match self {
+            Self::Cluster(access) => Some(access.clone()),
+            Self::Directory(_) | Self::Nowhere => None,
+        }
+    }
+
     /// The same for the configuration.
     #[must_use]
     pub const fn origin(&self) -> Origin {
@@ -117,6 +135,21 @@ impl Objects {
             Self::Nowhere => Origin::Nowhere,
         }
     }
+}
+
+/// Who writes to the API server, where there is one.
+async fn publisher(
+    access: Option<Access>,
+    config: &watch::Receiver<Arc<InForce>>,
+    snapshots: &Snapshots,
+    view: watch::Receiver<Option<NodeView>>,
+    troubles: watch::Sender<Arc<Vec<String>>>,
+) -> Result<Option<Publisher>, Box<dyn Error + Send + Sync>> {
+    let Some(access) = access else { return Ok(None) };
+    let namespace = access.client().await?.default_namespace().to_owned();
+    let seed = RandomState::new().hash_one(Instant::now());
+    let sources = Sources { access, namespace, config: config.clone(), snapshots: snapshots.clone(), view, troubles, seed };
+    Ok(Some(Publisher::spawn(sources)?))
 }
 
 /// Begins to follow the objects. Nowhere is a source that says for good that there are none.
@@ -168,14 +201,28 @@ impl Drop for Task {
 }
 
 /// Makes a status soon after each change, so that its times are those of the changes and not of the questions.
-async fn note_changes(mut views: watch::Receiver<View>, mut speaker: watch::Receiver<Arc<SpeakerStatus>>, status: StatusReader) {
+async fn note_changes(
+    mut views: watch::Receiver<View>,
+    mut speaker: watch::Receiver<Arc<SpeakerStatus>>,
+    mut health: Option<watch::Receiver<Arc<ApiHealth>>>,
+    status: StatusReader,
+    noted: watch::Sender<Option<NodeView>>,
+) {
     loop {
+        let of_health = async {
+            match &mut health {
+                Some(health) => health.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             Ok(()) = views.changed() => {}
             Ok(()) = speaker.changed() => {}
+            Ok(()) = of_health => {}
             else => return,
         }
-        drop(status.read());
+        let compiled = views.borrow_and_update().compiled.clone();
+        noted.send_replace(Some(NodeView { compiled, status: status.read() }));
         tokio::time::sleep(NOTE_INTERVAL).await;
     }
 }

@@ -27,6 +27,9 @@ use crate::status::{
 };
 use crate::sysctl::Sysctl;
 
+/// How well the API server is followed, and what cannot be written to it.
+type ApiView = (watch::Receiver<Arc<ApiHealth>>, watch::Receiver<Arc<Vec<String>>>);
+
 /// See the module.
 pub(super) struct Explainer {
     identity: Identity,
@@ -34,8 +37,8 @@ pub(super) struct Explainer {
     view: watch::Receiver<View>,
     in_force: watch::Receiver<Arc<InForce>>,
     speaker: watch::Receiver<Arc<driver::SpeakerStatus>>,
-    /// How well the API server is followed, where one is.
-    api: Option<watch::Receiver<Arc<ApiHealth>>>,
+    /// How well the API server is followed, where one is, and what cannot be written to it.
+    api: Option<ApiView>,
     /// The status given last: times of what did not change since are taken from it.
     previous: Mutex<Option<Arc<NodeStatus>>>,
 }
@@ -47,7 +50,7 @@ impl Explainer {
         view: watch::Receiver<View>,
         in_force: watch::Receiver<Arc<InForce>>,
         speaker: watch::Receiver<Arc<driver::SpeakerStatus>>,
-        api: Option<watch::Receiver<Arc<ApiHealth>>>,
+        api: Option<ApiView>,
     ) -> Self {
         let identity = Identity {
             instance: config.instance.clone(),
@@ -91,15 +94,16 @@ impl Explainer {
 
     fn source_status(&self, desired: Option<&Desired>, cached: bool) -> SourceStatus {
         let SourceStatus { mut state, mut message, .. } = source_status(desired, cached);
-        let Some(api) = self.api.as_ref().map(|api| Arc::clone(&api.borrow())) else {
-            return SourceStatus { state, message, api_stale_seconds: None, troubles: Vec::new() };
+        let Some((api, unwritten)) = &self.api else {
+            return SourceStatus { state, message, api_stale_seconds: None, troubles: Vec::new(), unwritten: Vec::new() };
         };
+        let (api, unwritten) = (Arc::clone(&api.borrow()), unwritten.borrow().to_vec());
         let stale = api.lost_since().map_or(0, |since| since.elapsed().as_secs());
         if state == SourceState::Complete && api.lost_since().is_some() {
             state = SourceState::Stale;
             message = "the API server is not followed; what it said last is in force".to_owned();
         }
-        SourceStatus { state, message, api_stale_seconds: Some(stale), troubles: api.troubles() }
+        SourceStatus { state, message, api_stale_seconds: Some(stale), troubles: api.troubles(), unwritten }
     }
 
     fn config_status(&self) -> ConfigStatus {
@@ -173,7 +177,7 @@ fn source_status(desired: Option<&Desired>, cached: bool) -> SourceStatus {
         }
         Some(_) => (SourceState::Complete, "everything has been read"),
     };
-    SourceStatus { state, message: message.to_owned(), api_stale_seconds: None, troubles: Vec::new() }
+    SourceStatus { state, message: message.to_owned(), api_stale_seconds: None, troubles: Vec::new(), unwritten: Vec::new() }
 }
 
 fn speaker_view(status: &driver::SpeakerStatus) -> SpeakerView {

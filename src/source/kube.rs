@@ -32,6 +32,7 @@ use self::connection::Connection;
 pub use self::connection::{Access, AccessError};
 use self::follower::{Follower, Standing, Update};
 pub use self::install::{InstallError, Outcome, install};
+pub(crate) use self::object::{path, resource};
 use self::store::Store;
 use super::{Snapshot, Snapshots};
 use crate::api::{Kind, ObjectRef};

@@ -77,6 +77,7 @@ fn warnings(status: &NodeStatus) -> Vec<String> {
         warnings.push(format!("source: {:?}{stale}: {}", status.source.state, status.source.message));
     }
     warnings.extend(status.source.troubles.iter().map(|trouble| format!("source: {trouble}")));
+    warnings.extend(status.source.unwritten.iter().map(|trouble| format!("status: {trouble}")));
     for failure in &status.failures {
         warnings.push(format!("{}: failed {} times: {}", failure.step, failure.count, failure.error));
     }

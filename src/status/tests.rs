@@ -74,6 +74,7 @@ impl Node {
                 message: "/etc/vipherald/manifests".to_owned(),
                 api_stale_seconds: None,
                 troubles: Vec::new(),
+                unwritten: Vec::new(),
             },
             config: ConfigStatus {
                 file: "/etc/vipherald/config.yaml".to_owned(),
@@ -174,6 +175,7 @@ impl Node {
             message: "web.yaml cannot be read".to_owned(),
             api_stale_seconds: None,
             troubles: Vec::new(),
+            unwritten: Vec::new(),
         };
         node.config.error = Some("config.yaml:1:1: bgp.asn: this key is missing".to_owned());
         node.config.waiting_for_restart = vec!["http.address".to_owned()];

@@ -355,9 +355,31 @@ impl<'a> Facts<'a> {
             (Some(why), _) => (Truth::False, why),
             (None, false) => (Truth::False, if self.in_set || self.withdrawing { self.lost() } else { self.placing() }),
             (None, true) if self.found => (Truth::True, Why::new("FoundOnInterface", "another program placed it, and serves it")),
+            (None, true) if self.is_balanced_here() => self.balanced(),
             (None, true) => {
                 (Truth::Unknown, Why::new("BalancedElsewhere", "its address is in place; kube-proxy, or another program, balances it"))
             }
+        }
+    }
+
+    fn is_balanced_here(&self) -> bool {
+        self.inputs.desired.is_some_and(|desired| desired.balancing.is_some())
+    }
+
+    /// Its address is in place, and we balance.
+    fn balanced(&self) -> (Truth, Why) {
+        let unserved = self.unserved();
+        let ports =
+            self.inputs.desired.iter().filter_map(|desired| desired.balancing.as_ref()).flat_map(|balancing| balancing.of(self.address));
+        if unserved.is_empty() {
+            (Truth::True, Why::new("Programmed", "its address is in place, and all of its ports are balanced"))
+        } else if unserved.len() < ports.count() {
+            (
+                Truth::True,
+                Why::new("PartlyProgrammed", format!("its address is in place; not all of it is served: {}", unserved.join("; "))),
+            )
+        } else {
+            (Truth::False, Why::new("NotProgrammed", format!("its address is in place; nothing of it is served: {}", unserved.join("; "))))
         }
     }
 
@@ -377,6 +399,10 @@ fn withheld(reason: WithholdReason) -> Why {
         WithholdReason::NeedsDataplane => Why::new(
             "NeedsDataplane",
             "nobody balances it: dataplane kube-proxy serves only Services with a cluster IP, dataplane none serves no object",
+        ),
+        WithholdReason::NodeExcluded => Why::new(
+            "NodeExcluded",
+            "the Node has the label node.kubernetes.io/exclude-from-external-load-balancers; take that away to announce it here again",
         ),
     }
 }

@@ -90,7 +90,8 @@ domain: enm
 namespaces: [enm, b-2]
 namespaceSelector: 'team=a, !legacy'
 node: {name: n.example}
-vips: {interface: eth0.7, allow: [{prefix: 10.0.0.0/24}, {prefix: '2001:db8::/32', namespaces: [enm]}], withoutEndpoints: announce}
+vips: {interface: eth0.7, allow: [{prefix: 10.0.0.0/24}, {prefix: '2001:db8::/32', namespaces: [enm]}], withoutEndpoints: announce,
+  pools: [{name: b, prefixes: [10.0.0.0/25]}, {name: a_1, prefixes: [10.0.0.128/25, '2001:db8::/112']}]}
 dataplane: {type: kube-proxy}
 bgp:
   asn: ${ASN}
@@ -149,6 +150,13 @@ log: {level: 'warn,bgp=trace', format: text}
     let allow = config.vips.allow.unwrap();
     assert_eq!(allow.iter().map(|allowed| allowed.prefix.to_string()).collect::<Vec<_>>(), ["10.0.0.0/24", "2001:db8::/32"]);
     assert_eq!((allow[0].namespaces.len(), allow[1].namespaces.as_slice()), (0, ["enm".to_owned()].as_slice()));
+    let pools =
+        config.vips.pools.iter().map(|pool| format!("{} {:?}", pool.name, pool.prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>()));
+    assert_eq!(
+        pools.collect::<Vec<_>>(),
+        [r#"b ["10.0.0.0/25"]"#, r#"a_1 ["10.0.0.128/25", "2001:db8::/112"]"#],
+        "in the order of the file"
+    );
     assert_eq!((config.vips.interface.as_str(), config.vips.without_endpoints), ("eth0.7", WithoutEndpoints::Announce));
     assert_eq!((config.bgp.asn.number(), config.bgp.router_id.unwrap().to_string().as_str()), (65_001, "192.0.2.9"));
     let peer = &config.bgp.peers["p_1.a"];

@@ -26,6 +26,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "@drain: 5s\n",
         "c.yaml:2:8: drain: expected a map with the keys onTermination, workload, gracefulShutdown, fabricDelay, timeout, found '5s'",
     ),
+    (
+        "@vips:\n  pools:\n  - {prefixes: [10.0.0.0/24, 10.0.0.128/25]}\n  - {name: a, prefixes: []}\n  - {name: a, prefixes: [10.0.0.0/8, x]}\n",
+        "c.yaml:4:5: vips.pools[0].name: this key is missing, expected the name of a pool (1 to 63 of letters, digits, '-', '_' and '.')\nc.yaml:4:30: vips.pools[0].prefixes[1]: 10.0.0.128/25 has addresses of 10.0.0.0/24, which is in a pool already\nc.yaml:5:25: vips.pools[1].prefixes: expected at least one prefix such as 10.0.0.128/25\nc.yaml:6:12: vips.pools[2].name: another pool is named 'a'\nc.yaml:6:38: vips.pools[2].prefixes[1]: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found 'x'",
+    ),
     ("@vips: {allow: 10.0.0.0/8}\n", "c.yaml:2:15: vips.allow: expected a list, found '10.0.0.0/8'"),
     ("@? [x]\n: 1\n", "c.yaml:2:3: expected a key, found a list"),
     ("@1: 2\n", "c.yaml:2:1: expected a key, found the number 1"),

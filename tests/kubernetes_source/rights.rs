@@ -54,7 +54,9 @@ fn each_right_of_the_daemon_is_missed_by_name() {
     block_on(async || {
         let scene = Scene::new().await;
         let role = role("vipherald");
-        let rights = rights(&role);
+        // Those to write, and to read what was written, are missed in tests/kubernetes_status/rights.rs.
+        let reads = |verb: &str, resource: &str| matches!(verb, "list" | "watch") && !resource.starts_with("routernodes");
+        let rights: Vec<_> = rights(&role).into_iter().filter(|(verb, resource)| reads(verb, resource)).collect();
         assert_eq!(rights.len(), 16);
         for (verb, resource) in rights {
             scene.apply(&without(&role, &verb, &resource).to_string());

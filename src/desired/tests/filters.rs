@@ -96,5 +96,7 @@ fn local_services_are_served_everywhere_where_real_servers_see_the_client() {
     // Where nobody asked for that, and where others balance, it is as Kubernetes says.
     assert_compiles(&balancing(|_| {}), &manifests(preserving), &["10.0.0.7 NoLocalEndpoints"], &[]);
     let elsewhere = balancing(|dataplane| (dataplane.kind, dataplane.local) = (DataplaneType::KubeProxy, LocalPolicy::PreserveSource));
-    assert_compiles(&elsewhere, &manifests(preserving), &["10.0.0.7 NoLocalEndpoints"], &[]);
+    let unknown = "Service default/a NotHonoured metadata.annotations[vipherald.io/preserve-client-address]: \"true\" is not honoured: kube-proxy \
+                   balances, and does not know it; use dataplane ipvs or nftables";
+    assert_compiles(&elsewhere, &manifests(preserving), &["10.0.0.7 NoLocalEndpoints"], &[unknown]);
 }

@@ -15,20 +15,20 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::store::Read;
-use crate::api::{EricIngress, Kind, LvsIngress, ObjectRef};
+use crate::api::{EricIngress, Kind, LvsIngress, ObjectRef, TOPOLOGY_MODE_KEY};
 use crate::source::Object;
 
-/// Annotations of this group are ours, and those of no other are used.
+/// Annotations of this group are ours; of the others only [`TOPOLOGY_MODE_KEY`] is looked at.
 const OUR_ANNOTATIONS: &str = "vipherald.io/";
 
 /// The path of all objects of a kind.
-pub(super) fn path(kind: Kind) -> String {
+pub(crate) fn path(kind: Kind) -> String {
     let root = if kind.api_version().contains('/') { "/apis" } else { "/api" };
     format!("{root}/{}/{}", kind.api_version(), plural(kind))
 }
 
 /// The resource of a kind in messages and rules, as `kubectl auth can-i` takes it.
-pub(super) fn resource(kind: Kind) -> String {
+pub(crate) fn resource(kind: Kind) -> String {
     match kind.api_version().split_once('/') {
         Some((group, _)) => format!("{}.{group}", plural(kind)),
         None => plural(kind).to_owned(),
@@ -97,7 +97,7 @@ fn parse<T: DeserializeOwned>(value: Value) -> Result<T, String> {
 fn trim_metadata(metadata: ObjectMeta) -> ObjectMeta {
     let ObjectMeta { name, namespace, uid, generation, creation_timestamp, deletion_timestamp, labels, annotations, .. } = metadata;
     let annotations: Option<BTreeMap<_, _>> =
-        annotations.map(|all| all.into_iter().filter(|(key, _)| key.starts_with(OUR_ANNOTATIONS)).collect());
+        annotations.map(|all| all.into_iter().filter(|(key, _)| key.starts_with(OUR_ANNOTATIONS) || key == TOPOLOGY_MODE_KEY).collect());
     ObjectMeta {
         name,
         namespace,

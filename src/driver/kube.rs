@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is written to the Kubernetes API: the RouterNode of this node and, on the node that holds the Lease of the instance, the status of what all nodes share.
+//!
+//! Inputs: the way to the API server, and what the loop makes of objects and kernel. Output: objects in the API. Invariants: it runs on a thread of its own
+//! and nobody waits for it; what it says may lag; an API server that is away, or refuses, changes nothing on the node.
+
+mod election;
+mod events;
+mod lease;
+mod node;
+mod objects;
+mod pace;
+mod reports;
+mod request;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep_until, timeout};
+
+use self::lease::Lease;
+use self::node::NodeWriter;
+use self::objects::{ObjectWriter, Pass, Wanted};
+use self::pace::Pace;
+use self::reports::{NodeReports, Reported, follow};
+use self::request::{ApiServer, RequestError};
+use crate::api::{Kind, ObjectRef};
+use crate::config::InForce;
+use crate::desired::Compiled;
+use crate::source::kube::Access;
+use crate::source::{Snapshot, Snapshots};
+use crate::status::{NodeStatus, Reports, Time, is_heard};
+use crate::telemetry::chain;
+
+/// Changes that come together are written together.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// What this node says of itself is looked at so often though nothing has changed: somebody may have deleted it.
+const RESYNC: Duration = Duration::from_secs(300);
+
+/// The last words of a node that leaves.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What the loop makes of objects and kernel.
+#[derive(Clone, Debug)]
+pub struct NodeView {
+    /// The intent in force; `None` before the first.
+    pub compiled: Option<Arc<Compiled>>,
+    /// All that this node says of itself.
+    pub status: Arc<NodeStatus>,
+}
+
+/// What a [`Publisher`] is made of.
+#[derive(Debug)]
+pub struct Sources {
+    /// The way to the API server.
+    pub access: Access,
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<InForce>>,
+    /// The objects.
+    pub snapshots: Snapshots,
+    /// What the loop makes of them; `None` before it has looked.
+    pub view: watch::Receiver<Option<NodeView>>,
+    /// Where what cannot be written, and why, is told, for who asks this node.
+    pub troubles: watch::Sender<Arc<Vec<String>>>,
+    /// For jitter.
+    pub seed: u64,
+}
+
+/// The running thread.
+#[derive(Debug)]
+pub struct Publisher {
+    stop: Option<oneshot::Sender<()>>,
+    stopped: oneshot::Receiver<()>,
+}
+
+impl Publisher {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn spawn(sources: Sources) -> std::io::Result<Self> {
+        let (stop, stopping) = oneshot::channel();
+        let (done, stopped) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name("kube-writer".to_owned()).spawn(move || {
+            runtime.block_on(Task::new(sources).run(stopping));
+            drop(done);
+        })?;
+        Ok(Self { stop: Some(stop), stopped })
+    }
+
+    /// Says that this node leaves, and gives the Lease up; does not wait long for an API server that does not answer.
+    pub async fn stop(mut self) {
+        drop(self.stop.take());
+        if timeout(FAREWELL, &mut self.stopped).await.is_err() {
+            tracing::warn!("the API server was not told that this node leaves");
+        }
+    }
+}
+
+/// The two writers and when each may write.
+struct Task {
+    sources: Sources,
+    server: ApiServer,
+    lease: Lease,
+    node: NodeWriter,
+    node_pace: Pace,
+    node_due: bool,
+    node_resync: Instant,
+    node_trouble: Option<String>,
+    /// While the Lease is held.
+    objects: Option<Office>,
+}
+
+/// What the holder of the Lease has.
+struct Office {
+    writer: ObjectWriter,
+    reports: watch::Receiver<Reported>,
+    follower: JoinHandle<()>,
+    pace: Pace,
+    due: bool,
+    trouble: Option<String>,
+}
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+impl Task {
+    fn new(sources: Sources) -> Self {
+        let config = Arc::clone(&sources.config.borrow().config);
+        let now = Instant::now();
+        Self {
+            server: ApiServer::new(sources.access.clone()),
+            lease: Lease::new(&sources.namespace, &config.instance, &config.node_name),
+            node: NodeWriter::new(&config.instance, &config.node_name),
+            node_pace: Pace::new(now, sources.seed),
+            node_due: true,
+            node_resync: now + RESYNC,
+            node_trouble: None,
+            objects: None,
+            sources,
+        }
+    }
+
+    async fn run(mut self, mut stopping: oneshot::Receiver<()>) {
+        while !self.sleep(&mut stopping).await {
+            if self.lease.deadline() <= Instant::now() {
+                self.lease.turn(&mut self.server).await;
+            }
+            self.take_or_leave_office();
+            self.write_node().await;
+            self.write_objects().await;
+            self.tell_troubles();
+        }
+        self.objects = None;
+        self.lease.release(&mut self.server).await;
+        self.node_pace = Pace::new(Instant::now(), self.sources.seed);
+        self.node_due = true;
+        self.write_node().await;
+    }
+
+    /// Until something is to be done. True where that is to stop.
+    async fn sleep(&mut self, stopping: &mut oneshot::Receiver<()>) -> bool {
+        let now = Instant::now();
+        let node_at = if self.node_due { self.node_pace.next() } else { self.node_resync };
+        let objects_at = self.objects.as_ref().map(|office| {
+            let due = if office.due { now } else { office.writer.deadline() };
+            due.max(office.pace.next())
+        });
+        let at = [Some(self.lease.deadline()), Some(node_at), objects_at].into_iter().flatten().min().unwrap_or(now);
+        let reported = async {
+            match &mut self.objects {
+                Some(office) => drop(office.reports.changed().await),
+                None => std::future::pending().await,
+            }
+        };
+        let (node_changed, objects_changed) = tokio::select! {
+            _ = stopping => return true,
+            () = sleep_until(at.into()) => (false, false),
+            Ok(()) = self.sources.view.changed() => (true, true),
+            Ok(()) = self.sources.snapshots.changed() => (true, true),
+            Ok(()) = self.sources.config.changed() => (true, true),
+            () = reported => (false, true),
+        };
+        let settled = Instant::now() + SETTLE;
+        if node_changed && !std::mem::replace(&mut self.node_due, true) {
+            self.node_pace.not_before(settled);
+        }
+        if let Some(office) = &mut self.objects
+            && objects_changed
+            && !std::mem::replace(&mut office.due, true)
+        {
+            office.pace.not_before(settled);
+        }
+        false
+    }
+
+    fn take_or_leave_office(&mut self) {
+        match (self.lease.is_held(), &self.objects) {
+            (true, None) => {
+                let config = Arc::clone(&self.sources.config.borrow().config);
+                let (sender, reports) = watch::channel(Reported::default());
+                let follower = tokio::spawn(follow(self.sources.access.clone(), config.instance.clone(), sender, self.sources.seed));
+                let writer = ObjectWriter::new(&config.instance, &config.node_name);
+                self.objects = Some(Office {
+                    writer,
+                    reports,
+                    follower,
+                    pace: Pace::new(Instant::now(), self.sources.seed),
+                    due: true,
+                    trouble: None,
+                });
+            }
+            (false, Some(_)) => self.objects = None,
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    async fn write_node(&mut self) {
+        let now = Instant::now();
+        if self.node_resync <= now {
+            self.node_resync = now + RESYNC;
+            self.node.forget();
+            self.node_due = true;
+        }
+        if !self.node_due || self.node_pace.next() > now {
+            return;
+        }
+        let view = self.sources.view.borrow_and_update().clone();
+        let Some(view) = view else {
+            self.node_due = false;
+            return;
+        };
+        let owner = self.own_uid();
+        let mut denied = self.objects.as_ref().map(|office| office.writer.denied()).unwrap_or_default();
+        denied.extend(self.lease.denied().map(ToOwned::to_owned));
+        let time = Time::from(SystemTime::now());
+        match self.node.write(&mut self.server, &view.status, owner.as_deref(), &denied, time).await {
+            Ok(written) => {
+                self.node_due = false;
+                self.node_trouble = None;
+                self.node_pace.succeeded();
+                if written {
+                    self.node_pace.written(Instant::now());
+                }
+            }
+            Err(error) => {
+                complain(&mut self.node_trouble, &error, "the RouterNode of this node cannot be written; it is tried again");
+                self.node_pace.failed(Instant::now(), error.retry_after());
+            }
+        }
+    }
+
+    fn tell_troubles(&self) {
+        let office = self.objects.as_ref();
+        let denied = office.map(|office| office.writer.denied()).unwrap_or_default();
+        let failing = [self.lease.trouble(), self.node_trouble.as_deref(), office.and_then(|office| office.trouble.as_deref())];
+        let unread = office.and_then(|office| office.reports.borrow().trouble.clone());
+        let mut troubles: Vec<String> = failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).collect();
+        troubles.dedup();
+        self.sources.troubles.send_if_modified(|told| {
+            let differs = **told != troubles;
+            if differs {
+                *told = Arc::new(troubles);
+            }
+            differs
+        });
+    }
+
+    /// The UID of our Node, as far as the snapshot has it.
+    fn own_uid(&self) -> Option<String> {
+        let name = ObjectRef { kind: Kind::Node, namespace: String::new(), name: self.sources.config.borrow().config.node_name.clone() };
+        self.sources.snapshots.borrow().as_ref()?.nodes.get(&name)?.metadata.uid.clone()
+    }
+
+    async fn write_objects(&mut self) {
+        let Some(office) = &mut self.objects else { return };
+        let now = Instant::now();
+        if office.writer.deadline() <= now {
+            office.due = true;
+        }
+        if !office.due || office.pace.next() > now {
+            return;
+        }
+        let denied = office.writer.denied();
+        match write_objects(&self.sources, &mut self.server, &self.lease, office).await {
+            Ok(pass) => {
+                office.due = pass == Pass::More;
+                office.trouble = None;
+                office.pace.succeeded();
+            }
+            Err(error) => {
+                complain(&mut office.trouble, &error, "the status of objects cannot be written; it is tried again");
+                office.pace.failed(Instant::now(), error.retry_after());
+            }
+        }
+        self.node_due |= office.writer.denied() != denied;
+    }
+}
+
+/// Remembers a failure, and logs it where the one before said something else.
+fn complain(trouble: &mut Option<String>, error: &RequestError, consequence: &str) {
+    let error = chain(error);
+    if trouble.as_ref() != Some(&error) {
+        tracing::warn!(error, "{consequence}");
+    }
+    *trouble = Some(error);
+}
+
+/// One pass, once all that it needs is known.
+async fn write_objects(sources: &Sources, server: &mut ApiServer, lease: &Lease, office: &mut Office) -> Result<Pass, RequestError> {
+    office.pace.not_before(Instant::now() + SETTLE);
+    let snapshot = sources.snapshots.borrow().clone();
+    let compiled = sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
+    let nodes = office.reports.borrow_and_update().nodes.clone();
+    let (Some(snapshot), Some(compiled), Some(nodes)) = (snapshot, compiled, nodes) else { return Ok(Pass::Done) };
+    let config = Arc::clone(&sources.config.borrow().config);
+    let wanted = Wanted { snapshot: &snapshot, compiled: &compiled, config: &config, reports: &heard(&nodes, &snapshot) };
+    office.writer.pass(server, &wanted, || lease.is_held()).await
+}
+
+/// What counts of the reports: those of Nodes that are there and Ready.
+fn heard(nodes: &NodeReports, snapshot: &Snapshot) -> Reports {
+    let node = |name: &String| ObjectRef { kind: Kind::Node, namespace: String::new(), name: name.clone() };
+    let counted = |name: &String| is_heard(snapshot.nodes.get(&node(name)).map(AsRef::as_ref));
+    Reports::new(nodes.iter().map(|(name, status)| (name.clone(), counted(name).then(|| status.clone()))).collect())
+}

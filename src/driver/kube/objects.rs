@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writes what is said on the objects that all nodes share, while this node holds the Lease.
+//!
+//! Inputs: the objects and what this node makes of them, what all nodes report, the configuration. Output: status subresources in the API, and Events of
+//! what changed. Invariants: what the API server holds already is not written again; what is to be written is never queued, but found anew by comparing, so that
+//! it is bounded by the number of objects and always the newest; an address is given only after everything that was given before has been read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::events::News;
+use super::request::{ApiServer, Place, RequestError};
+use crate::api::{Kind, ObjectRef};
+use crate::config::Config;
+use crate::desired::allocation::{Records, allocate};
+use crate::desired::{Compiled, Rejection, Subject, recorded_addresses};
+use crate::source::Snapshot;
+use crate::status::{Difference, Facts, KINDS, ObjectStatus, Reports, Stored, Time, Truth, Verdict, difference, object_statuses};
+use crate::telemetry::chain;
+
+/// What the API server holds is read again so often: somebody else may have written it.
+const RESYNC: Duration = Duration::from_secs(600);
+
+/// After somebody else wrote in between, or has what looks like ours, it is read again so soon.
+const REREAD: Duration = Duration::from_secs(5);
+
+/// A right that is missing is tried again so often.
+const DENIED_PAUSE: Duration = Duration::from_secs(60);
+
+/// After so long of writing it is looked for what has changed meanwhile.
+const STRETCH: Duration = Duration::from_secs(1);
+
+/// All that is to be said now.
+pub(super) struct Wanted<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) compiled: &'a Compiled,
+    pub(super) config: &'a Config,
+    pub(super) reports: &'a Reports,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Pass {
+    /// All is as it is to be, as far as rights go.
+    Done,
+    /// There is more to write.
+    More,
+}
+
+/// See the module.
+pub(super) struct ObjectWriter {
+    instance: String,
+    node: String,
+    /// What the API server holds; read again after this.
+    stored: BTreeMap<ObjectRef, Stored>,
+    stale_at: Instant,
+    /// The objects of the last pass.
+    seen: BTreeMap<ObjectRef, Seen>,
+    /// Rights that are missing, and when they are tried again.
+    denied: BTreeMap<String, Instant>,
+    /// Objects that cannot be written as they are, and what was tried: nothing else is tried again before all is read again.
+    refused: BTreeMap<ObjectRef, Option<ObjectStatus>>,
+    /// Rejections on objects that have no status of ours, which were told.
+    told: BTreeSet<Rejection>,
+}
+
+impl ObjectWriter {
+    pub(super) fn new(instance: &str, node: &str) -> Self {
+        Self {
+            instance: instance.to_owned(),
+            node: node.to_owned(),
+            stored: BTreeMap::new(),
+            stale_at: Instant::now(),
+            seen: BTreeMap::new(),
+            denied: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// The rights that are missing, in words.
+    pub(super) fn denied(&self) -> Vec<String> {
+        self.denied.keys().cloned().collect()
+    }
+
+    /// When the next pass is due though nothing has changed.
+    pub(super) fn deadline(&self) -> Instant {
+        self.denied.values().copied().chain([self.stale_at]).min().unwrap_or(self.stale_at)
+    }
+
+    /// Writes what differs, as long as `may_write` and not for longer than a [`STRETCH`].
+    pub(super) async fn pass(
+        &mut self,
+        server: &mut ApiServer,
+        wanted: &Wanted<'_>,
+        may_write: impl Fn() -> bool,
+    ) -> Result<Pass, RequestError> {
+        let began = Instant::now();
+        self.denied.retain(|_, until| *until > began);
+        if self.stale_at <= began {
+            self.read_all(server).await?;
+        }
+        self.compare_with(wanted.snapshot);
+        let now = Time::from(SystemTime::now());
+        for (object, wanted, difference) in self.differences(wanted, now) {
+            if !may_write() || began.elapsed() > STRETCH {
+                return Ok(Pass::More);
+            }
+            self.write(server, &object, wanted.as_ref(), difference).await?;
+        }
+        self.tell(server, &wanted.compiled.rejections, &may_write).await?;
+        Ok(Pass::Done)
+    }
+
+    /// What is gone since the last pass, or is another object of the same name by now, holds nothing any more. An address of a load balancer that somebody
+    /// else has written or taken away is a reason to read what is there.
+    fn compare_with(&mut self, snapshot: &Snapshot) {
+        let objects = objects(snapshot);
+        self.stored.retain(|object, stored| match (objects.get(object), self.seen.get(object)) {
+            (Some(now), _) => now.uid.is_none() || stored.uid.is_none() || now.uid == stored.uid,
+            (None, seen) => seen.is_none(),
+        });
+        let differs = |object: &ObjectRef, now: &Seen| {
+            let changed = self.seen.get(object).is_some_and(|seen| seen.addresses != now.addresses);
+            changed && self.stored.get(object).is_some_and(|stored| stored.addresses() != now.addresses)
+        };
+        if objects.iter().any(|(object, now)| differs(object, now)) {
+            self.read_again_soon();
+        }
+        self.seen = objects;
+    }
+
+    fn read_again_soon(&mut self) {
+        self.stale_at = self.stale_at.min(Instant::now() + REREAD);
+    }
+
+    async fn read_all(&mut self, server: &mut ApiServer) -> Result<(), RequestError> {
+        let mut stored = BTreeMap::new();
+        for kind in KINDS {
+            match server.list(&Place::list(kind), "").await {
+                Ok((items, _)) => {
+                    stored.extend(items.iter().filter_map(|item| Some((name(kind, item)?, Stored::read(kind, item, &self.instance)))));
+                }
+                // Its CRD is not there.
+                Err(error) if error.is_absent() => {}
+                Err(error) => return Err(self.deny(error)),
+            }
+        }
+        self.stored = stored;
+        self.stale_at = Instant::now() + RESYNC;
+        self.refused.clear();
+        Ok(())
+    }
+
+    /// What has to be written, in the order of the objects.
+    fn differences(&self, wanted: &Wanted<'_>, now: Time) -> Vec<(ObjectRef, Option<ObjectStatus>, Difference)> {
+        let Wanted { snapshot, compiled, config, reports } = *wanted;
+        // The snapshot may be older than what was written a moment ago.
+        let services = self.stored.iter().filter(|(object, _)| object.kind == Kind::Service);
+        let records: Records = services.map(|(object, stored)| (object.clone(), stored.addresses())).collect();
+        let mut assignments = allocate(snapshot, config, compiled, &records);
+        if !snapshot.complete {
+            // Who is not known may have what looks free.
+            for (object, assignment) in &mut assignments {
+                let had = records.get(object).map(Vec::as_slice).unwrap_or_default();
+                assignment.addresses.retain(|address| had.contains(address));
+            }
+        }
+        let mut statuses = object_statuses(&Facts { snapshot, scope: &config.scope, compiled, assignments: &assignments, reports });
+        let ip_mode = if config.dataplane.balances() { "Proxy" } else { "VIP" };
+        let nothing = Stored::default();
+        let names: BTreeSet<&ObjectRef> = statuses.keys().chain(self.stored.keys()).collect();
+        let differing = names.into_iter().filter_map(|object| {
+            let stored = self.stored.get(object).unwrap_or(&nothing);
+            // What is gone, or another object of this name since, has nothing to be written on.
+            let wanted = statuses.get(object);
+            let is_there = wanted.is_some() || (snapshot.complete && self.seen.contains_key(object));
+            let difference = is_there.then(|| difference(object.kind, stored, wanted, ip_mode, now)).flatten()?;
+            (self.refused.get(object).map(Option::as_ref) != Some(wanted)).then(|| (object.clone(), difference))
+        });
+        let differing: Vec<_> = differing.collect();
+        differing.into_iter().map(|(object, difference)| (object.clone(), statuses.remove(&object), difference)).collect()
+    }
+
+    async fn write(
+        &mut self,
+        server: &mut ApiServer,
+        object: &ObjectRef,
+        wanted: Option<&ObjectStatus>,
+        difference: Difference,
+    ) -> Result<(), RequestError> {
+        let place = Place::object(object).status();
+        if self.denied.contains_key(&format!("may not patch {}", place.resource)) {
+            return Ok(());
+        }
+        let uid = wanted.and_then(|wanted| wanted.uid.clone());
+        let mut metadata = json!({"name": object.name, "namespace": object.namespace});
+        if let (Some(uid), Some(fields)) = (&uid, metadata.as_object_mut()) {
+            // Refused where another object has the name by now.
+            fields.insert("uid".to_owned(), json!(uid));
+        }
+        let body = json!({
+            "apiVersion": object.kind.api_version(), "kind": object.kind.name(), "metadata": metadata, "status": difference.status,
+        });
+        match server.apply(&place, &self.instance, &body).await {
+            Ok(answer) => {
+                self.stored.insert(object.clone(), Stored::read(object.kind, &answer, &self.instance));
+                self.refused.remove(object);
+                let version = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
+                for verdict in &difference.transitions {
+                    self.announce(server, &news(object, uid.clone(), verdict), version).await?;
+                }
+                Ok(())
+            }
+            Err(error) if error.is_about_the_object() => {
+                if error.is_conflict() {
+                    self.read_again_soon();
+                } else if error.is_absent() {
+                    self.stored.remove(object);
+                } else {
+                    tracing::warn!(%object, error = %chain(&error), "its status cannot be written as it is to be");
+                }
+                self.refused.insert(object.clone(), wanted.cloned());
+                Ok(())
+            }
+            Err(error) => self.survive(error),
+        }
+    }
+
+    /// Events of what takes no part and has no status of ours to say so.
+    async fn tell(&mut self, server: &mut ApiServer, rejections: &[Rejection], may_write: impl Fn() -> bool) -> Result<(), RequestError> {
+        self.told.retain(|told| rejections.contains(told));
+        for rejection in rejections {
+            let Subject::Object { object, .. } = &rejection.subject else { continue };
+            if self.seen.contains_key(object) || !may_write() || !self.told.insert(rejection.clone()) {
+                continue;
+            }
+            let news = News {
+                object: object.clone(),
+                uid: None,
+                is_warning: true,
+                action: "Rejected".to_owned(),
+                reason: format!("{:?}", rejection.reason),
+                note: rejection.message.clone(),
+            };
+            self.announce(server, &news, "").await?;
+        }
+        Ok(())
+    }
+
+    async fn announce(&mut self, server: &mut ApiServer, news: &News, moment: &str) -> Result<(), RequestError> {
+        let place = news.place();
+        if self.denied.contains_key(&format!("may not create {}", place.resource)) {
+            return Ok(());
+        }
+        match server.create(&place, &news.event(&self.instance, &self.node, moment)).await {
+            Ok(_) => Ok(()),
+            // It was told already, or the namespace is on its way out.
+            Err(error) if error.is_about_the_object() => Ok(()),
+            Err(error) => self.survive(error),
+        }
+    }
+
+    /// A right that is missing keeps nothing else from being written.
+    fn survive(&mut self, error: RequestError) -> Result<(), RequestError> {
+        match error {
+            RequestError::Forbidden { .. } => {
+                drop(self.deny(error));
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    fn deny(&mut self, error: RequestError) -> RequestError {
+        if let Some(right) = error.missing_right() {
+            tracing::error!(error = %chain(&error), "a right is missing; all else goes on");
+            self.denied.insert(right, Instant::now() + DENIED_PAUSE);
+        }
+        error
+    }
+}
+
+/// What a snapshot has of an object on which something may be said.
+struct Seen {
+    uid: Option<String>,
+    /// `status.loadBalancer` of a Service.
+    addresses: Vec<IpAddr>,
+}
+
+fn objects(snapshot: &Snapshot) -> BTreeMap<ObjectRef, Seen> {
+    let services = snapshot.services.iter().map(|(name, service)| (name, &service.metadata, recorded_addresses(service)));
+    let ericingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, Vec::new()));
+    let lvsingresses = snapshot.lvs_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, Vec::new()));
+    let all = services.chain(ericingresses).chain(lvsingresses);
+    all.map(|(name, metadata, addresses)| (name.clone(), Seen { uid: metadata.uid.clone(), addresses })).collect()
+}
+
+fn name(kind: Kind, object: &Value) -> Option<ObjectRef> {
+    let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(ToOwned::to_owned);
+    Some(ObjectRef { kind, namespace: word("/metadata/namespace").unwrap_or_default(), name: word("/metadata/name")? })
+}
+
+fn news(object: &ObjectRef, uid: Option<String>, verdict: &Verdict) -> News {
+    News {
+        object: object.clone(),
+        uid,
+        is_warning: verdict.status == Truth::False,
+        action: verdict.kind.to_owned(),
+        reason: verdict.reason.clone(),
+        note: verdict.message.clone(),
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the daemon says in the Kubernetes API: conditions, addresses of load balancers, Events, RouterNodes and the Lease, with a real API server, the
+//! rights of the chart and no others, a real kernel and a real ToR.
+//!
+//! Needs root, `make apiserver` once or `KUBEBUILDER_ASSETS`, and the packages of `tests/packages.txt`; fails without.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic")]
+
+#[path = "common/api_proxy.rs"]
+mod api_proxy;
+#[path = "common/apiserver.rs"]
+mod apiserver;
+#[path = "kubernetes_status/balancers.rs"]
+mod balancers;
+#[path = "common/certificates.rs"]
+mod certificates;
+#[path = "kubernetes_status/cluster.rs"]
+mod cluster;
+mod common;
+#[path = "kubernetes_status/conditions.rs"]
+mod conditions;
+#[path = "kubernetes_status/faults.rs"]
+mod faults;
+#[path = "kubernetes_status/lease.rs"]
+mod lease;
+#[path = "common/passage.rs"]
+mod passage;
+#[path = "common/port.rs"]
+mod port;
+#[path = "kubernetes_status/releases.rs"]
+mod releases;
+#[path = "kubernetes_status/rights.rs"]
+mod rights;
+#[path = "common/tor.rs"]
+mod tor;
