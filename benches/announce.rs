@@ -195,7 +195,7 @@ pub(crate) fn speaker_of(address: Ipv4Addr, port: u16, asn: u32) -> Arc<DesiredB
 
 /// Announces so many routes until it is killed.
 pub(crate) fn send(count: u32) -> ! {
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(Arc::new(routes(FIRST_ROUTE, count).collect::<RouteSet>()));
     speaker.configure(speaker_of(RECEIVER, 179, RECEIVER_AS));
     loop {

@@ -46,7 +46,7 @@ fn one_change(count: u32, changes: usize) -> [[Vec<Duration>; 2]; 2] {
     let route = fewer.routes.values().next().cloned().unwrap();
     more.routes.insert(Prefix::host(Ipv4Addr::new(192, 0, 2, 7).into()), route);
     let more = Arc::new(more);
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(Arc::clone(&fewer));
     let SocketAddr::V4(address) = listener.local_addr().unwrap() else { unreachable!() };
     speaker.configure(speaker_of(*address.ip(), address.port(), RECEIVER_AS));

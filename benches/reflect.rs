@@ -196,7 +196,7 @@ pub(crate) fn serve(mode: &str) -> ! {
     let listen = DesiredListen { address: Ipv4Addr::UNSPECIFIED.into(), port: 179, prefixes: BTreeSet::new(), limit: 1, template: peer(0) };
     let peers: BTreeMap<_, _> = hosts().map(|host| (format!("peer{host}"), peer(host))).collect();
     let router_id = BgpIdentifier::try_from(REFLECTOR).ok();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(Arc::default());
     speaker.configure(Arc::new(DesiredBgp { router_id, listen: Some(listen), peers, ..DesiredBgp::new(Asn::new(AS).unwrap()) }));
     loop {

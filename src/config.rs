@@ -11,6 +11,7 @@ mod keys;
 mod kinds;
 mod nft_words;
 mod parse;
+mod peers;
 mod policy;
 mod read;
 mod tree;

@@ -340,7 +340,11 @@ impl Reconciler {
             () = tokio::time::sleep_until(wake.into()) => {}
             name = self.signals.next() => {
                 if self.intent.is_leaving() {
-                    tracing::warn!(signal = name, "second signal: leaving at once, what is left stays");
+                    tracing::warn!(
+                        signal = name,
+                        "second signal: leaving at once; addresses, nft tables, virtual services and settings stay as they are: \
+                         the next start takes them over, and a drain after it removes them"
+                    );
                     return Ok(Wake::Leave);
                 }
                 self.leaving_since = Some(Instant::now());

@@ -90,6 +90,10 @@ pub struct SpeakerView {
     pub started: bool,
     /// Why nothing is listened to though the configuration asks for it.
     pub listen_error: Option<String>,
+    /// That there are as many dynamic peers as may be, and who was refused last.
+    pub dynamic_full: Option<String>,
+    /// Connections that were refused for that reason.
+    pub dynamic_refused: u64,
     /// The set it advertises; `None` before the first.
     pub advertised: Option<Arc<RouteSet>>,
     /// What is withdrawn and perhaps still held by some peer.
@@ -354,6 +358,12 @@ pub struct SpeakerStatus {
     /// Why nothing is listened to though the configuration asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen_error: Option<String>,
+    /// That there are as many dynamic peers as may be, and who was refused last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_full: Option<String>,
+    /// Connections that were refused for that reason.
+    #[serde(default)]
+    pub dynamic_refused: u64,
 }
 
 /// One VIP and everything about it.
@@ -484,6 +494,8 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
             router_id: inputs.speaker.router_id.map(|id| id.to_string()),
             started: inputs.speaker.started,
             listen_error: inputs.speaker.listen_error.clone(),
+            dynamic_full: inputs.speaker.dynamic_full.clone(),
+            dynamic_refused: inputs.speaker.dynamic_refused,
         },
         vips: vip::statuses(inputs, previous),
         unclaimed: unclaimed.map(|(address, _)| *address).collect(),

@@ -57,7 +57,7 @@ fn help_and_version() {
 #[test]
 fn wrong_usage_is_2() {
     let minimal = example("minimal.yaml");
-    let wrong: [&[&str]; 32] = [
+    let wrong: [&[&str]; 33] = [
         &["run", "--config", &minimal],
         &["plan", "--config", &minimal],
         &["show", "peer", ""],
@@ -71,7 +71,8 @@ fn wrong_usage_is_2() {
         &["show", "routes", "advertised", "tor", "10.0.0.7/24"],
         &["show", "ipvs", "tor"],
         &["show", "vips", "--instance", "../x"],
-        &["peer", "reset", "tor", "--soft", "up"],
+        &["peer", "reset", "tor", "--soft=up"],
+        &["peer", "reset", "tor", "--soft", "in"],
         &["show", "peer"],
         &["show", "routes", "sent", "tor"],
         &["show", "routes", "advertised"],
@@ -180,7 +181,7 @@ fn serve(directory: &Path, status: &str) -> PathBuf {
     };
     let path = socket.path().to_owned();
     std::thread::spawn(move || {
-        let speaker = Speaker::spawn(1).unwrap();
+        let speaker = Speaker::spawn("vipherald", 1).unwrap();
         let table: IpvsStatus = serde_json::from_str(TABLE).unwrap();
         let ipvs = IpvsReader::new(move || {
             let table = table.clone();
@@ -286,7 +287,8 @@ fn show_prints_what_the_daemon_says() {
 fn an_order_about_a_peer_that_is_not_there_is_a_finding() {
     let directory = tempfile::tempdir().unwrap();
     let socket = serve(directory.path(), STATUS).display().to_string();
-    let soft = [&["reset", "tor", "--soft"][..], &["reset", "tor", "--soft", "in"], &["reset", "--soft=out", "tor"]];
+    let soft =
+        [&["reset", "tor", "--soft"][..], &["reset", "--soft", "tor"], &["reset", "tor", "--soft=in"], &["reset", "--soft=out", "tor"]];
     let orders = [&["shutdown", "tor", "--message", "new line card"][..], &["start", "tor"], &["reset", "tor"]];
     for order in orders.into_iter().chain(soft) {
         let ended = vipherald(&[&["peer"], order, &["--socket", &socket]].concat());

@@ -164,7 +164,7 @@ fn every_line_has_its_outcome(their_as: u32, sent_at_least: usize) {
     let (ours, theirs) = (Namespace::new("malformed-n"), Namespace::new("malformed-x"));
     ours.veth("eth0", &theirs, "eth0");
     let _process = exabgp.start(&ours, &theirs);
-    let speaker = ours.run(|| Speaker::spawn(7)).unwrap();
+    let speaker = ours.run(|| Speaker::spawn("vipherald", 7)).unwrap();
     speaker.advertise(Arc::default());
     speaker.configure(Arc::new(DesiredBgp { peers, ..DesiredBgp::new(Asn::new(OUR_AS).unwrap()) }));
 

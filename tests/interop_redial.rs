@@ -72,7 +72,7 @@ fn start(namespace: &Namespace, files: &TempDir) -> Process {
 
 /// Us: whoever dials from the network is a neighbour.
 fn speaker(node: &Namespace) -> Speaker {
-    let speaker = node.run(|| Speaker::spawn(7)).unwrap();
+    let speaker = node.run(|| Speaker::spawn("vipherald", 7)).unwrap();
     let template = DesiredPeer {
         transport: Transport { passive: true, ..Transport::default() },
         hold_time: HoldTime::from_secs(HOLD).unwrap(),

@@ -72,7 +72,7 @@ impl Rig {
     }
 
     fn start(&self, desired: DesiredBgp) -> Speaker {
-        let speaker = self.node.run(|| Speaker::spawn(7)).unwrap();
+        let speaker = self.node.run(|| Speaker::spawn("vipherald", 7)).unwrap();
         speaker.advertise(Arc::new([Prefix::host("2001:db8:7::7".parse().unwrap())].into_iter().collect::<RouteSet>()));
         speaker.configure(Arc::new(desired));
         speaker

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The labs, whole, with real routers around the binary under test. Each checks its own expectations and fails with a plain reason; here they are
-//! only started. Needs root and the packages of `labs/packages.txt`.
+//! only started. Needs root, the packages of `labs/packages.txt`, and `make apiserver`.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -49,4 +49,14 @@ fn route_reflector_with_bird() {
 #[test]
 fn route_reflector_with_frr() {
     run("route-reflector", "frr");
+}
+
+#[test]
+fn kubernetes_with_bird() {
+    run("kubernetes", "bird");
+}
+
+#[test]
+fn kubernetes_with_frr() {
+    run("kubernetes", "frr");
 }

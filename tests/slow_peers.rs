@@ -85,7 +85,7 @@ fn peers_that_do_not_read_cost_no_other_session_and_memory_is_bounded() {
     let (reader, brisk, deaf) = (port(), port(), [(); DEAF].map(|()| narrow_port()));
     let mut peers = BTreeMap::from([("reader".to_owned(), neighbour(&reader)), ("brisk".to_owned(), neighbour(&brisk))]);
     peers.extend(deaf.iter().enumerate().map(|(number, port)| (format!("deaf{number}"), neighbour(port))));
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(0));
     speaker.configure(Arc::new(DesiredBgp { router_id: BgpIdentifier::new(1), peers, ..DesiredBgp::new(Asn::new(OUR_AS).unwrap()) }));
 

@@ -9,6 +9,8 @@
 mod admin;
 #[path = "system/churn.rs"]
 mod churn;
+#[path = "system/claim.rs"]
+mod claim;
 mod common;
 #[path = "system/crash.rs"]
 mod crash;
@@ -20,6 +22,8 @@ mod failing;
 mod inspect;
 #[path = "system/keep.rs"]
 mod keep;
+#[path = "system/key.rs"]
+mod key;
 #[path = "system/loss.rs"]
 mod loss;
 #[path = "system/peers.rs"]

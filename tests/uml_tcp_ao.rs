@@ -38,7 +38,7 @@ impl Rig {
         near.veth("eth0", far, "eth0");
         near.ip(&format!("address add {DIALS}/24 dev eth0"));
         far.ip(&format!("address add {LISTENS}/24 dev eth0"));
-        let speaker = |namespace: &Namespace| namespace.run(|| Speaker::spawn(7)).unwrap();
+        let speaker = |namespace: &Namespace| namespace.run(|| Speaker::spawn("vipherald", 7)).unwrap();
         Self { keys: TempDir::new().unwrap(), dials: speaker(near), listens: speaker(far), _namespaces: namespaces }
     }
 

@@ -115,7 +115,7 @@ impl Rig {
     }
 
     fn start(&self, desired: DesiredBgp) -> Speaker {
-        let speaker = self.node.run(|| Speaker::spawn(7)).unwrap();
+        let speaker = self.node.run(|| Speaker::spawn("vipherald", 7)).unwrap();
         let vips = ["10.1.0.7", "2001:db8:7::7"].map(|vip| Prefix::host(vip.parse().unwrap()));
         speaker.advertise(Arc::new(vips.into_iter().collect::<RouteSet>()));
         speaker.configure(Arc::new(desired));

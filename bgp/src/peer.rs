@@ -123,6 +123,11 @@ pub enum Event {
     /// that knows nothing of the connection resets it, and the new one can be taken at once and not only after the hold time. The new one waits while
     /// [`Peer::is_challenged`].
     Redialled,
+    /// A sign of life of this connection is wanted, whatever the KeepaliveTimer says: a KEEPALIVE leaves at once, from OpenConfirm on.
+    Probe {
+        /// Which connection.
+        role: Role,
+    },
     /// The dial failed (Event 18).
     ConnectFailed {
         /// Who dialled: us.
@@ -331,6 +336,7 @@ impl Peer {
             Event::Reachable => self.reachable(&mut turn),
             Event::Connected { role, local } => self.connected(role, local, &mut turn),
             Event::Redialled => self.challenge(Role::Passive, &mut turn),
+            Event::Probe { role } => self.probe(role, &mut turn),
             Event::ConnectFailed { role } => self.connect_failed(role, &mut turn),
             Event::Received { role, bytes } => self.received(role, &bytes, &mut turn),
             Event::Closed { role } => self.closed(role, &mut turn),

@@ -3,14 +3,18 @@
 """Sends HTTP requests, each on a new TCP connection, to the given addresses in turn; counts the answers of answer.py.
 
 Usage: request.py PORT COUNT FIRST_SOURCE_PORT ADDRESS... Source ports are consecutive, so that equal runs give equal
-flows to the routers' hashes. Prints JSON: {"answers": {address: {source seen by the pod: {pod: n}}}, "failures": [...]}
+flows to the routers' hashes. With the COUNT `-` it goes on, a hundred a second at most, until its standard input ends.
+Prints JSON: {"count": n, "answers": {address: {source seen by the pod: {pod: n}}}, "failures": [...]}
 """
 
+import itertools
 import json
+import select
 import socket
 import sys
 
 TIMEOUT = 3.0  # seconds for the whole exchange
+PAUSE = 0.01  # seconds between two requests of an endless run
 
 
 def request(address, port, source_port):
@@ -33,11 +37,11 @@ def request(address, port, source_port):
 
 
 def main():
-    port, count, first = (int(argument) for argument in sys.argv[1:4])
+    port, first = int(sys.argv[1]), int(sys.argv[3])
     addresses = sys.argv[4:]
     answers = {address: {} for address in addresses}
-    failures = []
-    for number in range(count):
+    failures, number = [], -1
+    for number in numbers(sys.argv[2]):
         address = addresses[number % len(addresses)]
         try:
             pod, source = request(address, port, first + number)
@@ -46,7 +50,14 @@ def main():
             continue
         pods = answers[address].setdefault(source, {})
         pods[pod] = pods.get(pod, 0) + 1
-    print(json.dumps({"answers": answers, "failures": failures}))
+    print(json.dumps({"count": number + 1, "answers": answers, "failures": failures}))
+
+
+def numbers(count):
+    """0 to `count`, or on and on until standard input ends."""
+    if count != "-":
+        return range(int(count))
+    return itertools.takewhile(lambda _: not select.select([sys.stdin], [], [], PAUSE)[0], itertools.count())
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@
 An image is a function (node, deadline) -> started daemons; it returns when they answer, or raises LabError.
 """
 
-import os
 import shutil
-import time
 from pathlib import Path
 
+from . import programs
+from .kubernetes import control_plane, kubernetes_node
 from .node import LabError
+from .programs import binary
 
 FRR_DAEMONS = ("mgmtd", "zebra", "bgpd")  # mgmtd exists from FRR 9 on
 TCP_LISTEN = "0A"  # state column of /proc/net/tcp
@@ -19,7 +20,7 @@ def bird(node, deadline):
     """BIRD with /etc/bird/bird.conf; birdc works in the node."""
     node.run(["mkdir", "-p", "/run/bird"])
     daemon = node.spawn("bird", ["bird", "-f", "-c", "/etc/bird/bird.conf", "-s", "/run/bird/bird.ctl"])
-    _await(daemon, deadline, lambda: (node.root / "run/bird/bird.ctl").exists())
+    daemon.wait_until(lambda: (node.root / "run/bird/bird.ctl").exists(), deadline)
     return [daemon]
 
 
@@ -34,7 +35,7 @@ def frr(node, deadline):
         if name == "mgmtd" and not program.exists():
             continue
         daemon = node.spawn(name, [str(program), "-A", "127.0.0.1", "--log", "stdout", "--log-level", "warnings"])
-        _await(daemon, deadline, (node.root / f"run/frr/{name}.vty").exists)
+        daemon.wait_until((node.root / f"run/frr/{name}.vty").exists, deadline)
         daemons.append(daemon)
     node.run(["vtysh", "-b"])
     return daemons
@@ -50,16 +51,19 @@ def host(node, deadline):
     if not node.spec.cmd:
         return []
     daemon = node.spawn(Path(node.spec.cmd[0]).name, node.spec.cmd)
-    _await(daemon, deadline, lambda: _listens(node))
+    daemon.wait_until(lambda: _listens(node), deadline)
     return [daemon]
 
 
-IMAGES = {"bird": bird, "frr": frr, "vipherald": vipherald, "host": host}
+IMAGES = {"bird": bird, "frr": frr, "vipherald": vipherald, "host": host,
+          "control-plane": control_plane, "kubernetes-node": kubernetes_node}
 PROGRAMS = {
     "bird": ["bird"],
     "frr": ["vtysh", "/usr/lib/frr/zebra", "/usr/lib/frr/bgpd"],
     "vipherald": ["nft"],
     "host": ["python3"],
+    "control-plane": ["openssl"],
+    "kubernetes-node": ["python3", "bash", "setpriv", "nft"],
 }
 
 
@@ -69,29 +73,10 @@ def require_programs(images):
     missing = sorted({program for program in wanted if shutil.which(program) is None})
     if missing:
         raise LabError(f"not installed: {', '.join(missing)}; labs/packages.txt lists the Debian packages")
-    if "vipherald" in images:
+    if images & {"vipherald", "kubernetes-node"}:
         binary()
-
-
-def binary():
-    """Path of the vipherald binary: VIPHERALD, else the newest build profile of this checkout that exists."""
-    target = Path(__file__).resolve().parents[2] / "target"
-    candidates = [target / "release/vipherald", target / "debug/vipherald"]
-    if os.environ.get("VIPHERALD"):
-        candidates = [Path(os.environ["VIPHERALD"]).resolve()]
-    for candidate in candidates:
-        if os.access(candidate, os.X_OK) and candidate.is_file():
-            return str(candidate)
-    raise LabError(f"no vipherald binary: {' and '.join(map(str, candidates))} cannot be run; "
-                   "build one (cargo build --release) or name one with VIPHERALD")
-
-
-def _await(daemon, deadline, ready):
-    while not ready():
-        daemon.require_alive()
-        if time.monotonic() > deadline:
-            raise LabError(f"{daemon} does not answer; end of its log:\n{daemon.tail()}")
-        time.sleep(0.01)
+    if "control-plane" in images:
+        programs.kubernetes()
 
 
 def _listens(node):

@@ -12,11 +12,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from .images import IMAGES, binary, require_programs
+from .images import IMAGES, require_programs
 from .node import LabError, Node, connect, end_holder, enter
+from .programs import binary
 
 STATE = Path("/run/vipherald-labs")
-START_TIMEOUT = 60.0  # seconds for all daemons
+START_TIMEOUT = 180.0  # seconds for all daemons
 
 
 class Lab:

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -42,6 +43,14 @@ class Daemon:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             return None
+
+    def wait_until(self, ready, deadline):
+        """Raises LabError when it has ended, or does not answer in time."""
+        while not ready():
+            self.require_alive()
+            if time.monotonic() > deadline:
+                raise LabError(f"{self} does not answer; end of its log:\n{self.tail()}")
+            time.sleep(0.01)
 
     def require_alive(self):
         status = self.process.poll()

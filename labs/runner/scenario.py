@@ -8,8 +8,8 @@ In: a lab that is up and its scenario.yaml. Out: what an operator would look at,
 import ipaddress
 import json
 import re
-import signal
 import statistics
+import subprocess
 import time
 from pathlib import Path
 
@@ -17,13 +17,11 @@ import yaml
 
 from . import kernel
 from .expect import FAMILIES, Expectations, wait
-from .images import binary
 from .node import LabError
+from .operation import operation
 
 CONVERGENCE = 30.0  # seconds until every table is as expected
 CHECK_REQUESTS = 200  # after each change
-MANIFESTS = "/etc/vipherald/manifests"
-CONFIG = "/etc/vipherald/config.yaml"
 FIRST_SOURCE_PORT = 10000  # below the ephemeral range
 
 
@@ -50,6 +48,7 @@ class Scenario:
         self.lab, self.report = lab, report
         self.data = yaml.safe_load((lab.topology.path.parent / "scenario.yaml").read_text())
         self.expect = Expectations(lab, self.data)
+        self.operation = operation(lab, self.data, self.expect.router_nodes)
         self.source_port = FIRST_SOURCE_PORT
 
     def run(self):
@@ -60,20 +59,22 @@ class Scenario:
         self.propagation()
         self.stop_node()
         self.restart_node()
+        if "cluster" in self.data:
+            self.roll()
+            self.kube_proxy()
         self.delete_service()
 
     def restore_service(self):
         """Puts the deleted Service back, for a lab that is kept."""
         self.report.heading("put the Service back, for the lab to stay up")
-        for node in self.router_nodes():
-            source = next(bind.source for bind in node.spec.binds if bind.target == MANIFESTS)
-            _place(node, self.data["service"], (source / self.data["service"]).read_text())
+        self.operation.put_everywhere(self.data["service"], self.operation.original(self.data["service"]))
         self.expect.restore()
         self.settle("the Service is back")
 
     # Steps
 
     def converge(self):
+        self.operation.prepare()
         self.report.heading("wait for convergence")
         seconds = self.settle("convergence")
         self.report.line(f"converged {seconds:.1f} s after the last daemon was started")
@@ -81,7 +82,7 @@ class Scenario:
         self.show()
         node = self.router_nodes()[0]
         for noun in ("vips", "peers", "routes"):
-            self.report.block(f"vipherald show {noun} on {node.name}", self.ask(node, noun))
+            self.report.block(f"vipherald show {noun} on {node.name}", self.operation.ask(node, noun))
         self.report.results["routes"] = {
             router: {vip: hops for family in FAMILIES for vip, hops in
                      kernel.routes(self.lab.nodes[router], family, self.data["prefixes"][family]).items()}
@@ -126,22 +127,21 @@ class Scenario:
                 raise LabError(f"requests went through {', '.join(strangers)}")
 
     def propagation(self):
-        """From a manifest in a router node's directory to the route in the kernel of its ToR."""
+        """From a manifest where a router node reads it to the route in the kernel of its ToR."""
         wanted = self.data["propagation"]
         node, router = self.lab.nodes[wanted["node"]], self.lab.nodes[wanted["router"]]
         self.report.heading(f"manifest on {node.name} to route on {router.name}, {wanted['tries']} times")
-        manifest = list(yaml.safe_load_all(_manifest(node, self.data["service"]).read_text()))
         network = ipaddress.ip_network(self.data["prefixes"]["ipv4"])
         samples = []
         with kernel.Monitor(router, "route") as monitor:
             for number in range(wanted["tries"]):
                 vip = str(network[100 + number])
-                written = _place(node, "probe.yaml", _probe(manifest, vip))
+                written = self.operation.put(node, "probe.yaml", self.operation.probe(vip))
                 seen = monitor.wait("new", [vip], written + CONVERGENCE)
                 if seen is None:
                     raise LabError(f"no route to {vip} on {router.name} within {CONVERGENCE:.0f} s of its manifest")
                 samples.append(1000 * (seen[0] - written))
-                _manifest(node, "probe.yaml").unlink()
+                self.operation.take_away(node, "probe.yaml")
                 if monitor.wait("del", [vip], time.monotonic() + CONVERGENCE) is None:
                     raise LabError(f"{router.name} still has {vip} {CONVERGENCE:.0f} s after its manifest went")
         median = statistics.median(samples)
@@ -155,23 +155,19 @@ class Scenario:
     def stop_node(self):
         wanted = self.data["stop"]
         node, router = self.lab.nodes[wanted["node"]], self.lab.nodes[wanted["router"]]
-        self.report.heading(f"stop vipherald on {node.name} (SIGTERM)")
-        daemon = self.lab.daemons.pop(node.name)[0]
+        self.report.heading(f"stop vipherald on {node.name}")
         vips = [vip for family in FAMILIES for vip in self.data["vips"][family]]
         self.expect.serving.remove(node.name)
         begin = time.monotonic()
         with kernel.Monitor(node, "address") as monitor:
-            daemon.signal(signal.SIGTERM)
+            ended = self.operation.stop(node)
             removed = monitor.wait("del", vips, begin + CONVERGENCE)
         still_routed = [line for line in self.expect.routing() if line.startswith(f"{router.name}:")]
         if removed is None:
             raise LabError(f"{node.name}: no VIP left lo within {CONVERGENCE:.0f} s of SIGTERM")
         if still_routed:
             raise LabError(f"{node.name} removed {removed[1]} from lo before the withdraw arrived: {still_routed[0]}")
-        status = daemon.wait(self.drain_timeout(node))
-        if status != 0:
-            ended = "still runs" if status is None else f"ended with status {status}"
-            raise LabError(f"{daemon} {ended} instead of ending with status 0; end of its log:\n{daemon.tail()}")
+        ended()
         self.report.line(f"first VIP removed after {removed[0] - begin:.2f} s, routes gone before; "
                          f"exit status 0 after {time.monotonic() - begin:.2f} s")
         self.report.results["stopSeconds"] = round(time.monotonic() - begin, 2)
@@ -182,7 +178,7 @@ class Scenario:
     def restart_node(self):
         name = self.data["stop"]["node"]
         self.report.heading(f"start vipherald on {name} again")
-        self.lab.start(self.lab.nodes[name])
+        self.operation.start(self.lab.nodes[name])
         self.expect.serving.append(name)
         seconds = self.settle(f"{name} is back")
         self.report.line(f"routes and addresses are back after {seconds:.1f} s")
@@ -191,14 +187,46 @@ class Scenario:
         self.requests(CHECK_REQUESTS)
 
     def delete_service(self):
-        self.report.heading(f"delete {self.data['service']} on all router nodes")
-        for node in self.router_nodes():
-            _manifest(node, self.data["service"]).unlink()
+        self.report.heading(f"delete {self.data['service']}")
+        self.operation.take_away_everywhere(self.data["service"])
         self.expect.withdraw_all()
         seconds = self.settle("the Service is deleted")
         self.report.line(f"routes and addresses are gone after {seconds:.1f} s")
         self.report.results["deleteSeconds"] = round(seconds, 2)
         self.show()
+
+    def roll(self):
+        """All pods are replaced one by one under requests: each keeps everything for the next."""
+        self.report.heading("kubectl rollout restart, under requests")
+        client = self.data["client"]
+        vips = [vip for family in FAMILIES for vip in self.data["vips"][family]]
+        argv = ["python3", "/srv/request.py", str(client["port"]), "-", str(self.source_port), *vips]
+        requests = subprocess.Popen(self.lab.nodes[client["node"]].command(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        begin = time.monotonic()
+        try:
+            self.operation.restart_all()
+            seconds = time.monotonic() - begin
+            answer = json.loads(requests.communicate(timeout=30)[0])
+        finally:
+            requests.kill()
+        self.source_port += answer["count"]
+        failures = answer["failures"]
+        self.report.line(f"{len(failures)} of {answer['count']} requests failed; the restart took {seconds:.1f} s")
+        self.report.results["rolloutFailures"] = len(failures)
+        if failures or not answer["count"]:
+            raise LabError(f"{len(failures)} of {answer['count']} requests failed during a restart, the first: {failures[:1]}")
+        self.settle("all pods are replaced")
+
+    def kube_proxy(self):
+        """kube-proxy joins, and does not get the VIPs' connections; then it is told to have them, by a change of the configuration."""
+        self.report.heading("the real kube-proxy on the router nodes")
+        self.operation.add_kube_proxy()
+        self.settle("kube-proxy runs beside")
+        self.requests(CHECK_REQUESTS)
+        self.report.heading("dataplane: kube-proxy, by a change of the ConfigMap")
+        self.operation.change_configuration("dataplane: {type: auto}", "dataplane: {type: kube-proxy}")
+        self.settle("kube-proxy balances")
+        self.requests(CHECK_REQUESTS)
 
     # What the steps share
 
@@ -230,42 +258,3 @@ class Scenario:
     def router_nodes(self):
         """The nodes that have VIPs."""
         return [self.lab.nodes[name] for name in self.expect.router_nodes]
-
-    def ask(self, node, noun):
-        socket = Path(_config(node)["stateDir"]) / "admin.sock"
-        return node.run([binary(), "show", noun, "--socket", str(socket)])
-
-    def drain_timeout(self, node):
-        """Seconds within which a stopped vipherald must have ended, with some time for a loaded machine."""
-        return int(_config(node)["drain"]["timeout"].rstrip("s")) + 5
-
-
-def _config(node):
-    return yaml.safe_load((node.root / CONFIG.lstrip("/")).read_text())
-
-
-def _manifest(node, name):
-    return node.copies[MANIFESTS] / name
-
-
-def _place(node, name, text):
-    """Puts a manifest into the node's directory in one step; returns the time just before."""
-    partial = node.directory / name
-    partial.write_text(text)
-    now = time.monotonic()
-    partial.rename(_manifest(node, name))
-    return now
-
-
-def _probe(manifest, vip):
-    """The Service and EndpointSlices of the lab's own manifest under other names, with one VIP."""
-    documents = json.loads(json.dumps(manifest))
-    for document in documents:
-        document["metadata"]["name"] += "-probe"
-        if document["kind"] == "Service":
-            document["spec"]["externalIPs"] = [vip]
-            document["spec"].pop("clusterIP", None)
-            document["spec"].pop("clusterIPs", None)
-        else:
-            document["metadata"]["labels"]["kubernetes.io/service-name"] += "-probe"
-    return yaml.safe_dump_all(documents)

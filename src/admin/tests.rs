@@ -41,7 +41,7 @@ async fn the_client_gets_what_the_server_has() {
     assert_eq!(fs::metadata(&state_dir).unwrap().mode() & 0o777, 0o700);
 
     let node = Node::eventful();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     let server = tokio::spawn(socket.serve(desk(&node, &speaker)));
     assert_eq!(fetch(&path, PATIENCE).await.unwrap(), node.status(None));
     assert_eq!(fetch(&path, PATIENCE).await.unwrap(), node.status(None), "and again");
@@ -180,7 +180,7 @@ async fn a_socket_that_is_taken_away_is_made_anew_and_no_other_one_is_removed() 
     let socket = AdminSocket::bind(&state_dir, "taken").unwrap();
     let path = socket.path().to_owned();
     let node = Node::eventful();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     let server = tokio::spawn(socket.serve(desk(&node, &speaker)));
     fetch(&path, PATIENCE).await.unwrap();
     fs::remove_dir_all(&state_dir).unwrap();

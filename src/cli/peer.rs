@@ -32,7 +32,7 @@ pub(super) enum PeerVerb {
         #[command(flatten)]
         peer: Peer,
         /// Keep the session: send our routes again (out), ask the peer for its own (in), or both
-        #[arg(long, value_name = "DIRECTION", num_args = 0..=1, default_missing_value = "both")]
+        #[arg(long, value_name = "DIRECTION", num_args = 0..=1, require_equals = true, default_missing_value = "both")]
         soft: Option<SoftDirection>,
     },
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows the configuration file while the daemon runs.
 //!
-//! Input: the file, the directories it and its symbolic links stand in (a ConfigMap is replaced by swapping a link), SIGHUP. Output: what is
+//! Input: the file, the directories it and each symbolic link on the way to it stand in (a ConfigMap is replaced by swapping a link), SIGHUP. Output: what is
 //! [`InForce`]. Notifications are hints: whatever they say, the whole file is read again, and once in a while without any. A file that cannot be
 //! read or holds a mistake changes nothing but the report.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -201,17 +201,39 @@ impl Watches {
     }
 }
 
-/// The directories, with their real names, that hold the file or a symbolic link that stands for it.
+/// The directories, with their real names, that hold the file or any symbolic link on the way to it, found as the kernel walks there
+/// (path_resolution(7)). Where the way ends early, the last directory of it is among them.
 fn directories(path: &Path) -> BTreeSet<PathBuf> {
     let mut directories = BTreeSet::new();
-    let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned);
-        directories.insert(parent.canonicalize().unwrap_or_else(|_| parent.clone()));
-        let Ok(target) = std::fs::read_link(&path) else { break };
-        path = parent.join(target);
+    let mut links = 0;
+    // Without any link in it.
+    let mut here = PathBuf::from(".").canonicalize().unwrap_or_else(|_| PathBuf::from("."));
+    let mut ahead: VecDeque<PathBuf> = steps(path).collect();
+    while let Some(step) = ahead.pop_front() {
+        // An absolute step is the root, from which it goes on.
+        let there = here.join(&step);
+        if step.as_os_str() == ".." {
+            here.pop();
+        } else if let Ok(target) = std::fs::read_link(&there) {
+            directories.insert(here.clone());
+            links += 1;
+            if links > MOST_LINKS {
+                break;
+            }
+            steps(&target).rev().for_each(|step| ahead.push_front(step));
+        } else if ahead.is_empty() || !there.is_dir() {
+            directories.insert(here);
+            break;
+        } else {
+            here = there;
+        }
     }
     directories
+}
+
+/// The components of a path.
+fn steps(path: &Path) -> impl DoubleEndedIterator<Item = PathBuf> {
+    path.components().filter(|component| *component != Component::CurDir).map(|component| PathBuf::from(component.as_os_str()))
 }
 
 #[cfg(test)]
@@ -298,20 +320,75 @@ mod tests {
         assert_eq!(state.waiting, ["instance", "stateDir"]);
     }
 
-    /// A link in the middle of the path is not watched.
+    /// Follows `path`, swaps `link` to `target`, and waits for what is there, for less than it takes to look without a hint.
+    async fn swapped(path: &Path, link: &Path, target: &str) {
+        let mut receiver = follow(path, environment(), load(path, &environment()).unwrap(), Origin::Directory).unwrap();
+        // The first look is over, whose hint comes from the start.
+        sleep(SETTLE * 5).await;
+        symlink(target, link.with_extension("new")).unwrap();
+        std::fs::rename(link.with_extension("new"), link).unwrap();
+        let condition = |state: &Arc<InForce>| state.config.bgp.asn.number() == 65_002;
+        tokio::time::timeout(RESYNC / 2, receiver.wait_for(condition)).await.expect("in time").expect("still followed");
+    }
+
+    fn two_versions(directory: &Path) {
+        for (name, text) in [("1", FIRST), ("2", "bgp: {asn: 65002}\n")] {
+            std::fs::create_dir(directory.join(name)).unwrap();
+            std::fs::write(directory.join(name).join("config.yaml"), text).unwrap();
+        }
+        symlink("1", directory.join("current")).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_swapped_link_to_the_directory_of_the_file_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        two_versions(directory.path());
+        let link = directory.path().join("current");
+        swapped(&link.join("config.yaml"), &link, "2").await;
+    }
+
+    #[tokio::test]
+    async fn a_swapped_link_within_the_target_of_a_link_is_noticed() {
+        let (outside, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        two_versions(directory.path());
+        let link = directory.path().join("current");
+        let path = outside.path().join("config.yaml");
+        symlink(link.join("config.yaml"), &path).unwrap();
+        swapped(&path, &link, "2").await;
+    }
+
+    #[test]
+    fn each_directory_with_a_link_on_the_way_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
+        for name in ["a/deep", "b", "c"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        std::fs::write(at("c/file"), FIRST).unwrap();
+        symlink("../b/hop/./file", at("a/file")).unwrap();
+        symlink(at("c"), at("b/hop")).unwrap();
+        symlink("deep/..", at("a/up")).unwrap();
+        let found = |path: &str| directories(&at(path));
+        let all = BTreeSet::from([at("a"), at("b"), at("c")]);
+        assert_eq!(found("a/file"), all);
+        assert_eq!(found("a/up/file"), all);
+        assert_eq!(found("c/file"), [at("c")].into());
+        assert_eq!(found("b/hop/absent"), [at("b"), at("c")].into());
+        assert_eq!(found("c/absent/file"), [at("c")].into());
+        symlink("loop", at("c/loop")).unwrap();
+        assert_eq!(found("c/loop"), [at("c")].into());
+    }
+
+    /// One that is written by its name in another directory, of which this one is not told.
     #[tokio::test]
     async fn sighup_reads_the_file_again() {
-        let directory = tempfile::tempdir().unwrap();
-        for (name, text) in [("1", FIRST), ("2", "bgp: {asn: 65002}\n")] {
-            std::fs::create_dir(directory.path().join(name)).unwrap();
-            std::fs::write(directory.path().join(name).join("config.yaml"), text).unwrap();
-        }
-        let link = directory.path().join("link");
-        symlink("1", &link).unwrap();
-        let path = link.join("config.yaml");
+        let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (path, other) = (directory.path().join("config.yaml"), elsewhere.path().join("config.yaml"));
+        std::fs::write(&path, FIRST).unwrap();
+        std::fs::hard_link(&path, &other).unwrap();
         let mut receiver = follow(&path, environment(), load(&path, &environment()).unwrap(), Origin::Directory).unwrap();
-        std::fs::remove_file(&link).unwrap();
-        symlink("2", &link).unwrap();
+        sleep(SETTLE * 5).await;
+        std::fs::write(&other, "bgp: {asn: 65002}\n").unwrap();
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGHUP).unwrap();
         let condition = |state: &Arc<InForce>| state.config.bgp.asn.number() == 65_002;
         tokio::time::timeout(RESYNC / 2, receiver.wait_for(condition)).await.expect("in time").expect("still followed");

@@ -11,6 +11,7 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 use ipvs::{SyncRole, Timeouts};
 
+use super::peers::Seen;
 use super::read::{Element, Kind, Reader, Section};
 use super::{
     Allowed, Config, ConfigError, ConnectionSync, Dataplane, DataplaneType, Environment, LocalPolicy, Log, LogFormat, OnTermination, Vips,
@@ -297,42 +298,6 @@ fn check_passive(reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredP
         None => "the peer cannot dial us: there is no bgp.listen".to_owned(),
     };
     reader.report(section.place_of("passive"), section.key("passive"), message);
-}
-
-/// What earlier peers of the list have taken.
-#[derive(Default)]
-struct Seen {
-    names: BTreeSet<String>,
-    endpoints: BTreeMap<(PeerAddress, u16, Option<String>), usize>,
-    peers: usize,
-}
-
-impl Seen {
-    /// Names are keys everywhere; and of two sessions between the same two addresses collision detection closes one (RFC 4271 §6.8). On another link, or
-    /// in a VRF, the same address is another host's.
-    fn check(&mut self, reader: &mut Reader<'_>, section: &Section<'_>, name: Option<&str>, peer: Option<&DesiredPeer>) {
-        if let Some(name) = name
-            && !self.names.insert(name.to_owned())
-        {
-            reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
-        }
-        if let Some(peer) = peer {
-            let other = *self.endpoints.entry((peer.address.clone(), peer.port, peer.transport.interface.clone())).or_insert(self.peers);
-            if other != self.peers {
-                let message = format!(
-                    "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
-                    peer.address, peer.port
-                );
-                let key = match peer.address {
-                    PeerAddress::Known(_) => "address",
-                    PeerAddress::Gateway => "gateway",
-                    PeerAddress::Unnumbered(_) => "interface",
-                };
-                reader.report(section.place_of(key), section.key(key), message);
-            }
-        }
-        self.peers += 1;
-    }
 }
 
 fn peer(reader: &mut Reader<'_>, section: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredPeer> {

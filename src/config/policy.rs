@@ -4,6 +4,7 @@
 //! Input: the section `bgp` of the file. Output: a [`Routing`] that names no policy that is not there.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bgp::Prefix;
@@ -31,6 +32,9 @@ fn policies(reader: &mut Reader<'_>, bgp: &Section<'_>, desired: Option<&Desired
         if let (Some(policy), Some(desired)) = (&policy, desired) {
             check_peers(reader, &section, policy, desired);
         }
+        if let Some(policy) = &policy {
+            check_next_hops(reader, &section, policy);
+        }
         let (Some(name), Some(policy)) = (name, policy) else { continue };
         if policies.contains_key(&name) {
             reader.report(section.place_of("name"), section.key("name"), format!("another policy is named '{name}'"));
@@ -50,6 +54,16 @@ fn check_peers(reader: &mut Reader<'_>, section: &Section<'_>, policy: &Policy, 
     let named = policy.route.peers.iter().flat_map(|peers| peers.iter());
     for name in named.filter(|name| !desired.peers.contains_key(*name)) {
         reader.report(section.place_of("peers"), section.key("peers"), format!("expected names of bgp.peers, found '{name}'"));
+    }
+}
+
+/// A destination that is its own next hop is reached by nobody; it would be announced to no peer.
+fn check_next_hops(reader: &mut Reader<'_>, section: &Section<'_>, policy: &Policy) {
+    let NextHops { ipv4, ipv6 } = policy.route.next_hop;
+    let next_hops = ipv4.map(IpAddr::V4).into_iter().chain(ipv6.map(IpAddr::V6));
+    for address in next_hops.filter(|address| policy.prefixes.contains(&Prefix::host(*address))) {
+        let message = format!("{address} is one of the prefixes of this policy: a destination is not its own next hop (RFC 4271 §5.1.3)");
+        reader.report(section.place_of("nextHop"), section.key("nextHop"), message);
     }
 }
 

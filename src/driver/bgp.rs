@@ -12,6 +12,7 @@
 //! configuration says so. A task that panics ends the process, since the state of its session would be unknown.
 
 mod addresses;
+mod claim;
 mod connection;
 mod destination;
 mod dial;
@@ -67,12 +68,12 @@ pub struct Speaker {
 }
 
 impl Speaker {
-    /// Starts the thread, in the network namespace of the caller. It does nothing before the first [`configure`](Self::configure). The seed spreads the
-    /// timers.
+    /// Starts the thread, in the network namespace of the caller. It does nothing before the first [`configure`](Self::configure). The name of the
+    /// instance is what others are told that want a session which this one has. The seed spreads the timers.
     ///
     /// # Errors
     /// The thread or its runtime cannot be started.
-    pub fn spawn(seed: u64) -> io::Result<Self> {
+    pub fn spawn(instance: &str, seed: u64) -> io::Result<Self> {
         // A step of one session over a large table is long: clock and sockets are looked at after each. Who was woken by another thread must not wait for a
         // moment at which nobody else has anything to do: no timer wakes it meanwhile.
         let runtime = tokio::runtime::Builder::new_current_thread().event_interval(1).global_queue_interval(1).enable_all().build()?;
@@ -81,7 +82,15 @@ impl Speaker {
         let target = watch::Sender::new(Target::Nothing);
         let (requests, incoming) = mpsc::channel(1);
         let inheritance = Arc::new(OnceLock::new());
-        let neighbours = Neighbours::new(seed, target.subscribe(), incoming, routes.subscribe(), Arc::clone(&inheritance), board.clone());
+        let neighbours = Neighbours::new(
+            instance.into(),
+            seed,
+            target.subscribe(),
+            incoming,
+            routes.subscribe(),
+            Arc::clone(&inheritance),
+            board.clone(),
+        );
         let thread = std::thread::Builder::new().name("bgp".to_owned()).spawn(move || {
             runtime.block_on(fatal_panics(neighbours.run()));
         })?;

@@ -58,7 +58,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let kind = origin.origin();
     let (snapshots, source) = source(origin, &config).await?;
     let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
-    let speaker = Speaker::spawn(RandomState::new().hash_one(started))?;
+    let speaker = Speaker::spawn(&config.instance, RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
     let changes = view.clone();
     let ipvs = table::reader(view.clone());

@@ -182,6 +182,8 @@ fn speaker_view(status: &driver::SpeakerStatus) -> SpeakerView {
         router_id: status.router_id,
         started: status.configured.is_some(),
         listen_error: status.listen_error.clone(),
+        dynamic_full: status.dynamic_full.clone(),
+        dynamic_refused: status.dynamic_refused,
         advertised: status.advertised.clone(),
         withdrawing: status.withdrawing(),
         peers: status.peers.iter().map(|(name, peer)| (name.clone(), peer_view(status, peer, clock))).collect(),

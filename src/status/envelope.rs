@@ -87,6 +87,7 @@ fn warnings(status: &NodeStatus) -> Vec<String> {
     if let Some(error) = &status.speaker.listen_error {
         warnings.push(format!("bgp.listen: {error}"));
     }
+    warnings.extend(status.speaker.dynamic_full.iter().map(|full| format!("bgp.listen: {full}")));
     for peer in &status.peers {
         warnings.extend(peer.warning.iter().map(|warning| format!("peer {}: {warning}", peer.name)));
     }

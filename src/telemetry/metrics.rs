@@ -110,6 +110,10 @@ fn of_status(status: &NodeStatus) -> Result<Vec<MetricFamily>, Error> {
     families.extend(of_vips(status)?);
     families.extend(of_inputs(status)?);
     families.extend(of_peers(&status.peers)?);
+    let help = "Connections closed because there were as many dynamic peers as bgp.listen.limit allows.";
+    let refused = IntCounter::new("vipherald_bgp_dynamic_peers_refused_total", help)?;
+    refused.inc_by(status.speaker.dynamic_refused);
+    families.extend(refused.collect());
     let dropped = IntCounter::new("vipherald_log_lines_dropped_total", "Log lines dropped because nobody read them.")?;
     dropped.inc_by(line_writer::dropped());
     families.extend(dropped.collect());

@@ -4,6 +4,7 @@
 
 mod icmpv6;
 mod tcp_ao;
+mod tcp_info;
 mod tcp_md5;
 mod ttl;
 
@@ -14,6 +15,7 @@ pub use icmpv6::{Icmpv6Message, receive_icmpv6, take_only_icmpv6_types};
 pub use tcp_ao::{
     TcpAoAlgorithm, TcpAoKey, TcpAoKeyIds, add_tcp_ao_key, has_tcp_ao, remove_tcp_ao_key, request_tcp_ao_key, tcp_ao_in_use, tcp_ao_keys,
 };
+pub use tcp_info::segments_received;
 pub use tcp_md5::{LONGEST_KEY, set_tcp_md5_key};
 pub use ttl::{set_least_hop_limit_v6, set_least_ttl_v4};
 

@@ -301,6 +301,14 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:68: bgp.policies[1].name: another policy is named 'a'\nc.yaml:1:87: bgp.policies[1].nextHop.ipv4: expected an IPv4 address, found 'self'\nc.yaml:1:115: bgp.policies[2].prefixes: 10.0.0.0/8 has the policy 'a' already\nc.yaml:1:130: bgp.policies[3].name: this key is missing, expected the name of a policy (1 to 63 of letters, digits, '-', '_' and '.')",
     ),
     (
+        "bgp:\n  asn: 1\n  policies:\n  - {name: a, prefixes: [10.1.0.1/32, '2001:db8::1/128'], nextHop: {ipv4: 10.1.0.1, ipv6: '2001:db8::1'}}\n  - {name: b, prefixes: [10.1.0.0/24], nextHop: {ipv4: 10.1.0.2}}\n",
+        "c.yaml:4:70: bgp.policies[0].nextHop: 10.1.0.1 is one of the prefixes of this policy: a destination is not its own next hop (RFC 4271 §5.1.3)\nc.yaml:4:70: bgp.policies[0].nextHop: 2001:db8::1 is one of the prefixes of this policy: a destination is not its own next hop (RFC 4271 §5.1.3)",
+    ),
+    (
+        "bgp:\n  asn: 1\n  listen: {address: 0.0.0.0}\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1}\n  - {name: b, address: 192.0.2.1, asn: 1, port: 1790}\n  - {name: c, address: 192.0.2.1, asn: 1, port: 1791, passive: true}\n  - {name: d, address: 192.0.2.1, asn: 1, port: 1792}\n  - {name: e, address: 192.0.2.1, asn: 1, interface: red, passive: true}\n",
+        "c.yaml:7:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 too, and one of both is passive: a connection that is dialled from there could be of either, whatever their ports\nc.yaml:8:24: bgp.peers[3].address: bgp.peers[2] has 192.0.2.1 too, and one of both is passive: a connection that is dialled from there could be of either, whatever their ports",
+    ),
+    (
         "bgp: {asn: 1, policies: [{name: a, peers: [rr1]}]}\n",
         "c.yaml:1:43: bgp.policies[0].peers: expected names of bgp.peers, found 'rr1'",
     ),

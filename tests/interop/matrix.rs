@@ -65,7 +65,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     },
     Feature {
         name: "refresh_by_us",
-        title: "`peer reset --soft in`: it is asked for its routes, and tells them again (RFC 2918)",
+        title: "`peer reset --soft=in`: it is asked for its routes, and tells them again (RFC 2918)",
         test: routes::refresh_by_us,
         without: &[
             (OpenBgpd, "answers nobody's ROUTE-REFRESH: it calls the family not negotiated"),
@@ -74,7 +74,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     },
     Feature {
         name: "told_again",
-        title: "`peer reset --soft out`: it hears all again in the session that there is",
+        title: "`peer reset --soft=out`: it hears all again in the session that there is",
         test: routes::told_again,
         without: &[],
     },

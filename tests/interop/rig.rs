@@ -120,7 +120,7 @@ impl Rig {
 
     /// A speaker on our node.
     pub(crate) fn speaker(&self) -> Speaker {
-        self.ours.run(|| Speaker::spawn(7)).unwrap()
+        self.ours.run(|| Speaker::spawn("vipherald", 7)).unwrap()
     }
 
     /// Our node answers at these VIPs.
@@ -168,7 +168,7 @@ impl Rack {
     }
 
     pub(crate) fn speaker(&self, host: u8) -> Speaker {
-        self.host(host).run(|| Speaker::spawn(host.into())).unwrap()
+        self.host(host).run(|| Speaker::spawn("vipherald", host.into())).unwrap()
     }
 }
 

@@ -61,7 +61,7 @@ fn a_second_sigterm_leaves_at_once_and_the_next_start_takes_over() {
     let status = rig.daemon.process().wait(PATIENCE);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(status.code(), Some(0));
-    assert_eq!(rig.daemon.logged("second signal: leaving at once").len(), 1);
+    assert_eq!(rig.daemon.logged("second signal: leaving at once; addresses, nft tables, virtual services and settings stay").len(), 1);
     assert_eq!((addresses(&rig.node, "lo"), rig.record().placed), (three(), three()));
 
     rig.daemon.settings.fabric_delay = "100ms";

@@ -81,8 +81,19 @@ fn rfc9003_an_operator_shuts_a_peer_down_and_starts_it_again() {
     let shown = rig.daemon.peer("tor");
     assert_eq!((&shown["state"], &shown["shut"]), (&"Idle".into(), &true.into()), "{shown}");
     assert_eq!(rig.daemon.vip("10.1.0.1".parse().unwrap())["state"], "Pending");
-    told(&rig, "peer start tor");
+    assert_eq!(told(&rig, "peer shutdown tor"), "tor is shut down already\n");
+    for reset in ["peer reset tor", "peer reset --soft tor"] {
+        let refused = vipherald(&rig, reset);
+        let reason = "tor: it is administratively shut down, there is no session to reset: 'peer start' ends that";
+        assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains(reason), "{refused:?}");
+    }
+    assert_eq!(told(&rig, "peer start tor"), "tor is started\n");
     wait_until("BIRD has the route again", PATIENCE, || rig.tor.learned() == vips(["10.1.0.1"]));
+    assert_eq!(told(&rig, "peer start tor"), "tor is not shut down: it is in Established\n");
+    assert_eq!(
+        told(&rig, "peer reset --soft=out tor"),
+        "tor is told all of ipv4-unicast and ipv6-unicast again, between BoRR and EoRR (RFC 7313)\n"
+    );
     assert_eq!(told(&rig, "peer reset tor"), "tor is reset\n");
     wait_until("the session is another one", PATIENCE, || rig.tor.sessions() == 3);
     rig.wait_until_exact(&vips(["10.1.0.1"]));

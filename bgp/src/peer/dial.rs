@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The part of the state machine that has no connection yet: when the peer is dialled, and how long it rests (RFC 4271 §8.2.2: Idle, Connect, Active).
 //!
-//! Input: Start, Stop, ticks and the outcome of dials. Output: Connect and Abort. Invariant: while the peer is stopped or rests there is no connection.
+//! Input: Start, Stop, ticks and the outcome of dials. Output: Connect and Abort. Invariants: while the peer is stopped or rests there is no connection; a
+//! passive peer goes from Idle to Active (RFC 4271 §8.2.2, Events 4 and 5) and is never dialled.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ pub(super) enum Dial {
     Resting(Option<Instant>),
     /// A dial is under way; it is given up, and made again, at this instant (ConnectRetryTimer).
     Dialling(Option<Instant>),
-    /// The peer is dialled at this instant (ConnectRetryTimer), and may dial us before.
+    /// The peer is dialled at this instant (ConnectRetryTimer), and may dial us before; `None` for one that is never dialled.
     Waiting(Option<Instant>),
     /// There is a connection that we dialled, or one that is past OpenSent.
     Done,
@@ -165,7 +166,9 @@ impl Peer {
         if std::mem::replace(&mut self.config.connect_retry, connect_retry) != connect_retry {
             self.damping.set_connect_retry(connect_retry);
             let latest = self.after(self.damping.connect_retry(), turn);
-            if let Dial::Dialling(at) | Dial::Waiting(at) = &mut self.dial {
+            if let Dial::Dialling(at) | Dial::Waiting(at) = &mut self.dial
+                && !self.config.passive
+            {
                 *at = at.iter().copied().chain(latest).min();
             }
         }
@@ -181,7 +184,7 @@ impl Peer {
 
     /// Active: the next dial comes after ConnectRetryTime.
     pub(super) fn wait(&mut self, turn: &Turn) {
-        self.dial = Dial::Waiting(self.after(self.damping.connect_retry(), turn));
+        self.dial = Dial::Waiting(if self.config.passive { None } else { self.after(self.damping.connect_retry(), turn) });
     }
 
     /// A connection is past OpenSent: no other is needed.
@@ -191,6 +194,9 @@ impl Peer {
     }
 
     fn dial(&mut self, turn: &mut Turn) {
+        if self.config.passive {
+            return self.wait(turn);
+        }
         self.dial = Dial::Dialling(self.after(self.damping.connect_retry(), turn));
         turn.push(Action::Connect);
     }

@@ -161,6 +161,12 @@ impl Peer {
         }
     }
 
+    pub(super) fn probe(&mut self, role: Role, turn: &mut Turn) {
+        if self.connections.get(role).is_some_and(|connection| connection.state() > State::OpenSent) {
+            self.send_keepalive(role, turn);
+        }
+    }
+
     pub(super) fn tick_challenge(&mut self, turn: &Turn) {
         self.challenged_until = self.challenged_until.filter(|until| *until > turn.now);
     }

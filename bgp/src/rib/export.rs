@@ -95,6 +95,9 @@ pub enum Withheld {
     /// Its next hop would be the peer itself (RFC 4271 §5.1.3).
     #[error("its next hop would be {0}, the peer itself")]
     NextHopOfPeer(IpAddr),
+    /// Its next hop would be the destination itself: nobody could find the way there by it (RFC 4271 §5.1.3, §9.1.2.1).
+    #[error("its next hop would be {0}, the destination itself; let nextHop name a router, or leave it out")]
+    NextHopOfDestination(IpAddr),
     /// Its attributes leave no room for a destination in one UPDATE (RFC 4271 §9.2).
     #[error("its path attributes do not fit into an UPDATE")]
     TooLong,
@@ -173,23 +176,32 @@ impl Exporter {
                 _ => self.judge(route, prefix.family()),
             };
             last = Some((about, verdict));
-            if let Some(Err(reason)) = verdict {
-                withheld.insert(*prefix, reason);
+            match verdict {
+                Some(Ok(next_hop))
+                    if route.learned.is_none() && next_hop.is(prefix.address()) && *prefix == Prefix::host(prefix.address()) =>
+                {
+                    withheld.insert(*prefix, Withheld::NextHopOfDestination(prefix.address()));
+                    false
+                }
+                Some(Err(reason)) => {
+                    withheld.insert(*prefix, reason);
+                    false
+                }
+                verdict => verdict.is_some(),
             }
-            matches!(verdict, Some(Ok(())))
         })
     }
 
-    /// Whether the peer is to hold a route that is selected for it: `None` where it is not meant for this peer, and why not where one that starts here
+    /// Whether the peer is to hold a route that is selected for it, and then its next hop: `None` where it is not meant for this peer, and why not where one that starts here
     /// cannot be told.
-    fn judge(&self, route: &Route, family: Family) -> Option<Result<(), Withheld>> {
+    fn judge(&self, route: &Route, family: Family) -> Option<Result<NextHop, Withheld>> {
         match (&route.learned, self.next_hop(route, family)) {
-            (Some(learned), Ok(_)) if self.permits(route, learned) => Some(Ok(())),
+            (Some(learned), Ok(next_hop)) if self.permits(route, learned) => Some(Ok(next_hop)),
             (Some(_), _) => None,
             (None, Ok(_)) if route.peers.as_ref().is_some_and(|peers| !peers.contains(&self.export.name)) => {
                 Some(Err(Withheld::OtherPeers))
             }
-            (None, next_hop) => Some(next_hop.map(drop)),
+            (None, next_hop) => Some(next_hop),
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) fn text(peer: &PeerStatus, now: Time) -> String {
     lines.put("Peer", peer.name.clone());
     session(&mut lines, peer, now);
     lines.put("Transport", transport(&details.transport));
-    timers(&mut lines, &details.timers, now);
+    timers(&mut lines, &details.timers, details.transport.passive && peer.state == "Active", now);
     restart(&mut lines, details);
     errors(&mut lines, peer, now);
     let tables = [capabilities(details), families(peer), messages(peer)];
@@ -83,7 +83,7 @@ fn transport(transport: &TransportStatus) -> String {
     words.join(", ")
 }
 
-fn timers(lines: &mut Lines, timers: &TimerStatus, now: Time) {
+fn timers(lines: &mut Lines, timers: &TimerStatus, waits: bool, now: Time) {
     let hold = |seconds: u16| if seconds == 0 { "off".to_owned() } else { format!("{seconds}s") };
     let mut times = vec![format!("hold {} offered", hold(timers.configured_hold_seconds))];
     times.extend(timers.remote_hold_seconds.map(|seconds| format!("{} by the peer", hold(seconds))));
@@ -99,7 +99,8 @@ fn timers(lines: &mut Lines, timers: &TimerStatus, now: Time) {
         ("next attempt to connect", timers.connect_retry_in_seconds),
         ("rest is over", timers.idle_hold_expires_in_seconds),
     ];
-    let running: Vec<String> = running.iter().filter_map(|(name, left)| Some(format!("{name} in {}s", (*left)?))).collect();
+    let mut running: Vec<String> = running.iter().filter_map(|(name, left)| Some(format!("{name} in {}s", (*left)?))).collect();
+    running.extend(waits.then(|| "waits for the peer to dial".to_owned()));
     lines.put("Timers", running.join(", "));
     let ago = |time: Option<Time>| time.map(|time| format!("{} ago", age(time, now)));
     lines.put("Last received", ago(timers.last_received).unwrap_or_default());

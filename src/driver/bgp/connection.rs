@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One TCP connection to a peer, as octets: what is to be written, what arrived, and how much the peer's host has acknowledged.
+//! One TCP connection to a peer, as octets: what is to be written, what arrived, how much the peer's host has acknowledged, and whether it has our key.
 //!
 //! Input: messages to send, in order. Output: what happens, one [`Happening`] at a time. Nothing here blocks: a peer that reads slowly only makes the
 //! list of unwritten messages last longer, and that list is bounded by its caller, who adds UPDATEs only after [`Happening::Drained`].
@@ -11,10 +11,13 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::signature::Signature;
+use super::socket::OptionError;
 use super::words::Loss;
 
 /// Octets read in one go, so that a peer that sends without pause does not keep the task from its other duties.
@@ -24,6 +27,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Between two looks at the kernel's count of unacknowledged octets: at first, and at most.
 const POLL_FIRST: Duration = Duration::from_millis(1);
 const POLL_MOST: Duration = Duration::from_millis(50);
+/// How long a peer may take to come to another key. With the second after which a file is read again, a session is re-keyed or reset within five. TCP sends
+/// the octets that were not acknowledged again after 0.2, 0.6, 1.4 and 3 seconds.
+const KEY_PATIENCE: Duration = Duration::from_millis(3500);
 
 /// What happened on a connection.
 #[derive(Debug)]
@@ -47,6 +53,17 @@ pub(super) struct Connection {
     write_error: Option<io::Error>,
     poll: Option<Poll>,
     acknowledged: u64,
+    /// What signs it.
+    signature: Option<Signature>,
+    proof: Option<Proof>,
+}
+
+/// The key was changed on this side: something signed with the new one has to come.
+#[derive(Debug)]
+struct Proof {
+    by: Instant,
+    /// Segments that had come before.
+    segments: u32,
 }
 
 /// When the kernel is asked next how much is acknowledged.
@@ -58,7 +75,52 @@ struct Poll {
 
 impl Connection {
     pub(super) const fn new(stream: TcpStream) -> Self {
-        Self { stream, unwritten: VecDeque::new(), written: 0, drained: false, write_error: None, poll: None, acknowledged: 0 }
+        Self {
+            stream,
+            unwritten: VecDeque::new(),
+            written: 0,
+            drained: false,
+            write_error: None,
+            poll: None,
+            acknowledged: 0,
+            signature: None,
+            proof: None,
+        }
+    }
+
+    /// As it was signed from the beginning.
+    pub(super) fn signed(self, signature: Option<Signature>) -> Self {
+        Self { signature, ..self }
+    }
+
+    /// Signs it with this from now on. Says whether that is another key than before: then something has to be sent, which the peer's host acknowledges
+    /// where it has the same one.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(super) fn sign(&mut self, signature: &Signature, now: Instant) -> Result<bool, OptionError> {
+        let Ok(peer) = self.stream.peer_addr() else { return Ok(false) };
+        signature.put(&self.stream, peer.ip())?;
+        if self.signature.as_ref() == Some(signature) {
+            return Ok(false);
+        }
+        self.signature = Some(signature.clone());
+        self.proof = sys::segments_received(self.stream.as_fd()).ok().map(|segments| Proof { by: now + KEY_PATIENCE, segments });
+        Ok(true)
+    }
+
+    /// Why it is of no use any more, when the time is over in which the peer had to use the new key. It then ends with a reset, for which the socket is made ready.
+    pub(super) fn unproven(&mut self, now: Instant) -> Option<Loss> {
+        let Proof { segments, .. } = self.proof.take_if(|proof| proof.by <= now)?;
+        if sys::segments_received(self.stream.as_fd()).is_ok_and(|received| received != segments) {
+            return None;
+        }
+        // What is unsent nobody would take.
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).ok();
+        let patience = KEY_PATIENCE.as_secs_f32();
+        let reason =
+            format!("the key was changed here, and the peer does not use it: nothing signed with the new one came within {patience}s");
+        Some(Loss { reason, timed_out: false })
     }
 
     /// Our end of it.
@@ -133,9 +195,9 @@ impl Connection {
         }
     }
 
-    /// When [`acknowledged`](Self::acknowledged) is due; never at rest.
+    /// When [`acknowledged`](Self::acknowledged) or [`unproven`](Self::unproven) is due; never at rest.
     pub(super) fn poll_at(&self) -> Option<Instant> {
-        self.poll.as_ref().map(|poll| poll.at)
+        self.poll.iter().map(|poll| poll.at).chain(self.proof.iter().map(|proof| proof.by)).min()
     }
 
     /// How many octets of the connection the peer's host has acknowledged in total, when it is due and more than last time.
@@ -209,8 +271,6 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-
-    use socket2::SockRef;
 
     use super::*;
 

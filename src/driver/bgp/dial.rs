@@ -2,18 +2,19 @@
 //! Dialling a peer.
 //!
 //! Input: the way to the peer and the key. Output: a connection that may be used, with the local addresses that its next hops come from, or why there
-//! is none. A connection from a VIP is given up, since it would break when the VIP moves.
+//! is none. A connection from a VIP is given up, since it would break when the VIP moves; where another instance has the session, the peer is not dialled.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use bgp::peer::LocalAddresses;
+use bgp::peer::{LocalAddresses, Role};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 use super::Routes;
 use super::addresses::{self, AddressError, Ends};
+use super::claim::{ClaimError, Claims, Pair, source};
 use super::connection::Connection;
 use super::signature::Signature;
 use super::socket::{OptionError, Way};
@@ -67,6 +68,9 @@ pub(super) enum DialError {
         /// As configured.
         source_address: IpAddr,
     },
+    /// The session is another process's.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     /// The next hops of the connection cannot be determined.
     #[error(transparent)]
     Addresses(#[from] AddressError),
@@ -78,6 +82,7 @@ pub(super) async fn dial(
     peer: Found,
     signature: Result<Option<Signature>, String>,
     routes: watch::Receiver<Option<Routes>>,
+    claims: Claims,
 ) -> Result<Dialled, DialError> {
     let signature = signature.map_err(DialError::Key)?;
     let advertised: Arc<RouteSet> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
@@ -86,21 +91,27 @@ pub(super) async fn dial(
     {
         return Err(DialError::ConfiguredSourceIsVip(source));
     }
+    if let Some(local) = source(&way, peer) {
+        claim(&claims, Role::Active, local, peer, &way).await?;
+    }
     let (stream, local) = connect(&way, peer, signature.as_ref()).await?;
+    claim(&claims, Role::Active, local.ip(), peer, &way).await?;
     if advertised.serves(local.ip()) {
         return Err(DialError::SourceIsVip(local.ip()));
     }
     let ends = Ends { local, remote: peer.address, device: way.device() };
     let local = addresses::local_addresses(ends, &advertised).await?;
-    Ok(Dialled { connection: Connection::new(stream), local })
+    Ok(Dialled { connection: Connection::new(stream).signed(signature), local })
 }
 
-/// Takes in a connection that the peer has dialled.
+/// Takes in a connection that the peer has dialled, and that is signed with this.
 pub(super) async fn arrive(
     stream: TcpStream,
+    signature: Option<Signature>,
     way: Way,
     peer: Found,
     routes: watch::Receiver<Option<Routes>>,
+    claims: Claims,
 ) -> Result<Dialled, DialError> {
     let advertised: Arc<RouteSet> = routes.borrow().as_ref().map(|routes| Arc::clone(&routes.set)).unwrap_or_default();
     let local = stream.local_addr().map_err(DialError::Connect)?;
@@ -111,9 +122,14 @@ pub(super) async fn arrive(
     if advertised.serves(dialled) {
         return Err(DialError::SourceIsVip(dialled));
     }
+    claim(&claims, Role::Passive, dialled, peer, &way).await?;
     let ends = Ends { local, remote: peer.address, device: way.device() };
     let local = addresses::local_addresses(ends, &advertised).await?;
-    Ok(Dialled { connection: Connection::new(stream), local })
+    Ok(Dialled { connection: Connection::new(stream).signed(signature), local })
+}
+
+async fn claim(claims: &Claims, role: Role, local: IpAddr, peer: Found, way: &Way) -> Result<(), ClaimError> {
+    claims.hold(role, Pair::new(local, peer, way).await?)
 }
 
 async fn connect(way: &Way, peer: Found, signature: Option<&Signature>) -> Result<(TcpStream, SocketAddr), DialError> {
@@ -144,7 +160,9 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
         let way = Way { port, external: false, transport };
-        let error = dial(way, Found::new(Ipv4Addr::LOCALHOST.into(), 0), signature, watch::channel(None).1).await.unwrap_err();
+        let error = dial(way, Found::new(Ipv4Addr::LOCALHOST.into(), 0), signature, watch::channel(None).1, Claims::new("test".into()))
+            .await
+            .unwrap_err();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "dialled all the same");
         chain(&error)
     }

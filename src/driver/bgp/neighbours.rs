@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
+use super::claim::Claims;
 use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
 use super::listener::Listener;
@@ -56,6 +57,8 @@ fn unknown_addresses(desired: &DesiredBgp) -> BTreeSet<PeerAddress> {
 
 /// The tasks and what they are to become.
 pub(super) struct Neighbours {
+    /// Whose sessions these are.
+    instance: Arc<str>,
     seed: u64,
     /// Counts the tasks, so that each has a number of its own.
     started: u32,
@@ -111,6 +114,7 @@ enum Input {
 
 impl Neighbours {
     pub(super) fn new(
+        instance: Arc<str>,
         seed: u64,
         target: watch::Receiver<Target>,
         requests: mpsc::Receiver<Request>,
@@ -119,6 +123,7 @@ impl Neighbours {
         board: Board,
     ) -> Self {
         Self {
+            instance,
             seed,
             started: 0,
             rib: Rib::default(),
@@ -167,6 +172,9 @@ impl Neighbours {
                 Target::Quit => return,
             };
             self.board.set_listen_error(self.listener.error().as_ref());
+            if !self.is_full(&target) {
+                self.board.admit_dynamic();
+            }
             // Who was given a configuration and then asks means the neighbours that are in it.
             if let Some(request) = request.take() {
                 self.operate(request, &target).await;
@@ -296,6 +304,7 @@ impl Neighbours {
             location,
             whereabouts: locator.subscribe(),
             feed,
+            claims: Claims::new(Arc::clone(&self.instance)),
             complaints: self.complaints.clone(),
         };
         let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
@@ -326,19 +335,34 @@ impl Neighbours {
             return;
         }
         let name = format!("dynamic:{address}");
-        let limit = desired.listen.as_ref().map_or(0, |listen| listen.limit);
-        let dynamic = self.running.values().filter(|running| running.settings.dynamic).count();
         let identifier = self.board.router_id().filter(|_| domain.is_none());
         let settings = identifier.and_then(|identifier| dynamic_settings(desired, identifier, address));
         match settings {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
             Some(_) if self.shut.contains(&name) || self.running.contains_key(&name) => {}
-            Some(_) if u32::try_from(dynamic).is_ok_and(|count| count >= limit) => {
-                if self.complaints.is_news(&name, "too many") {
-                    tracing::warn!(%address, limit, "connections are closed: there are as many dynamic neighbours as bgp.listen.limit allows");
-                }
-            }
+            Some(_) if self.is_full(target) => self.refuse_dynamic(desired, address),
             Some(settings) => self.start(&name, settings, keyring, locator, Some(stream)),
+        }
+    }
+
+    /// Whether there are as many dynamic neighbours as may be.
+    fn is_full(&self, target: &Target) -> bool {
+        let Target::Run(desired) = target else { return false };
+        let dynamic = self.running.values().filter(|running| running.settings.dynamic).count();
+        desired.listen.as_ref().is_some_and(|listen| u32::try_from(dynamic).is_ok_and(|count| count >= listen.limit))
+    }
+
+    /// Told once until there is room again, however many dial and how often.
+    fn refuse_dynamic(&self, desired: &DesiredBgp, address: IpAddr) {
+        let Some(listen) = &desired.listen else { return };
+        let limit = listen.limit;
+        let ranges = listen.prefixes.iter().filter(|range| range.contains(address));
+        let range = ranges.max_by_key(|range| range.length()).map(ToString::to_string).unwrap_or_default();
+        let reason = format!("there are {limit} dynamic peers, as many as bgp.listen.limit allows: {address} of {range} was refused");
+        if self.board.refuse_dynamic(reason) {
+            tracing::warn!(%address, %range, limit, "there are as many dynamic peers as bgp.listen.limit allows: connections of others are closed");
+        } else {
+            tracing::debug!(%address, %range, limit, "another connection of a dynamic peer is closed");
         }
     }
 
@@ -359,6 +383,7 @@ impl Neighbours {
             order.refuse(OperatorError::Unknown { name, known: known.into_iter().collect() });
             return;
         }
+        let shut = self.shut.contains(&name);
         if let Order::Operate(operation, _) = &order {
             tracing::info!(peer = %name, ?operation, "an operator's order");
             match operation {
@@ -373,10 +398,10 @@ impl Neighbours {
                 if let Err(unsent) = running.commands.send(Command::Obey(order)).await
                     && let Command::Obey(order) = unsent.0
                 {
-                    order.idle();
+                    order.idle(shut);
                 }
             }
-            None => order.idle(),
+            None => order.idle(shut),
         }
     }
 

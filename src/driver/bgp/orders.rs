@@ -194,13 +194,17 @@ impl Order {
         }
     }
 
-    /// There is no task that could carry it out: the neighbour is configured, and has no session.
-    pub(super) fn idle(self) {
+    /// There is no task that could carry it out: the neighbour is configured, and has no session. `shut`: it was shut down before.
+    pub(super) fn idle(self, shut: bool) {
         match self {
-            Self::Operate(Operation::SoftReset { .. }, answer) => {
-                drop(answer.send(Err(OperatorError::Impossible("it has no session, and none is being made".to_owned()))));
+            Self::Operate(Operation::Reset | Operation::SoftReset { .. }, answer) => {
+                let reason = if shut { NO_SESSION_WHILE_SHUT } else { "it has no session, and none is being made" };
+                drop(answer.send(Err(OperatorError::Impossible(reason.to_owned()))));
             }
-            Self::Operate(operation, answer) => drop(answer.send(Ok(operation.done().to_owned()))),
+            Self::Operate(Operation::Shutdown { .. }, answer) => drop(answer.send(Ok(shut_down(shut).to_owned()))),
+            Self::Operate(Operation::Start, answer) => {
+                drop(answer.send(Ok(if shut { STARTED } else { "is not shut down" }.to_owned())));
+            }
             Self::Inspect(question, answer) => drop(answer.send(Ok(match question.of {
                 RoutesOf::Advertised => PeerRoutes::Advertised(None, Vec::new()),
                 RoutesOf::Received => PeerRoutes::Received { routes: None, announced: 0, omitted: 0 },
@@ -209,16 +213,15 @@ impl Order {
     }
 }
 
-impl Operation {
-    /// What has become of it, after the name of the peer.
-    pub(super) const fn done(&self) -> &'static str {
-        match self {
-            Self::Shutdown { .. } => "is shut down",
-            Self::Start => "is started",
-            Self::Reset => "is reset",
-            Self::SoftReset { .. } => "goes on",
-        }
-    }
+/// What becomes of an order, after the name of the peer.
+pub(super) const STARTED: &str = "is started";
+
+/// Why a peer that is shut down cannot be reset.
+pub(super) const NO_SESSION_WHILE_SHUT: &str = "it is administratively shut down, there is no session to reset: 'peer start' ends that";
+
+/// What becomes of a shutdown.
+pub(super) const fn shut_down(before: bool) -> &'static str {
+    if before { "is shut down already" } else { "is shut down" }
 }
 
 /// Families in a row.

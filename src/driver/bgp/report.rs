@@ -48,6 +48,8 @@ pub(super) struct Report {
     /// What an operator should mend of the key, and of where the peer is.
     key_problem: Option<String>,
     place_problem: Option<String>,
+    /// Why the peer's connections are not taken.
+    claim_problem: Option<String>,
     /// Whether the dial of which the core is told that it failed was none.
     undialled: bool,
     /// It is forgotten when it goes; this outlives it.
@@ -111,6 +113,7 @@ impl Report {
             place: settings.peer.address.to_string(),
             key_problem: None,
             place_problem: None,
+            claim_problem: None,
             undialled: false,
             dynamic: settings.dynamic.then_some(complaints),
             suspicions: Suspicions::new(&settings.peer.transport),
@@ -142,8 +145,18 @@ impl Report {
         self.warn();
     }
 
+    /// Why the peer, which has dialled us, is not spoken to: somebody else has the session.
+    pub(super) fn claim(&mut self, problem: Option<String>) {
+        if let Some(problem) = &problem {
+            self.refused(problem);
+        }
+        self.claim_problem = problem;
+        self.warn();
+    }
+
     fn warn(&mut self) {
-        let problems: Vec<&str> = self.key_problem.iter().chain(&self.place_problem).map(String::as_str).collect();
+        let problems = self.key_problem.iter().chain(&self.place_problem).chain(&self.claim_problem);
+        let problems: Vec<&str> = problems.map(String::as_str).collect();
         self.status.warning = (!problems.is_empty()).then(|| problems.join("; "));
     }
 
@@ -163,6 +176,11 @@ impl Report {
         self.status.shut = shut;
     }
 
+    /// Whether it is so at present.
+    pub(super) const fn is_shut(&self) -> bool {
+        self.status.shut
+    }
+
     /// A connection of the peer was closed before anything was said.
     pub(super) fn refused(&mut self, reason: &str) {
         let (peer, address) = (&self.name, &self.place);
@@ -175,6 +193,7 @@ impl Report {
 
     /// TCP is up, between these ends.
     pub(super) fn connected(&mut self, endpoints: Option<(SocketAddr, SocketAddr)>) {
+        self.claim(None);
         self.status.endpoints = endpoints;
         self.status.local_address = endpoints.map(|(local, _)| local.ip());
         if let Some((_, peer)) = endpoints {

@@ -20,6 +20,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout_at;
 
 use super::addresses::{Ends, local_among};
+use super::claim::Claims;
 use super::connection::{Connection, Happening};
 use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
@@ -34,6 +35,7 @@ use super::signature::Signature;
 use super::socket::{self, Way};
 use super::status::Board;
 use super::whereabouts::{Found, Whereabouts};
+use super::words::Loss;
 use crate::telemetry::chain;
 
 pub(super) use feed::Feed;
@@ -48,6 +50,8 @@ pub(super) struct Inputs {
     pub(super) location: watch::Receiver<Location>,
     pub(super) whereabouts: watch::Receiver<Arc<Whereabouts>>,
     pub(super) feed: Feed,
+    /// Which sessions are this neighbour's.
+    pub(super) claims: Claims,
     /// What operators know of dynamic neighbours.
     pub(super) complaints: Complaints,
 }
@@ -79,7 +83,7 @@ pub(super) struct Session {
     ending: bool,
     /// The neighbour is one of a prefix: it is forgotten when it goes.
     dynamic: bool,
-    /// The core wants to dial, and the neighbour is one that dials, or is nowhere.
+    /// The core wants to dial, and the neighbour is nowhere.
     undialled: bool,
     /// The peer was listened to since the core's time has come.
     heard_out: bool,
@@ -252,16 +256,13 @@ impl Session {
                     self.resume();
                 }
             }
-            Input::Link(role, News::Happened(Happening::Lost(loss))) => {
-                self.links.set(role, Link::Down);
-                self.report.connection_lost(loss);
-                self.handle(Event::Closed { role });
-            }
+            Input::Link(role, News::Happened(Happening::Lost(loss))) => self.lost(role, loss),
             Input::Closed => {}
         }
         self.take_redial();
         self.ending |= self.has_gone();
         self.look_for_acknowledgements();
+        self.look_for_proof();
         self.publish();
     }
 
@@ -278,6 +279,7 @@ impl Session {
             Ok(_) => {}
             Err(error) => {
                 match error {
+                    DialError::Claim(_) if role == Role::Passive => self.report.claim(Some(chain(&error))),
                     DialError::Connect(_) => self.report.transport_failed(chain(&error)),
                     _ => self.report.unusable(chain(&error)),
                 }
@@ -297,14 +299,17 @@ impl Session {
             if signature.as_ref().is_some_and(|signature| !signature.is_on(&stream)) {
                 return Err(DialError::Unsigned);
             }
-            Ok(self.way.prepare(&stream, peer.address, signature.as_ref())?)
+            self.way.prepare(&stream, peer.address, signature.as_ref())?;
+            Ok(signature)
         });
-        if let Err(error) = prepared {
-            self.report.refused(&chain(&error));
-        } else if self.peer.state() == State::Idle {
+        let signature = match prepared {
+            Ok(signature) => signature,
+            Err(error) => return self.report.refused(&chain(&error)),
+        };
+        if self.peer.state() == State::Idle {
             self.refuse(stream, Cease::ConnectionRejected);
         } else if self.peer.accepts() {
-            let opening = arrive(stream, self.way.clone(), peer, self.inputs.feed.routes.clone());
+            let opening = arrive(stream, signature, self.way.clone(), peer, self.inputs.feed.routes.clone(), self.inputs.claims.clone());
             self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
         } else {
             // A peer that dials once more has given up what it dialled before.
@@ -442,12 +447,33 @@ impl Session {
         let signature = self.signature();
         self.report.key(signature.as_ref().err().cloned());
         let Ok(Some(signature)) = signature else { return };
-        let signed = |(_, connection): (Role, &mut Connection)| signature.put(connection.socket(), connection.remote()?.ip()).err();
-        let failed = self.links.up().find_map(signed);
-        if let Some(error) = failed {
-            self.report.key(Some(chain(&error)));
-            self.handle(Event::Stop(Stop::AdministrativeReset));
+        let now = Instant::now();
+        let signed: Vec<_> = self.links.up().map(|(role, connection)| (role, connection.sign(&signature, now))).collect();
+        for (role, signed) in signed {
+            match signed {
+                Ok(true) => self.handle(Event::Probe { role }),
+                Ok(false) => {}
+                Err(error) => {
+                    self.report.key(Some(chain(&error)));
+                    return self.handle(Event::Stop(Stop::AdministrativeReset));
+                }
+            }
         }
+    }
+
+    /// A connection whose key was changed on this side only is lost: its peer takes nothing of what we send, and we take nothing of it.
+    fn look_for_proof(&mut self) {
+        let now = Instant::now();
+        let lost: Vec<_> = self.links.up().filter_map(|(role, connection)| Some((role, connection.unproven(now)?))).collect();
+        for (role, loss) in lost {
+            self.lost(role, loss);
+        }
+    }
+
+    fn lost(&mut self, role: Role, loss: Loss) {
+        self.links.set(role, Link::Down);
+        self.report.connection_lost(loss);
+        self.handle(Event::Closed { role });
     }
 
     /// What signs the session now; `None` where nothing is to, and why nothing can where something is.
@@ -480,7 +506,6 @@ impl Session {
 
     fn carry_out(&mut self, action: Action) {
         match action {
-            Action::Connect if self.way.transport.passive => self.undialled = true,
             Action::Connect => self.dial(),
             Action::Send { role, bytes } => {
                 if let Link::Up(connection) = self.links.get_mut(role) {
@@ -521,7 +546,7 @@ impl Session {
         match next {
             Ok(peer) => {
                 self.report.dialled(peer);
-                let opening = dial(self.way.clone(), peer, self.signature(), self.inputs.feed.routes.clone());
+                let opening = dial(self.way.clone(), peer, self.signature(), self.inputs.feed.routes.clone(), self.inputs.claims.clone());
                 self.links.set(Role::Active, Link::Opening(Box::pin(opening)));
             }
             // It is dialled as soon as it is somewhere.

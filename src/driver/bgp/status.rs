@@ -34,6 +34,10 @@ pub struct SpeakerStatus {
     pub problem: Option<String>,
     /// Why nothing is listened to though the configuration asks for it.
     pub listen_error: Option<String>,
+    /// That there are as many dynamic neighbours as may be, and who was refused last; `None` while there is room for one more.
+    pub dynamic_full: Option<String>,
+    /// Connections that were refused for that reason, since the speaker began.
+    pub dynamic_refused: u64,
     /// The neighbours by name, with those that are about to close.
     pub peers: BTreeMap<String, Arc<PeerStatus>>,
     /// Prefixes that came into the set or left it, of which some neighbour's task has not heard yet.
@@ -352,6 +356,29 @@ impl Board {
                 Arc::make_mut(status).listen_error = error.cloned();
             }
             changed
+        });
+    }
+
+    /// One more dynamic neighbour was refused. Says whether that is the first since there was room.
+    pub(super) fn refuse_dynamic(&self, reason: String) -> bool {
+        let mut first = false;
+        self.0.send_if_modified(|status| {
+            let status = Arc::make_mut(status);
+            status.dynamic_refused = status.dynamic_refused.saturating_add(1);
+            first = status.dynamic_full.replace(reason).is_none();
+            first
+        });
+        first
+    }
+
+    /// There is room for another dynamic neighbour.
+    pub(super) fn admit_dynamic(&self) {
+        self.0.send_if_modified(|status| {
+            let full = status.dynamic_full.is_some();
+            if full {
+                Arc::make_mut(status).dynamic_full = None;
+            }
+            full
         });
     }
 

@@ -6,6 +6,7 @@
 //! - A file that cannot be read, is not YAML, is empty, or has a document that does not say which object it is, changes nothing: the last good
 //!   content of the file stays in force. Where there is none, what can be read of it is in force.
 //! - An object with a fault keeps its own last good content; the other objects of its file are taken as they are now.
+//! - An object that is missing now keeps its last good content too while a document may be what a cut has left of it.
 //! - A file that is gone takes its objects with it, [`GONE_GRACE`] later, since some editors and tools delete a file and write it anew.
 //! - A directory that is gone or cannot be read takes nothing with it, and one that is empty when it comes back (a mount point without its volume)
 //!   is not believed.
@@ -359,7 +360,8 @@ impl File {
             objects.clone_from(&self.objects);
             kept.extend(objects.keys().cloned());
         }
-        for fault in parsed.faults {
+        let doubted = if whole { BTreeMap::new() } else { self.keep_doubted(&parsed.faults, &mut objects) };
+        for (index, fault) in parsed.faults.into_iter().enumerate() {
             let in_force = match &fault.scope {
                 Scope::File if self.good => "; the last good content of the file stays in force",
                 Scope::File if objects.is_empty() => "; nothing of the file is in force",
@@ -378,13 +380,35 @@ impl File {
                         "; it is not in force"
                     }
                 },
-                Scope::Aside => "",
+                Scope::Aside(stub) => {
+                    unknown |= stub.may_be_ours() && !doubted.contains_key(&index);
+                    ""
+                }
             };
-            rejections.push(fault_rejection(name, fault, in_force));
+            let in_force = match doubted.get(&index) {
+                Some(object) => format!("{in_force}; it may be the beginning of {object}, whose last good content stays in force"),
+                None => in_force.to_owned(),
+            };
+            rejections.push(fault_rejection(name, fault, &in_force));
         }
         let learned = !self.known && !unknown;
         self.known |= learned;
         self.settle(stamp, objects, rejections, kept, whole) || learned
+    }
+
+    /// Keeps in force what is missing now, where some document may be what is left of it: that is no evidence that it is wanted no more. Gives the first
+    /// such object for each of these faults.
+    fn keep_doubted(&self, faults: &[Fault], objects: &mut BTreeMap<ObjectRef, Object>) -> BTreeMap<usize, ObjectRef> {
+        let mut doubted = BTreeMap::new();
+        for (reference, last_good) in &self.objects {
+            let is_own = |scope: &Scope| matches!(scope, Scope::Object(found) if self.objects.contains_key(found));
+            let cut = faults.iter().position(|fault| !is_own(&fault.scope) && fault.scope.may_be(reference));
+            if let Some(cut) = cut.filter(|_| !objects.contains_key(reference)) {
+                objects.insert(reference.clone(), last_good.clone());
+                doubted.entry(cut).or_insert_with(|| reference.clone());
+            }
+        }
+        doubted
     }
 
     fn settle(

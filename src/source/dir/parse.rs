@@ -65,8 +65,48 @@ pub(super) enum Scope {
     File,
     /// One object, of which it is known which.
     Object(ObjectRef),
-    /// Something that is no concern of ours.
-    Aside,
+    /// Something that is no concern of ours, unless it is the beginning of what is.
+    Aside(Stub),
+}
+
+impl Scope {
+    /// Whether the document with this fault may be what is left of the document of this object: a file that is cut at any point holds the beginnings
+    /// of its words.
+    pub(super) fn may_be(&self, object: &ObjectRef) -> bool {
+        match self {
+            Self::File => true,
+            Self::Object(found) => found.kind == object.kind && object.name.starts_with(&found.name),
+            Self::Aside(stub) => {
+                stub.may_be_of(object.kind) && stub.name.as_ref().is_none_or(|found| object.name.starts_with(found.as_str()))
+            }
+        }
+    }
+}
+
+/// What a document of another kind says of itself.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Stub {
+    api_version: Option<String>,
+    kind: String,
+    name: Option<String>,
+}
+
+impl Stub {
+    /// Whether it may be the beginning of an object that is read.
+    pub(super) fn may_be_ours(&self) -> bool {
+        Kind::ALL.into_iter().any(|kind| self.may_be_of(kind))
+    }
+
+    fn may_be_of(&self, kind: Kind) -> bool {
+        let version = self.api_version.as_ref();
+        kind.name().starts_with(&self.kind) && version.is_none_or(|found| kind.api_version().starts_with(found.as_str()))
+    }
+
+    fn of(fields: &Map<String, Value>) -> Self {
+        let word = |value: Option<&Value>| value.and_then(Value::as_str).map(ToOwned::to_owned);
+        let name = fields.get("metadata").and_then(|metadata| metadata.get("name"));
+        Self { api_version: word(fields.get("apiVersion")), kind: word(fields.get("kind")).unwrap_or_default(), name: word(name) }
+    }
 }
 
 /// Reads the text of a file.
@@ -196,7 +236,12 @@ impl Document<'_> {
                 return parsed.faults.push(self.fault(scope, RejectionReason::Invalid, &format!("{prefix}{field}"), &message));
             }
             Recognised::Other(field, message) => {
-                return parsed.faults.push(self.fault(Scope::Aside, RejectionReason::Invalid, &format!("{prefix}{field}"), &message));
+                return parsed.faults.push(self.fault(
+                    Scope::Aside(Stub::of(fields)),
+                    RejectionReason::Invalid,
+                    &format!("{prefix}{field}"),
+                    &message,
+                ));
             }
             Recognised::Nothing => {
                 return parsed.faults.push(self.fault(Scope::File, RejectionReason::Malformed, &format!("{prefix}kind"), "is missing"));
@@ -333,6 +378,10 @@ fn typed(kind: Kind, name: &ObjectRef, value: &Value) -> Result<Object, FieldErr
         Kind::EndpointSlice => Object::EndpointSlice(known::<k8s_openapi::api::discovery::v1::EndpointSlice>(name, value)?.into()),
         Kind::Node => Object::Node(known::<k8s_openapi::api::core::v1::Node>(name, value)?.into()),
         Kind::Namespace => Object::Namespace(known::<k8s_openapi::api::core::v1::Namespace>(name, value)?.into()),
+        Kind::DaemonSet | Kind::StatefulSet if value.get("spec").is_none_or(Value::is_null) => {
+            let error = FieldError { path: "spec".to_owned(), message: "is missing".to_owned() };
+            return Err(vec![(RejectionReason::Malformed, error)]);
+        }
         Kind::DaemonSet => Object::DaemonSet(known::<k8s_openapi::api::apps::v1::DaemonSet>(name, value)?.into()),
         Kind::StatefulSet => Object::StatefulSet(known::<k8s_openapi::api::apps::v1::StatefulSet>(name, value)?.into()),
         Kind::EricIngress => {

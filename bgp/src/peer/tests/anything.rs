@@ -50,6 +50,7 @@ fn event() -> impl Strategy<Value = Event> {
         6 => Just(Event::Tick),
         1 => Just(Event::Reachable),
         1 => Just(Event::Redialled),
+        1 => role().prop_map(|role| Event::Probe { role }),
         6 => role().prop_map(|role| Event::Connected { role, local: LOCAL }),
         2 => role().prop_map(|role| Event::ConnectFailed { role }),
         12 => (role(), octets()).prop_map(|(role, octets)| Event::Received { role, bytes: octets.into() }),
@@ -86,6 +87,7 @@ impl Sockets {
             | Event::Tick
             | Event::Reachable
             | Event::Redialled
+            | Event::Probe { .. }
             | Event::Routes(_)
             | Event::Changes { .. }
             | Event::Export(_)
@@ -111,6 +113,7 @@ impl Sockets {
             | Event::Tick
             | Event::Reachable
             | Event::Redialled
+            | Event::Probe { .. }
             | Event::Received { .. }
             | Event::Closed { .. }
             | Event::Acknowledged { .. }

@@ -69,6 +69,7 @@ enum Input {
     TickAfterAnHour,
     Reachable,
     Redialled,
+    Probe,
     ConnectedActive,
     ConnectedPassive,
     ConnectFailedActive,
@@ -90,7 +91,7 @@ enum Input {
 use Input as I;
 
 impl Input {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 27] = [
         Self::Start,
         Self::Shutdown,
         Self::Reset,
@@ -101,6 +102,7 @@ impl Input {
         Self::TickAfterAnHour,
         Self::Reachable,
         Self::Redialled,
+        Self::Probe,
         Self::ConnectedActive,
         Self::ConnectedPassive,
         Self::ConnectFailedActive,
@@ -135,6 +137,7 @@ impl Input {
             Self::TickAfterAnHour => bench.pass(Duration::from_secs(3600)),
             Self::Reachable => bench.event(Event::Reachable),
             Self::Redialled => bench.event(Event::Redialled),
+            Self::Probe => bench.event(Event::Probe { role }),
             Self::ConnectedActive => bench.connected(role),
             Self::ConnectedPassive => bench.connected(Role::Passive),
             Self::ConnectFailedActive => bench.event(Event::ConnectFailed { role }),
@@ -245,6 +248,10 @@ impl Input {
             },
             // The peer has dialled nothing before.
             Self::Redialled => vec![],
+            Self::Probe => match situation {
+                S::OpenConfirm | S::Established => vec![keepalive(Role::Active)],
+                S::Stopped | S::Resting | S::Connect | S::Active | S::OpenSent => vec![],
+            },
             Self::ConnectFailedPassive | Self::HalfAMessage | Self::Writable | Self::Acknowledged => vec![],
         }
     }

@@ -187,18 +187,40 @@ fn rfc4271_section_8_1_1_a_peer_that_goes_and_comes_is_tried_within_one_retry_ti
 fn rfc4724_section_4_2_a_peer_that_only_dials_us_may_come_back_a_second_after_its_connection_was_lost() {
     let mut bench = Bench::new(PeerConfig { passive: true, connect_retry: Duration::from_secs(3600), ..config() });
     bench.event(Event::Start);
-    bench.event(Event::ConnectFailed { role: Role::Active });
+    let rest = |bench: &mut Bench| {
+        assert!(!bench.peer.accepts());
+        let since = bench.now;
+        bench.pass_to_deadline();
+        assert!(bench.peer.accepts());
+        bench.now - since
+    };
     for _ in 0..3 {
         bench.establish(Role::Passive, &peer_open());
         bench.event(Event::Closed { role: Role::Passive });
-        assert!(!bench.peer.accepts());
         assert!(rest(&mut bench) <= Duration::from_secs(1));
-        bench.event(Event::ConnectFailed { role: Role::Active });
-        assert!(bench.peer.accepts());
     }
     bench.connected(Role::Passive);
     bench.receive(Role::Passive, Open { asn: asn(65002), ..peer_open() }.encode());
     assert!(rest(&mut bench) > Duration::from_secs(1800), "not after an error of the protocol");
+}
+
+#[test]
+fn rfc4271_section_8_2_2_a_passive_peer_waits_in_active_and_is_never_dialled() {
+    let mut bench = Bench::new(PeerConfig { passive: true, ..config() });
+    assert_eq!(bench.event(Event::Start), [Action::Transition { from: State::Idle, to: State::Active }]);
+    assert_eq!((bench.peer.deadline(), bench.peer.timers().connect_retry), (None, None));
+    let timers = Event::Timers { connect_retry: Duration::from_secs(5), send_hold_time: None };
+    for event in [Event::Tick, Event::Reachable, timers, Event::Start] {
+        bench.now += Duration::from_secs(3600);
+        assert_eq!(bench.event(event), []);
+    }
+    bench.connected(Role::Passive);
+    // A connection that is lost before an OPEN has come.
+    bench.event(Event::Closed { role: Role::Passive });
+    assert_eq!((bench.peer.state(), bench.peer.deadline()), (State::Active, None));
+    bench.event(Event::Stop(Stop::AdministrativeReset));
+    assert_eq!(bench.peer.state(), State::Idle);
+    assert_eq!(bench.pass_to_deadline(), [Action::Transition { from: State::Idle, to: State::Active }]);
 }
 
 #[test]

@@ -5,7 +5,9 @@ use bgp::peer::{Event, State, Stop};
 use bgp::wire::Negotiated;
 
 use super::Session;
-use crate::driver::bgp::orders::{Direction, Operation, OperatorError, Order, PeerRoutes, listed};
+use crate::driver::bgp::orders::{
+    Direction, NO_SESSION_WHILE_SHUT, Operation, OperatorError, Order, PeerRoutes, STARTED, listed, shut_down,
+};
 
 impl Session {
     /// Does what is wanted. Who asked may have gone.
@@ -17,20 +19,35 @@ impl Session {
     }
 
     fn operate(&mut self, operation: Operation) -> Result<String, OperatorError> {
-        let done = operation.done().to_owned();
+        let shut = self.report.is_shut();
         match operation {
             Operation::Shutdown { message } => {
                 self.report.shut(true);
                 self.handle(Event::Stop(Stop::AdministrativeShutdown { communication: message }));
+                self.inputs.claims.release();
+                Ok(shut_down(shut).to_owned())
             }
+            Operation::Start if !shut => Ok(format!("is not shut down: it is in {}", self.peer.state())),
             Operation::Start => {
                 self.report.shut(false);
                 self.handle(Event::Start);
+                Ok(STARTED.to_owned())
             }
-            Operation::Reset => self.handle(Event::Stop(Stop::AdministrativeReset)),
-            Operation::SoftReset { direction } => return self.soft_reset(direction).map_err(OperatorError::Impossible),
+            Operation::Reset | Operation::SoftReset { .. } if shut => Err(OperatorError::Impossible(NO_SESSION_WHILE_SHUT.to_owned())),
+            Operation::Reset => Ok(self.reset()),
+            Operation::SoftReset { direction } => self.soft_reset(direction).map_err(OperatorError::Impossible),
         }
-        Ok(done)
+    }
+
+    /// A new session; where there is none, a new attempt.
+    fn reset(&mut self) -> String {
+        let had_session = self.peer.state() >= State::OpenSent;
+        self.handle(Event::Stop(Stop::AdministrativeReset));
+        match (had_session, self.way.transport.passive) {
+            (true, _) => "is reset".to_owned(),
+            (false, false) => "has no session to reset; it is dialled again within a second".to_owned(),
+            (false, true) => "has no session to reset; it is waited for, since it is passive".to_owned(),
+        }
     }
 
     /// All routes anew, without a new session: ours are sent again (RFC 7313 §4, a refresh initiated locally), and the peer is asked for its own

@@ -152,7 +152,7 @@ impl Rig {
             "peers": [{"name": "tor", "address": "127.0.0.1", "port": fake.address().port(), "asn": OUR_AS, "export": export}],
         }});
         merge(&mut base, over);
-        let speaker = Speaker::spawn(1).unwrap();
+        let speaker = Speaker::spawn("vipherald", 1).unwrap();
         speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
         speaker.configure(Arc::new(configuration(&base).bgp));
         let asn = |value: &Value| u32::try_from(value["asn"].as_u64().unwrap()).unwrap();

@@ -29,7 +29,7 @@ fn establish(conversation: &mut Conversation) {
 /// A session with such a neighbour, which was told a route.
 fn session() -> (FakePeer, Speaker, Conversation) {
     let fake = FakePeer::listening();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(desired([("tor", restartable(&fake))]));
     let mut conversation = fake.accept();
@@ -113,7 +113,7 @@ fn with_restart(configuration: &DesiredBgp, restart_time: u16) -> Arc<DesiredBgp
 #[test]
 fn a_dynamic_neighbour_that_may_keep_our_routes_is_remembered_for_that_time() {
     let (configuration, address) = keeping_listener();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(configuration);
     let mut conversation = dial(Ipv4Addr::new(127, 0, 0, 2), address);
@@ -129,7 +129,7 @@ fn a_dynamic_neighbour_that_may_keep_our_routes_is_remembered_for_that_time() {
 #[test]
 fn rfc4724_4_1_a_dynamic_neighbour_that_is_not_back_yet_may_hold_what_an_earlier_process_announced() {
     let (configuration, address) = keeping_listener();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     let started = Instant::now();
     speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), true);
     speaker.advertise(set(["10.0.0.7"]));
@@ -140,7 +140,7 @@ fn rfc4724_4_1_a_dynamic_neighbour_that_is_not_back_yet_may_hold_what_an_earlier
     assert!(started.elapsed() >= Duration::from_secs(4), "hold time and restart time");
 
     let (plain, _) = listening_on(address, &["127.0.0.2/32"], []);
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.inherit(prefixes(["10.0.0.8"]), true);
     speaker.advertise(set([]));
     speaker.configure(plain);

@@ -40,7 +40,7 @@ fn expect_too_many(conversation: &mut Conversation, limit: u32) {
 #[test]
 fn rfc4486_4_too_many_prefixes_end_the_session_until_the_limit_is_another() {
     let fake = FakePeer::listening();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     speaker.configure(desired([("tor", limited(neighbour(fake.address()), 2))]));
     let mut conversation = fake.establish(THEIR_AS);
@@ -69,7 +69,7 @@ fn rfc4486_4_too_many_prefixes_end_the_session_until_the_limit_is_another() {
 #[test]
 fn a_limit_that_is_new_counts_what_the_neighbour_tells_again() {
     let fake = FakePeer::listening();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let unlimited = DesiredPeer { asn: Asn::new(THEIR_AS).unwrap(), ..neighbour(fake.address()) };
     speaker.configure(desired([("tor", unlimited)]));
@@ -92,7 +92,7 @@ fn rfc4486_4_a_dynamic_neighbour_that_told_too_much_does_not_get_in_again_at_onc
     let (configuration, address) = listening(&["127.0.0.2/32"], []);
     let listen = configuration.listen.clone().unwrap();
     let listen = DesiredListen { template: limited(listen.template.clone(), 0), ..listen };
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     speaker.configure(Arc::new(DesiredBgp { listen: Some(listen), ..(*configuration).clone() }));
     let from = Ipv4Addr::new(127, 0, 0, 2);

@@ -56,7 +56,7 @@ pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> Conversation {
 #[test]
 fn a_passive_neighbour_is_never_dialled_and_may_dial() {
     let fake = FakePeer::listening();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
     let (configuration, address) = listening(&[], [("tor", passive(fake.address()))]);
     speaker.configure(configuration);
@@ -79,7 +79,7 @@ fn a_passive_neighbour_is_never_dialled_and_may_dial() {
 fn nobody_we_know_is_closed_without_an_open() {
     let elsewhere = passive(SocketAddr::from(([127, 0, 0, 9], 179)));
     let (configuration, address) = listening(&["192.0.2.0/24"], [("tor", elsewhere)]);
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.configure(configuration);
     assert_eq!(dial(LOCALHOST, address).next(), None);
     assert_eq!(speaker.status().peers.len(), 1);
@@ -88,7 +88,7 @@ fn nobody_we_know_is_closed_without_an_open() {
 #[test]
 fn dynamic_neighbours_come_and_go_within_the_limit() {
     let (configuration, address) = listening(&["127.0.0.0/30"], []);
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     speaker.configure(Arc::clone(&configuration));
     let (first, second) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));
@@ -96,13 +96,19 @@ fn dynamic_neighbours_come_and_go_within_the_limit() {
     conversation.establish(OUR_AS);
     conversation.expect_empty_table();
     wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.2"));
-    assert_eq!(dial(second, address).next(), None, "one too many");
+    assert_eq!(speaker.status().dynamic_full, None);
+    for refused in 1..=3 {
+        assert_eq!(dial(second, address).next(), None, "one too many");
+        assert_eq!(speaker.status().dynamic_refused, refused);
+    }
+    let full = "there are 1 dynamic peers, as many as bgp.listen.limit allows: 127.0.0.3 of 127.0.0.0/30 was refused";
+    assert_eq!(speaker.status().dynamic_full.as_deref(), Some(full));
     assert_eq!(dial(Ipv4Addr::new(127, 0, 0, 4), address).next(), None, "of no prefix");
     speaker.configure(Arc::new((*configuration).clone()));
     assert!(conversation.is_silent_for(Duration::from_millis(100)));
 
     drop(conversation);
-    wait_for(&speaker, |status| status.peers.is_empty());
+    wait_for(&speaker, |status| status.peers.is_empty() && status.dynamic_full.is_none());
     let mut conversation = dial(second, address);
     conversation.establish(OUR_AS);
     conversation.expect_empty_table();
@@ -115,13 +121,29 @@ fn dynamic_neighbours_come_and_go_within_the_limit() {
     wait_for(&speaker, |status| status.peers.is_empty());
 }
 
+#[test]
+fn a_reset_without_a_session_says_what_comes_of_it() {
+    let (closed, fake) = (FakePeer::closed(), FakePeer::closed());
+    let (configuration, _) = listening(&[], [("refuses", neighbour(closed.address())), ("tor", passive(fake.address()))]);
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
+    speaker.configure(configuration);
+    let status = wait_for(&speaker, |status| !last_error(status, "refuses").is_empty() && peer(status, "tor").state == State::Active);
+    assert_eq!(peer(&status, "tor").timers.connect_retry, None, "it is never dialled");
+    let dialled = operate(&speaker, "refuses", Operation::Reset).unwrap();
+    assert_eq!(dialled, "has no session to reset; it is dialled again within a second");
+    let waited = operate(&speaker, "tor", Operation::Reset).unwrap();
+    assert_eq!(waited, "has no session to reset; it is waited for, since it is passive");
+    let status = wait_for(&speaker, |status| peer(status, "tor").state == State::Active);
+    assert_eq!(peer(&status, "tor").last_error, None);
+}
+
 /// A neighbour that may be passive (false) or dynamic (true), with a session that it has dialled.
 fn dialled_session(dynamic: bool) -> (Speaker, SocketAddr, &'static str, Conversation) {
     let fake = FakePeer::closed();
     let (configuration, address) =
         if dynamic { listening(&["127.0.0.0/30"], []) } else { listening(&[], [("tor", passive(fake.address()))]) };
     let name = if dynamic { "dynamic:127.0.0.1" } else { "tor" };
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(configuration);
     let mut conversation = dial(LOCALHOST, address);
@@ -169,7 +191,7 @@ fn rfc4271_6_8_a_session_of_which_the_peers_host_knows_nothing_gives_way_at_once
 fn rfc4486_4_a_neighbour_that_is_shut_down_is_told_that_its_connection_is_refused() {
     let fake = FakePeer::closed();
     let (configuration, address) = listening(&[], [("tor", passive(fake.address()))]);
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.configure(configuration);
     wait_for(&speaker, |status| status.peers.get("tor").is_some_and(|tor| tor.state == State::Active));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -183,7 +205,7 @@ fn rfc4486_4_a_neighbour_that_is_shut_down_is_told_that_its_connection_is_refuse
 fn collision(their_identifier: u32) {
     let fake = FakePeer::listening();
     let (configuration, address) = listening(&[], [("tor", neighbour(fake.address()))]);
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.configure(configuration);
     let mut dialled_by_us = fake.accept();
     let mut dialled_by_them = dial(LOCALHOST, address);
@@ -227,7 +249,7 @@ fn rfc2385_who_dials_us_needs_the_key() {
         ..neighbour(fake.address())
     };
     let (configuration, address) = listening(&[], [("tor", signed)]);
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.configure(configuration);
     assert_eq!(dial(LOCALHOST, address).next(), None, "no key means no session");
 
@@ -258,7 +280,7 @@ fn rfc2385_who_dials_us_needs_the_key() {
 fn a_port_that_is_taken_is_told_and_concerns_nobody_whom_we_dial() {
     let other = TcpListener::bind((LOCALHOST, 0)).unwrap();
     let fake = FakePeer::listening();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let (configuration, address) = listening_on(other.local_addr().unwrap(), &["127.0.0.2/32"], [("tor", neighbour(fake.address()))]);
     speaker.configure(configuration);
@@ -284,7 +306,7 @@ fn rfc5082_3_ttl_security_counts_for_who_dials_us() {
     };
     // On loopback packets have TTL 64, as from a peer that is 192 hops away.
     let (configuration, address) = listening(&[], [("tor", secure(191))]);
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.configure(configuration);
     let mut conversation = dial(LOCALHOST, address);
     conversation.expect_open();

@@ -8,7 +8,7 @@ fn rfc9687_4_who_reads_nothing_within_the_send_hold_time_is_given_up_and_nobody_
     const SEND_HOLD: Duration = Duration::from_secs(1);
     let (deaf, reader) = (FakePeer::listening(), FakePeer::listening());
     deaf.shrink_receive_buffer();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let timed = |fake: &FakePeer| DesiredPeer { send_hold_time: Some(SEND_HOLD), ..neighbour(fake.address()) };
     speaker.configure(desired([("deaf", timed(&deaf)), ("reader", timed(&reader))]));

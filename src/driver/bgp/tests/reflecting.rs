@@ -31,7 +31,7 @@ fn expect_withdrawal(conversation: &mut Conversation, address: &str) {
 #[test]
 fn what_a_client_tells_reaches_the_others_and_goes_with_its_session_or_with_the_client() {
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     speaker.configure(desired([("first", client(&first)), ("second", neighbour(second.address()))]));
     let mut teller = first.establish(OUR_AS);
@@ -72,7 +72,7 @@ fn what_a_client_tells_reaches_the_others_and_goes_with_its_session_or_with_the_
 #[test]
 fn several_paths_of_one_peer_are_passed_on_each_by_itself() {
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(desired([
         ("first", DesiredPeer { add_path: Some(AddPathMode::Receive), ..client(&first) }),
@@ -114,7 +114,7 @@ fn several_paths_of_one_peer_are_passed_on_each_by_itself() {
 #[test]
 fn without_a_client_nothing_is_kept_and_the_first_one_resets_all_sessions() {
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     speaker.configure(desired([("first", neighbour(first.address())), ("second", neighbour(second.address()))]));
     let (mut teller, mut listener) = (first.establish(OUR_AS), second.establish(OUR_AS));
@@ -139,7 +139,7 @@ fn without_a_client_nothing_is_kept_and_the_first_one_resets_all_sessions() {
 fn withdrawal_is_not_done_while_a_client_that_does_not_read_may_not_know() {
     let (deaf, busy) = (FakePeer::listening(), FakePeer::listening());
     deaf.shrink_receive_buffer();
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(many(100_000));
     speaker.configure(desired([("busy", client(&busy)), ("deaf", client(&deaf))]));
     let mut deaf = deaf.establish(OUR_AS);

@@ -33,7 +33,7 @@ fn announcement(address: &str) -> Message {
 fn rfc4724_4_what_clients_have_told_stays_with_the_others_while_the_reflector_restarts() {
     for _ in 0..12 {
         let fakes: Vec<_> = (0..3).map(|_| FakePeer::listening()).collect();
-        let speaker = Speaker::spawn(1).unwrap();
+        let speaker = Speaker::spawn("vipherald", 1).unwrap();
         speaker.advertise(set([]));
         speaker.configure(desired([("a", client(&fakes[0])), ("b", client(&fakes[1])), ("c", client(&fakes[2]))]));
         let mut conversations: Vec<_> = fakes.iter().map(establish).collect();
@@ -63,7 +63,7 @@ fn end_of_rib(conversation: &mut Conversation) {
 #[test]
 fn rfc4724_4_1_end_of_rib_of_a_restarted_reflector_comes_after_those_of_its_clients() {
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.inherit(prefixes(["10.0.0.9"]), true);
     speaker.advertise(set(["10.0.0.9"]));
     speaker.configure(desired([("first", client(&first)), ("second", client(&second))]));

@@ -17,7 +17,7 @@ fn rfc2918_a_flood_of_refreshes_is_answered_a_few_times_and_costs_no_other_sessi
     const ANSWERS: usize = 8;
 
     let (flooder, brisk) = (FakePeer::listening(), FakePeer::listening());
-    let speaker = Speaker::spawn(1).unwrap();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(many(ROUTES));
     let v4 = |fake: &FakePeer| DesiredPeer { families: BTreeSet::from([Family::Ipv4Unicast]), ..neighbour(fake.address()) };
     speaker.configure(desired([("flooder", v4(&flooder)), ("brisk", v4(&brisk))]));

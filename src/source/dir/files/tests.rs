@@ -140,6 +140,60 @@ fn a_file_that_is_no_yaml_keeps_all_of_its_last_good_content() {
     assert_eq!(place.state(), ("g22".into(), vec![]));
 }
 
+const WORKLOAD: &str = "apiVersion: apps/v1\nkind: DaemonSet\nmetadata:\n  name: vipherald\n  namespace: vip\nspec:\n  \
+                        selector: {matchLabels: {app: vipherald}}\n  template:\n    metadata: {labels: {app: vipherald}}\n    spec: {containers: []}\n";
+
+#[test]
+fn wherever_a_file_is_cut_its_last_object_is_not_taken_for_gone() {
+    let before = format!("{}---\n", node("a", 1));
+    let whole = format!("{before}{WORKLOAD}");
+    let mut place = Place::new();
+    for cut in before.len() + 1..whole.len() {
+        place.write("f.yaml", &whole);
+        place.scan(Unannounced::Read);
+        let text = whole.get(..cut).unwrap();
+        place.write("f.yaml", text);
+        place.scan(Unannounced::Read);
+        let has_workload = |place: &Place| place.files.snapshot().daemon_sets.keys().any(|found| found.name == "vipherald");
+        assert!(has_workload(&place), "{text}");
+        assert_eq!(place.names(), "a1", "{text}");
+        place.restart();
+        assert!(has_workload(&place), "after a start: {text}");
+        let mut cold = Place::new();
+        cold.write("f.yaml", text);
+        cold.scan(Unannounced::Read);
+        assert!(has_workload(&cold) || !cold.files.snapshot().complete, "at the first start: {text}");
+    }
+    place.write("f.yaml", &before);
+    place.scan(Unannounced::Read);
+    assert_eq!((place.files.snapshot().daemon_sets.len(), place.state()), (0, ("a1".into(), vec![])), "it was taken out");
+}
+
+#[test]
+fn a_document_of_another_kind_keeps_nothing_unless_it_may_be_the_beginning_of_what_is_missing() {
+    let with = |document: &str| {
+        let mut place = Place::new();
+        place.write("f.yaml", format!("{}---\n{WORKLOAD}", node("a", 1)));
+        place.scan(Unannounced::Read);
+        place.write("f.yaml", format!("{}---\n{document}", node("a", 1)));
+        place.scan(Unannounced::Read);
+        let snapshot = place.files.snapshot();
+        (snapshot.daemon_sets.len(), place.state().1.concat())
+    };
+    let (kept, message) = with("apiVersion: apps/v1\nkind: Dae");
+    assert!(
+        kept == 1 && message.ends_with("; it may be the beginning of DaemonSet vip/vipherald, whose last good content stays in force"),
+        "{message}"
+    );
+    assert_eq!(with("apiVersion: apps/v1\nkind: D\nmetadata: {name: vipherald}").0, 1);
+    assert_eq!(with("apiVersion: app\nkind: DaemonSet").0, 1);
+    for other in
+        ["apps/v1\nkind: Deployment\nmetadata: {name: vipherald}", "v1\nkind: ConfigMap", "apps/v1\nkind: Dae\nmetadata: {name: other}"]
+    {
+        assert_eq!(with(&format!("apiVersion: {other}")).0, 0, "{other}");
+    }
+}
+
 #[test]
 fn a_bad_file_at_a_cold_start_leaves_the_rest_in_force_and_the_snapshot_incomplete() {
     let mut place = Place::new();

@@ -32,3 +32,30 @@ fn rfc4271_section_5_1_3_a_route_told_before_is_withdrawn_where_policy_turns_to_
     pair.flush();
     assert_eq!(pair.receiver.held(), [prefix("10.0.0.1"), prefix("2001:db8::1")].into());
 }
+
+#[test]
+fn rfc4271_section_5_1_3_a_destination_is_never_its_own_next_hop() {
+    let vip = Ipv4Addr::new(10, 0, 0, 1);
+    let by_policy = Export { next_hop_ipv4: NextHopPolicy::Address(vip.into()), ..export() };
+    let mut pair = Pair::internal();
+    let routes = ["10.0.0.0", "10.0.0.1", "10.0.0.2", "2001:db8::1"];
+    pair.set(&routes);
+    pair.sender.set_export(by_policy, &rib(&routes));
+    pair.flush();
+    // Others go by that address, which may be a router's.
+    assert_eq!(pair.receiver.held(), ["10.0.0.0", "10.0.0.2", "2001:db8::1"].map(prefix).into());
+    let withheld = BTreeMap::from([(prefix("10.0.0.1"), Withheld::NextHopOfDestination(vip.into()))]);
+    assert_eq!(*pair.sender.withheld(), withheld);
+    pair.sender.set_export(export(), &rib(&routes));
+    pair.flush();
+    assert_eq!(pair.receiver.held(), routes.map(prefix).into());
+    assert_eq!(*pair.sender.withheld(), BTreeMap::new());
+
+    let by_route = Route { next_hop: NextHops { ipv4: Some(vip), ipv6: None }, ..Route::originated() };
+    let aggregate = Prefix::new(Ipv4Addr::new(10, 0, 0, 0).into(), 24).unwrap();
+    let mut pair = Pair::internal();
+    let by_route = Arc::new(by_route);
+    pair.sender.set(&LocRib::from_iter([(prefix("10.0.0.1"), Arc::clone(&by_route)), (aggregate, by_route)]));
+    pair.flush();
+    assert_eq!((pair.receiver.held(), pair.sender.withheld()), ([aggregate].into(), &withheld));
+}
