@@ -43,7 +43,7 @@ use self::record::Table;
 use self::routes::Routes;
 pub(crate) use self::sysctl::{interface_path, read_interfaces};
 use crate::desired::{BalancerKind, DesiredBalancing};
-use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress, Record};
+use crate::observed::{ADDRESS_PROTOCOL, Balancer, InterfaceState, IpvsAvailability, KernelState, ObservedAddress};
 use crate::plan::{Step, StepKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -177,7 +177,7 @@ impl Kernel {
         let table = Table::open(instance, interface).await?;
         let dnat = Dnat::open(instance).await?;
         // What the chains of nft balance is recorded alike, and proves nothing about IPVS.
-        let ipvs = if dnat.known().exists { Ipvs::new(&Record { exists: true, ..Record::default() }) } else { Ipvs::new(table.known()) };
+        let ipvs = Ipvs::new(table.known(), dnat.known().exists);
         Ok(Self {
             interface: interface.to_owned(),
             handle,
@@ -236,7 +236,9 @@ impl Kernel {
             Some(routes) => routes,
             None => routes::routes(&self.handle).await.map_err(KernelError::Routes)?,
         };
-        let Routes { gateways, links, default_interfaces } = self.routes.insert(routes).clone();
+        let Routes { gateways, mut links, default_interfaces } = self.routes.insert(routes).clone();
+        // What this node itself is needs no frame, nor a route of the main table.
+        links.direct.extend(addresses.here.keys().chain(&addresses.elsewhere).copied().map(bgp::Prefix::host));
         let record = self.keeper.known();
         let recorded = !record.confirmed_services.is_empty() || !record.pending_services.is_empty() || record.has_daemons();
         let needed = self.wanted.is_some() || recorded || self.ipvs.has_made();

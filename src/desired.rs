@@ -22,8 +22,10 @@ mod speaker;
 mod termination;
 mod virtual_services;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::iter;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -34,7 +36,7 @@ use self::addresses::{Reserved, not_allowed, unfit};
 pub use self::churn::churn;
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
 pub use self::dispatch::BalancerKind;
-use self::endpoints::{Availability, Slices};
+use self::endpoints::{Availability, Behind, Slices};
 pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
 pub(crate) use self::rules::digest;
 pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
@@ -43,8 +45,8 @@ pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
 pub use self::termination::{Termination, termination};
-use self::virtual_services::virtual_service;
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
+use self::virtual_services::{admits_nobody, refusals, virtual_service};
 use crate::api::{EXCLUDED_LABEL, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
 use crate::config::{Config, DataplaneType, WithoutEndpoints};
 use crate::source::Snapshot;
@@ -114,6 +116,8 @@ pub enum VipIntent {
 /// Why an accepted VIP is not served on this node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub enum WithholdReason {
+    /// Every port that is asked for is rejected, for the reason [`RejectionReason::Invalid`].
+    Invalid,
     /// No endpoint of its Services is usable.
     NoEndpoints,
     /// `externalTrafficPolicy: Local`, and no usable endpoint is on this node.
@@ -136,7 +140,8 @@ pub struct DrainTimes {
 }
 
 /// Something that takes no part, and why. Shown on the object, in an Event and in `vipherald show vips`.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+/// In order of what is refused; of the same, numbers in their messages count as numbers.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejection {
     /// What is refused: an object, or a place in a file.
@@ -153,6 +158,33 @@ impl Rejection {
     pub fn object(object: &ObjectRef, reason: RejectionReason, message: impl Into<String>) -> Self {
         Self { subject: Subject::Object { object: object.clone(), vip: None }, reason, message: message.into() }
     }
+}
+
+impl Ord for Rejection {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_numbers = || runs(&self.message).cmp(runs(&other.message)).then_with(|| self.message.cmp(&other.message));
+        (&self.subject, self.reason).cmp(&(&other.subject, other.reason)).then_with(by_numbers)
+    }
+}
+
+impl PartialOrd for Rejection {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The numbers of a text and what is between them, so that they compare as a person reads them: a number by its length first.
+fn runs(text: &str) -> impl Iterator<Item = (bool, usize, &str)> {
+    let is_digit = |char: &char| char.is_ascii_digit();
+    let mut rest = text;
+    iter::from_fn(move || {
+        let digits = rest.starts_with(|char: char| char.is_ascii_digit());
+        let end = rest.char_indices().find(|(_, char)| is_digit(char) != digits).map_or(rest.len(), |(place, _)| place);
+        let (run, after) = rest.split_at(end);
+        rest = after;
+        let number = run.trim_start_matches('0');
+        (!run.is_empty()).then_some(if digits { (false, number.len(), number) } else { (true, 0, run) })
+    })
 }
 
 /// What a rejection is about. Prints as `Service default/nginx 10.0.0.7` or `nginx.yaml document 2`.
@@ -234,6 +266,8 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         vips.values_mut().for_each(|vip| vip.intent = VipIntent::Withhold(WithholdReason::NodeExcluded));
         services.clear();
     }
+    let of_source = snapshot.rejections.len();
+    rejections.iter_mut().skip(of_source).for_each(|rejection| name_content(rejection, snapshot));
     rejections.sort();
     rejections.dedup();
     let desired = Desired {
@@ -247,6 +281,15 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         drain: config.drain,
     };
     Compiled { desired, rejections }
+}
+
+/// Says of what is refused of an object that it is said of its last good content, where there is a newer one, of which the source tells what is wrong.
+fn name_content(rejection: &mut Rejection, snapshot: &Snapshot) {
+    let Subject::Object { object, .. } = &rejection.subject else { return };
+    if snapshot.kept.contains(object) {
+        let generation = snapshot.generation(object).map(|generation| format!(", generation {generation}")).unwrap_or_default();
+        rejection.message.push_str(&format!(" (in its last good content{generation}, which is in force)"));
+    }
 }
 
 /// Whether our Node says so; one that is not known does not.
@@ -304,23 +347,9 @@ fn serving(
             if matches!(claimant.balanced, Balanced::Nowhere) {
                 continue;
             }
-            let best = available.entry(*vip).or_insert(Availability::Nobody);
-            if let Some(port) = claimant.ports.iter().find(|port| behind.as_ref().is_some_and(|behind| behind.wants_to_show_client(port))) {
-                let subject = Subject::Object { object: claimant.object.clone(), vip: Some(*vip) };
-                rejections.push(Rejection { subject, reason: RejectionReason::Invalid, message: hides_client(port) });
-            }
-            for port in &claimant.ports {
-                let mut found = behind.as_ref().map_or(Availability::Nobody, |behind| behind.availability(*vip, port));
-                if config.dataplane.balances() {
-                    let (key, service) =
-                        virtual_service(claimant.object, *vip, port, behind.as_ref(), config.dataplane.balancer(), rejections);
-                    if found == Availability::Usable && !service.is_backed() {
-                        found = Availability::Nobody;
-                    }
-                    services.insert(key, service);
-                }
-                *best = found.max(*best);
-            }
+            let found = serving_ports(claimant, *vip, behind.as_ref(), config, &mut services, rejections);
+            let best = available.entry(*vip).or_insert(found);
+            *best = found.max(*best);
         }
     }
     let intent = |vip| match available.get(&vip).map(|available| available.reason()) {
@@ -331,6 +360,41 @@ fn serving(
     };
     let vips = owners.into_iter().map(|(vip, owners)| (vip, DesiredVip { owners, intent: intent(vip), policy: None })).collect();
     (vips, services)
+}
+
+/// The virtual services of one VIP of a claimant, and whether somebody stands behind one of them, by us or by somebody else.
+fn serving_ports(
+    claimant: &Claimant<'_>,
+    vip: IpAddr,
+    behind: Option<&Behind<'_>>,
+    config: &Config,
+    services: &mut BTreeMap<ServiceKey, DesiredVirtualService>,
+    rejections: &mut Vec<Rejection>,
+) -> Availability {
+    let mut best = Availability::Refused;
+    let mut objections = Vec::new();
+    for port in &claimant.ports {
+        let mut found = behind.map_or(Availability::Nobody, |behind| behind.availability(vip, port));
+        if config.dataplane.balances() {
+            let (key, service, refused) = virtual_service(claimant.object, vip, port, behind, config.dataplane.balancer());
+            if !refused.is_empty() {
+                found = Availability::Refused;
+            } else if found == Availability::Usable && !service.is_backed() {
+                found = Availability::Nobody;
+            }
+            objections.extend(refused.into_iter().map(|objection| (port, objection)));
+            services.insert(key, service);
+        }
+        best = found.max(best);
+    }
+    rejections.extend(refusals(claimant.object, vip, &objections));
+    let hiding = claimant.ports.iter().find(|port| behind.is_some_and(|behind| behind.wants_to_show_client(port)));
+    let sources = claimant.ports.iter().find_map(|port| port.sources.as_deref()).filter(|_| config.dataplane.balances());
+    let told = [hiding.map(hides_client), sources.and_then(|sources| admits_nobody(vip, sources))];
+    let subject = || Subject::Object { object: claimant.object.clone(), vip: Some(vip) };
+    let told = told.into_iter().flatten();
+    rejections.extend(told.map(|message| Rejection { subject: subject(), reason: RejectionReason::Invalid, message }));
+    best
 }
 
 fn hides_client(port: &ClaimedPort<'_>) -> String {

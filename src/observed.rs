@@ -140,6 +140,9 @@ pub struct Record {
     pub pending_services: BTreeSet<ServiceKey>,
     /// Virtual services that we made.
     pub confirmed_services: BTreeSet<ServiceKey>,
+    /// Those virtual services that are ours in IPVS, or about to be made there, while we have tables of nft: where both dataplanes have something, an entry
+    /// above proves nothing about IPVS.
+    pub in_ipvs: BTreeSet<ServiceKey>,
     /// Daemons of connection synchronisation that we are about to start; alone never a licence to stop one.
     pub pending_daemons: BTreeSet<SyncRole>,
     /// Those that we started.
@@ -171,6 +174,7 @@ impl Record {
     pub(crate) fn expect(&mut self, entries: &Entries) {
         self.pending.extend(&entries.addresses);
         self.pending_services.extend(&entries.services);
+        self.in_ipvs.extend(&entries.in_ipvs);
         self.pending_daemons.extend(&entries.daemons);
         self.marks.extend(&entries.marks);
     }
@@ -181,6 +185,7 @@ impl Record {
         self.confirmed_daemons.extend(&entries.daemons);
         self.pending.retain(|address| !entries.addresses.contains(address));
         self.pending_services.retain(|service| !entries.services.contains(service));
+        self.in_ipvs.extend(&entries.in_ipvs);
         self.confirmed.extend(&entries.addresses);
         self.confirmed_services.extend(&entries.services);
     }
@@ -193,6 +198,7 @@ impl Record {
         for set in [&mut self.pending_services, &mut self.confirmed_services] {
             set.retain(|service| !entries.services.contains(service));
         }
+        self.in_ipvs.retain(|service| !entries.in_ipvs.contains(service) && !entries.services.contains(service));
         for set in [&mut self.pending_daemons, &mut self.confirmed_daemons] {
             set.retain(|role| !entries.daemons.contains(role));
         }

@@ -7,7 +7,7 @@
 pub mod dir;
 pub mod kube;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub lvs_ingresses: BTreeMap<ObjectRef, Arc<LvsIngress>>,
     /// What the source could not read, and what is kept in force instead.
     pub rejections: Vec<Rejection>,
+    /// Objects that are here with their last good content, while the source has a newer one that cannot be read.
+    pub kept: BTreeSet<ObjectRef>,
 }
 
 impl Snapshot {
@@ -61,6 +63,21 @@ impl Snapshot {
             Object::EricIngress(ingress) => drop(self.eric_ingresses.insert(name, ingress)),
             Object::LvsIngress(ingress) => drop(self.lvs_ingresses.insert(name, ingress)),
         }
+    }
+
+    /// How often the content of an object was changed until it was as it is here, where an API server counts that.
+    pub(crate) fn generation(&self, name: &ObjectRef) -> Option<i64> {
+        let metadata = match name.kind {
+            Kind::Service => &self.services.get(name)?.metadata,
+            Kind::EndpointSlice => &self.endpoint_slices.get(name)?.metadata,
+            Kind::Node => &self.nodes.get(name)?.metadata,
+            Kind::Namespace => &self.namespaces.get(name)?.metadata,
+            Kind::DaemonSet => &self.daemon_sets.get(name)?.metadata,
+            Kind::StatefulSet => &self.stateful_sets.get(name)?.metadata,
+            Kind::EricIngress => &self.eric_ingresses.get(name)?.metadata,
+            Kind::LvsIngress => &self.lvs_ingresses.get(name)?.metadata,
+        };
+        metadata.generation
     }
 
     /// Takes an object out.

@@ -136,6 +136,11 @@ fn a_port_that_a_client_takes_again_is_no_old_connection() {
 }
 
 #[test]
+fn a_real_server_may_be_the_router_itself() {
+    alike::a_real_server_may_be_the_router_itself("nftables", &["nat"]);
+}
+
+#[test]
 fn what_somebody_breaks_by_hand_is_repaired_and_a_crash_leaves_nothing() {
     let mut stage = Stage::with("nftables", "hand", &["192.168.1.1", "192.168.1.2"]);
     stage.answer_tcp(80);
@@ -304,6 +309,11 @@ fn segments_of_translated_connections_are_clamped() {
 #[test]
 fn ports_that_nobody_serves_are_silent_or_refused() {
     filters::ports_that_nobody_serves_are_silent_or_refused("nftables");
+}
+
+#[test]
+fn echo_is_answered_up_to_a_bound() {
+    filters::echo_is_answered_up_to_a_bound("nftables");
 }
 
 #[test]

@@ -244,6 +244,8 @@ struct ObservedInput {
     services: BTreeMap<String, String>,
     pending_services: Vec<String>,
     confirmed_services: Vec<String>,
+    /// Recorded as ours in IPVS, beside what nft has.
+    in_ipvs: Vec<String>,
     marks: BTreeMap<String, u32>,
     foreign: Vec<String>,
     /// By this process.
@@ -291,6 +293,7 @@ impl Default for ObservedInput {
             services: BTreeMap::new(),
             pending_services: Vec::new(),
             confirmed_services: Vec::new(),
+            in_ipvs: Vec::new(),
             marks: BTreeMap::new(),
             foreign: Vec::new(),
             made: Vec::new(),
@@ -352,6 +355,7 @@ impl ObservedInput {
                     confirmed: self.confirmed,
                     pending_services: self.pending_services.iter().map(|text| service_key(text)).collect(),
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
+                    in_ipvs: self.in_ipvs.iter().map(|text| service_key(text)).collect(),
                     filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
                     pending_daemons: BTreeSet::new(),

@@ -188,6 +188,11 @@ fn a_port_that_a_client_takes_again_is_no_old_connection() {
 }
 
 #[test]
+fn a_real_server_may_be_the_router_itself() {
+    alike::a_real_server_may_be_the_router_itself("ipvs", &["nat", "dr", "tun", "gue"]);
+}
+
+#[test]
 fn a_crash_is_repaired_and_what_others_made_is_left_alone() {
     let mut stage = Stage::new("crash", &["192.168.1.1"]);
     stage.answer_tcp(80);
@@ -303,6 +308,81 @@ fn what_somebody_has_in_ipvs_stays_where_nft_balances() {
     assert!(stage.table().contains(&theirs), "{}", stage.table());
     stage.drain_beside(&theirs);
     assert_eq!(stage.table(), theirs);
+}
+
+/// What IPVS has of ours while nft balances already is ours after a crash, drains on and goes, and what others have beside it stays.
+#[test]
+fn a_crash_amid_a_change_to_nft_leaves_nothing_in_ipvs() {
+    let mut stage = Stage::new("amid", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    stage.answer_tcp(20_500);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    let mappings = [("80", "80", "algo: mh"), ("20000-20999", "20000-20999", "algo: rr"), ("81", "80", "algo: rr")];
+    stage.publish("web", &eric("web", VIP, "pods", &mappings[..2]));
+    let foreign = format!("{VIP}:81");
+    for words in [["-A", "-t", &foreign].as_slice(), &["-a", "-t", &foreign, "-r", "10.8.8.8:1", "-m"]] {
+        assert!(stage.router.command("ipvsadm").args(words).status().unwrap().success());
+    }
+    let theirs = stage.table();
+    let times = ", drainTimeout: 8s";
+    stage.start(times);
+    stage.wait_for_vip(VIP, true);
+    let mut connections: Vec<Connection> = [80, 20_500].map(|port| stage.connect(VIP, port).unwrap()).into();
+    stage.change_dataplane("nftables", times);
+    wait_until("nft balances", PATIENCE, || stage.router.output(&["nft", "list", "tables"]).contains("table ip vipherald"));
+    // From now on an entry of the record has the name of what others have in IPVS.
+    stage.publish("web", &eric("web", VIP, "pods", &mappings));
+    wait_until("the new port is served", PATIENCE, || stage.connect(VIP, 81).is_ok());
+    stage.daemon.take().unwrap().kill();
+    let both = stage.table();
+    assert!(both.contains("TCP  10.232.35.199:80 mh") && both.contains("FWM  64 rr"), "{both}");
+    stage.dataplane = "nftables";
+    stage.start(times);
+    wait_until("the new port is served again", PATIENCE, || stage.connect(VIP, 81).is_ok());
+    assert!(connections.iter_mut().all(Connection::works));
+    wait_until("IPVS has given up what was ours", PATIENCE, || stage.table() == theirs);
+    assert!([80, 81, 20_500].iter().all(|port| stage.connect(VIP, *port).is_ok()));
+    let names = |set: &str| stage.router.output(&["nft", "list", "set", "inet", "vipherald", set]);
+    wait_until("their names go", PATIENCE, || !(names("in-ipvs4") + &names("ranges-in-ipvs4")).contains("elements"));
+    stage.drain();
+    assert_eq!(stage.table(), theirs);
+}
+
+/// The other way: what IPVS has got while nft still has something is ours after a crash.
+#[test]
+fn a_crash_amid_a_change_to_ipvs_ends_in_ipvs() {
+    let mut stage = Stage::with("nftables", "back", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    stage.answer_tcp(20_500);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    let mappings = [("80-81", "80-81", "algo: mh"), ("20000-20999", "20000-20999", "algo: rr")];
+    stage.answer_tcp(81);
+    stage.publish("web", &eric("web", VIP, "pods", &mappings));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    // This port cannot be had by IPVS, so that nft keeps what it has.
+    assert!(stage.router.command("ipvsadm").args(["-A", "-t", &format!("{VIP}:81"), "-s", "wlc"]).status().unwrap().success());
+    stage.change_dataplane("ipvs", "");
+    stage.dataplane = "ipvs";
+    let ours = ["TCP  10.232.35.199:80 mh (mh-fallback,mh-port)\n  -> 192.168.1.1:80 ", "FWM  64 rr\n  -> 192.168.1.1:0 "];
+    let has_ours = |stage: &Stage| ours.iter().all(|service| stage.table().contains(service));
+    wait_until("IPVS has ours", PATIENCE, || has_ours(&stage));
+    let has_tables = |stage: &Stage| stage.router.output(&["nft", "list", "tables"]).contains("table ip vipherald");
+    assert!(has_tables(&stage));
+    stage.daemon.take().unwrap().kill();
+    stage.start("");
+    wait_until("it says whose the port is", PATIENCE, || {
+        stage.said().contains("TCP 10.232.35.199:81 is a virtual service of somebody else, and is left alone")
+    });
+    let said = stage.said();
+    assert!(!said.contains("199:80 is a virtual service of somebody else"), "{said}");
+    assert!(stage.router.command("ipvsadm").args(["-D", "-t", &format!("{VIP}:81")]).status().unwrap().success());
+    wait_until("nft has given up", PATIENCE, || !has_tables(&stage));
+    assert!(has_ours(&stage), "{}", stage.table());
+    wait_until("all is served", PATIENCE, || [80, 81, 20_500].iter().all(|port| stage.connect(VIP, *port).is_ok()));
+    stage.drain();
 }
 
 #[test]

@@ -41,6 +41,11 @@ fn segments_of_translated_connections_are_clamped() {
 }
 
 #[test]
+fn echo_is_answered_up_to_a_bound() {
+    filters::echo_is_answered_up_to_a_bound("ipvs");
+}
+
+#[test]
 fn ports_that_nobody_serves_are_silent_or_refused() {
     filters::ports_that_nobody_serves_are_silent_or_refused("ipvs");
 }

@@ -71,8 +71,9 @@ pub enum IpvsError {
 }
 
 impl Ipvs {
-    /// With the record as it is at the start of this process.
-    pub(super) fn new(record: &Record) -> Self {
+    /// With the record as it is at the start of this process, and whether that tells of tables of nft as well.
+    pub(super) fn new(record: &Record, beside_nft: bool) -> Self {
+        let recorded = || record.pending_services.union(&record.confirmed_services).copied().collect();
         Self {
             client: None,
             known: Balancer::default(),
@@ -80,7 +81,7 @@ impl Ipvs {
             trusted: false,
             marks: Marks::new(),
             unproven: BTreeSet::new(),
-            known_as_ours: record.pending_services.union(&record.confirmed_services).copied().collect(),
+            known_as_ours: if beside_nft { record.in_ipvs.clone() } else { recorded() },
             made: BTreeSet::new(),
             gue_port: 0,
             given_timeouts: Timeouts::default(),

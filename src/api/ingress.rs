@@ -284,7 +284,7 @@ impl TryFrom<raw::LvsIngress> for LvsIngress {
 
 impl From<EricIngress> for raw::EricIngress {
     fn from(ingress: EricIngress) -> Self {
-        let start_end = |range: PortRange| raw::StartEnd { start: Some(range.start.into()), end: Some(range.end.into()) };
+        let start_end = |range: PortRange| raw::StartEnd { start: number(range.start), end: number(range.end) };
         let config = |mapping: &PortMapping| raw::BackendConfig {
             port_range: raw::PortRanges { vip_port_range: start_end(mapping.vip_ports), svc_port_range: start_end(mapping.service_ports) },
             protocol: Some(mapping.protocol.word().into()),
@@ -300,8 +300,8 @@ impl From<EricIngress> for raw::EricIngress {
 impl From<LvsIngress> for raw::LvsIngress {
     fn from(ingress: LvsIngress) -> Self {
         let mapping = |mapping: &PortMapping| raw::LvsPortMapping {
-            lb_port: Some(mapping.vip_ports.start.into()),
-            svc_port: Some(mapping.service_ports.start.into()),
+            lb_port: number(mapping.vip_ports.start),
+            svc_port: number(mapping.service_ports.start),
             protocol: Some(mapping.protocol.word().into()),
             sch: Some(mapping.scheduler.word().into()),
         };
@@ -312,6 +312,10 @@ impl From<LvsIngress> for raw::LvsIngress {
         let spec = raw::LvsIngressSpec { virtual_service_ip: Some(ingress.spec.vip.to_string()), backend_service };
         Self { metadata: ingress.metadata, spec, status: ingress.status, ..Self::default() }
     }
+}
+
+fn number(port: u16) -> Option<raw::Number> {
+    Some(raw::Number::Whole(port.into()))
 }
 
 /// Collects the errors of one object.
@@ -361,26 +365,42 @@ impl Check {
         protocol
     }
 
-    fn range(&mut self, path: String, range: raw::StartEnd) -> Option<PortRange> {
-        let (Some(start), Some(end)) = (range.start, range.end) else {
+    fn range(&mut self, path: String, range: &raw::StartEnd) -> Option<PortRange> {
+        let (Some(start), Some(end)) = (&range.start, &range.end) else {
             self.error(path, "start or end is missing");
             return None;
         };
-        PortRange::new(start, end).map_err(|error| self.error(path, error)).ok()
+        let (start, end) = (self.number(format!("{path}.start"), start), self.number(format!("{path}.end"), end));
+        PortRange::new(start?, end?).map_err(|error| self.error(path, error)).ok()
     }
 
-    fn port(&mut self, path: String, port: Option<i64>) -> Option<PortRange> {
+    fn number(&mut self, path: String, found: &raw::Number) -> Option<i64> {
+        match found {
+            raw::Number::Whole(number) => Some(*number),
+            raw::Number::Other(found) => {
+                let found = match found.as_f64().filter(|number| number.fract() == 0.0) {
+                    Some(number) => format!("{number:.0}"),
+                    None => found.to_string(),
+                };
+                self.error(path, format!("{found} is no port, which is 1 to 65535"));
+                None
+            }
+        }
+    }
+
+    fn port(&mut self, path: String, port: Option<&raw::Number>) -> Option<PortRange> {
         let Some(port) = port else {
             self.error(path, "is missing");
             return None;
         };
+        let port = self.number(path.clone(), port)?;
         PortRange::new(port, port).map_err(|error| self.error(path, error)).ok()
     }
 
     fn backend_config(&mut self, index: usize, config: &raw::BackendConfig) -> Option<PortMapping> {
         let path = format!("spec.backends.config[{index}]");
-        let vip_ports = self.range(format!("{path}.portRange.vipPortRange"), config.port_range.vip_port_range);
-        let service_ports = self.range(format!("{path}.portRange.svcPortRange"), config.port_range.svc_port_range);
+        let vip_ports = self.range(format!("{path}.portRange.vipPortRange"), &config.port_range.vip_port_range);
+        let service_ports = self.range(format!("{path}.portRange.svcPortRange"), &config.port_range.svc_port_range);
         let protocol = self.protocol(format!("{path}.protocol"), config.protocol.as_deref());
         let scheduler = self.word(format!("{path}.algo"), config.algo.as_deref());
         let forwarding = self.word(format!("{path}.mode"), config.mode.as_deref());
@@ -402,8 +422,8 @@ impl Check {
 
     fn lvs_port_mapping(&mut self, index: usize, mapping: &raw::LvsPortMapping) -> Option<PortMapping> {
         let path = format!("spec.backendService.portMappings[{index}]");
-        let vip_ports = self.port(format!("{path}.lbPort"), mapping.lb_port);
-        let service_ports = self.port(format!("{path}.svcPort"), mapping.svc_port);
+        let vip_ports = self.port(format!("{path}.lbPort"), mapping.lb_port.as_ref());
+        let service_ports = self.port(format!("{path}.svcPort"), mapping.svc_port.as_ref());
         let protocol = self.protocol(format!("{path}.protocol"), mapping.protocol.as_deref());
         let scheduler = self.word(format!("{path}.sch"), mapping.sch.as_deref());
         Some(PortMapping {

@@ -6,6 +6,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::LvsIngressStatus;
 
@@ -49,11 +50,19 @@ pub(crate) struct PortRanges {
     pub(crate) svc_port_range: StartEnd,
 }
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StartEnd {
-    pub(crate) start: Option<i64>,
-    pub(crate) end: Option<i64>,
+    pub(crate) start: Option<Number>,
+    pub(crate) end: Option<Number>,
+}
+
+/// What stands where a whole number is expected: anything else is told together with whatever is wrong with the object besides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Number {
+    Whole(i64),
+    Other(Value),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -85,8 +94,8 @@ pub(crate) struct BackendService {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct LvsPortMapping {
-    pub(crate) lb_port: Option<i64>,
-    pub(crate) svc_port: Option<i64>,
+    pub(crate) lb_port: Option<Number>,
+    pub(crate) svc_port: Option<Number>,
     pub(crate) protocol: Option<String>,
     pub(crate) sch: Option<String>,
 }

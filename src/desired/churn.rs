@@ -41,7 +41,8 @@ pub fn churn(before: &Snapshot, after: &Snapshot, compiled: &Compiled, config: &
         let behind = slices.behind(name, service, &|address| compiled.desired.vips.contains_key(address), &mut told_later);
         let pairs = claimant.vips.keys().flat_map(|vip| claimant.ports.iter().map(move |port| (*vip, port)));
         let services = pairs
-            .map(|(vip, port)| virtual_service(claimant.object, vip, port, Some(&behind), config.dataplane.balancer(), &mut told_later));
+            .map(|(vip, port)| virtual_service(claimant.object, vip, port, Some(&behind), config.dataplane.balancer()))
+            .map(|(key, service, _)| (key, service));
         // Who has a VIP is as it was: what has another owner there was claimed in vain.
         found.extend(services.filter(|(key, service)| {
             in_force.services.get(key).is_some_and(|in_force| {

@@ -49,6 +49,8 @@ pub(super) struct AsLoadBalancer<'a> {
 pub(super) struct ClaimedPort<'a> {
     pub(super) protocol: Protocol,
     pub(super) ports: PortRange,
+    /// The range that the object has written, of which this is one port or the whole.
+    pub(super) written: PortRange,
     pub(super) target: Target<'a>,
     pub(super) scheduling: Scheduling,
     pub(super) forwarding: ForwardingMethod,

@@ -81,6 +81,8 @@ const fn is_used(endpoint: State, policy: TrafficPolicy, any_ready: bool) -> boo
 /// Whether somebody stands behind a port, or an address.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Availability {
+    /// Whoever stands behind it, what is asked for cannot be had.
+    Refused,
     /// Nobody does.
     Nobody,
     /// Somebody does, but on other nodes, and the policy wants them here.
@@ -93,6 +95,7 @@ impl Availability {
     /// Why nothing is served, if nothing is.
     pub(super) const fn reason(self) -> Option<WithholdReason> {
         match self {
+            Self::Refused => Some(WithholdReason::Invalid),
             Self::Nobody => Some(WithholdReason::NoEndpoints),
             Self::NobodyHere => Some(WithholdReason::NoLocalEndpoints),
             Self::Usable => None,

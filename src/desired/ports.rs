@@ -45,7 +45,17 @@ pub(super) fn of_service<'a>(
     for port in service_ports(spec, reject) {
         if let Ok(ports) = PortRange::new(port.number.into(), port.number.into()) {
             let target = Target::Port(port);
-            claimed.push(ClaimedPort { protocol: port.protocol, ports, target, scheduling, forwarding, preserves_client, sources: None });
+            let written = ports;
+            claimed.push(ClaimedPort {
+                protocol: port.protocol,
+                ports,
+                written,
+                target,
+                scheduling,
+                forwarding,
+                preserves_client,
+                sources: None,
+            });
         }
     }
     claimed
@@ -88,6 +98,7 @@ fn expanded<'a>(mapping: &PortMapping, known: &[ServicePort<'a>], preserves_clie
         Some(ClaimedPort {
             protocol: mapping.protocol,
             ports: PortRange::new(vip_port.into(), vip_port.into()).ok()?,
+            written: mapping.vip_ports,
             target: of_service.map_or(Target::Number(service_port), |port| Target::Port(*port)),
             scheduling: Scheduling::of(mapping.scheduler),
             forwarding: mapping.forwarding,
@@ -102,6 +113,7 @@ const fn whole<'a>(mapping: &PortMapping, preserves_client: bool) -> ClaimedPort
     ClaimedPort {
         protocol: mapping.protocol,
         ports: mapping.vip_ports,
+        written: mapping.vip_ports,
         target: Target::Number(0),
         scheduling: Scheduling::of(mapping.scheduler),
         forwarding: mapping.forwarding,

@@ -199,48 +199,37 @@ impl Scheduling {
     }
 }
 
-/// The virtual service of one port of a VIP.
+/// The virtual service of one port of a VIP, and why it gets no real servers, where it cannot be had.
 pub(super) fn virtual_service(
     owner: &ObjectRef,
     vip: IpAddr,
     port: &ClaimedPort<'_>,
     behind: Option<&Behind<'_>>,
     balancer: BalancerKind,
-    rejections: &mut Vec<Rejection>,
-) -> (ServiceKey, DesiredVirtualService) {
+) -> (ServiceKey, DesiredVirtualService, Vec<Objection>) {
     let key = ServiceKey { vip, protocol: port.protocol, ports: port.ports };
     let mut real_servers = behind.map(|behind| behind.real_servers(vip, port)).unwrap_or_default();
     if port.protocol == Protocol::Udp {
         real_servers.retain(|_, weight| !weight.is_quiesced());
     }
-    let mut refuse = |message| {
-        let subject = Subject::Object { object: owner.clone(), vip: Some(vip) };
-        rejections.push(Rejection { subject, reason: RejectionReason::Invalid, message });
-    };
+    let mut objections = Vec::new();
     let mut scheduling = port.scheduling;
     if balancer == BalancerKind::Nftables {
         match translated(scheduling, port.forwarding) {
             Ok(by_nft) => scheduling = by_nft,
-            Err(message) => {
-                refuse(format!("{key}: {message}"));
-                real_servers.clear();
-            }
+            Err(message) => objections.push(Objection::Translation(message)),
         }
     } else if port.forwarding != ForwardingMethod::Masquerade
         && let Some(elsewhere) = other_ports(&real_servers, port.ports)
     {
-        refuse(format!(
-            "{key}: with forwarding {} a packet keeps its port, but the endpoints have {elsewhere}; make both equal, or use nat",
-            port.forwarding
-        ));
-        real_servers.clear();
+        objections.push(Objection::KeepsPort { forwarding: port.forwarding, elsewhere });
     }
     if port.ports.count() > 1
         && let Some((from, to)) = behind.and_then(|behind| behind.moved_port(vip, port.protocol, port.ports))
     {
-        refuse(format!(
-            "{key}: in a range of this length a packet keeps its port, but the endpoints have {to} for {from}; take {from} out of the range"
-        ));
+        objections.push(Objection::MovedPort { from, to });
+    }
+    if !objections.is_empty() {
         real_servers.clear();
     }
     let service = DesiredVirtualService {
@@ -253,7 +242,82 @@ pub(super) fn virtual_service(
             preserves_client: port.preserves_client && port.forwarding == ForwardingMethod::Masquerade,
         },
     };
-    (key, service)
+    (key, service, objections)
+}
+
+/// Why a port of a VIP cannot be had.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Objection {
+    /// nft cannot do it, for this reason.
+    Translation(String),
+    /// Real servers have this other port, which is not asked for with this forwarding method.
+    KeepsPort {
+        /// The forwarding method.
+        forwarding: ForwardingMethod,
+        /// The port of real servers.
+        elsewhere: u16,
+    },
+    /// The Service moves a port inside of a range that is balanced as one.
+    MovedPort {
+        /// The port of the Service.
+        from: u16,
+        /// That of its endpoints.
+        to: u16,
+    },
+}
+
+impl Objection {
+    /// Whether both are made for the same reason, be it with other numbers.
+    fn is_alike(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Translation(one), Self::Translation(other)) => one == other,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+
+    /// For ports that begin with `first`, of which there are more where `several`.
+    fn words(&self, first: u16, several: bool) -> String {
+        match self {
+            Self::Translation(message) => message.clone(),
+            Self::KeepsPort { forwarding, elsewhere } => {
+                let port = if several { format!(" for {first}") } else { String::new() };
+                format!(
+                    "with forwarding {forwarding} a packet keeps its port, but the endpoints have {elsewhere}{port}; make both equal, or use nat"
+                )
+            }
+            Self::MovedPort { from, to } => format!(
+                "in a range of this length a packet keeps its port, but the endpoints have {to} for {from}; take {from} out of the range"
+            ),
+        }
+    }
+}
+
+/// The rejections of ports of one object and VIP: one for all neighbours inside of a range as it is written to which the same is objected.
+pub(super) fn refusals(owner: &ObjectRef, vip: IpAddr, objections: &[(&ClaimedPort<'_>, Objection)]) -> Vec<Rejection> {
+    let are_neighbours = |one: &ClaimedPort<'_>, next: &ClaimedPort<'_>| {
+        one.protocol == next.protocol && one.written == next.written && one.ports.end().checked_add(1) == Some(next.ports.start())
+    };
+    let of_one_kind = objections.chunk_by(|(one, objection), (next, other)| objection.is_alike(other) && are_neighbours(one, next));
+    let refusals = of_one_kind.filter_map(|run| {
+        let ((first, objection), (last, _)) = (run.first()?, run.last()?);
+        let ports = PortRange::new(first.ports.start().into(), last.ports.end().into()).ok()?;
+        let within = if ports == first.written { String::new() } else { format!(" of {}", first.written) };
+        let key = ServiceKey { vip, protocol: first.protocol, ports };
+        let message = format!("{key}{within}: {}", objection.words(ports.start(), run.len() > 1));
+        let subject = Subject::Object { object: owner.clone(), vip: Some(vip) };
+        Some(Rejection { subject, reason: RejectionReason::Invalid, message })
+    });
+    refusals.collect()
+}
+
+/// What is to be told where a Service that names the clients which may come to a VIP has none of its family.
+pub(super) fn admits_nobody(vip: IpAddr, sources: &[Prefix]) -> Option<String> {
+    admitted(vip, sources).filter(BTreeSet::is_empty)?;
+    let (family, example, all) = if vip.is_ipv4() { ("IPv4", "192.0.2.0/24", "0.0.0.0/0") } else { ("IPv6", "2001:db8::/32", "::/0") };
+    let why = if sources.is_empty() { "no range can be read".to_owned() } else { format!("no range is of {family}") };
+    Some(format!(
+        "spec.loadBalancerSourceRanges: {why}, so that nobody is let in to {vip}; add the clients, such as {example}, or {all} for everybody"
+    ))
 }
 
 /// Those of the prefixes that are of the family of the VIP, without what is inside another one; `None` where that is everybody.

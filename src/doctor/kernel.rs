@@ -7,8 +7,9 @@ use ipvs::ServiceAddress;
 
 use super::node::{Capability, IpvsModule, Node, Setting};
 use super::{Finding, State};
+use crate::api::ForwardingMethod;
 use crate::config::{Config, DataplaneType};
-use crate::desired::{BalancerKind, PeerAddress};
+use crate::desired::{BalancerKind, PeerAddress, Scheduling};
 use crate::observed::ADDRESS_PROTOCOL;
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -31,6 +32,8 @@ struct Needs {
     /// What is missing is a problem, not a warning.
     known: bool,
     set_sysctls: bool,
+    /// Services are balanced by default so that connections which the fabric moves can go on.
+    moved_flows: bool,
     md5: bool,
     ao: bool,
     listens_below_1024: bool,
@@ -57,6 +60,8 @@ impl Needs {
             nft: config.dataplane.kind != DataplaneType::None,
             known: true,
             set_sysctls: config.dataplane.set_sysctls,
+            moved_flows: config.dataplane.forwarding != ForwardingMethod::Masquerade
+                && Scheduling::of(config.dataplane.scheduler).hashes_client(),
             md5: peers.iter().any(|peer| peer.transport.password_file.is_some()),
             ao: peers.iter().any(|peer| !peer.transport.ao_keys.is_empty()),
             listens_below_1024: config.bgp.listen.as_ref().is_some_and(|listen| listen.port < 1024),
@@ -183,6 +188,16 @@ fn sysctl(setting: Sysctl, found: &Setting, ipvs: IpvsModule, needs: &Needs) -> 
     let remedy = format!("sysctl -w {setting}={wanted}");
     match &found.value {
         Some(value) if value == wanted => Finding::ok(check, format!("{value}: {reason}")),
+        Some(value) if Sysctl::FOR_MOVED_FLOWS.contains(&setting) => {
+            // Which objects ask for it is not known here.
+            let once = "once a TCP port is served with dr, tun or gue, and by mh or sh";
+            if found.writable && needs.set_sysctls {
+                return Finding::ok(check, format!("{value}; the daemon sets it to {wanted} {once}: {reason}"));
+            }
+            let why = if needs.set_sysctls { "it cannot be set from here" } else { "dataplane.setSysctls is false" };
+            let detail = format!("{value}; must be {wanted} {once}, and {why}: {reason}");
+            if needs.moved_flows { Finding::new(State::Warning, check, detail, remedy) } else { Finding::ok(check, detail) }
+        }
         Some(value) if found.writable && needs.set_sysctls => {
             Finding::ok(check, format!("{value}, and the daemon sets it to {wanted}: {reason}"))
         }

@@ -190,3 +190,26 @@ fn who_may_take_packets_before_nft_and_ipvs_is_told_where_we_balance() {
     }
     assert_eq!(told("kube-proxy"), []);
 }
+
+/// Which objects ask for it is not known without the cluster: it says when the setting is made, and by whom.
+#[test]
+fn sloppy_tcp_is_told_as_what_some_objects_need() {
+    let told = |dataplane: &str, writable| {
+        let mut node = good();
+        node.sysctls.insert(Sysctl::VsSloppyTcp, Setting { value: Some("0".to_owned()), writable });
+        let findings = examine(&node, Some(&config(&format!("dataplane: {{type: ipvs{dataplane}}}\nbgp: {{asn: 1}}\n"))));
+        let finding = findings.into_iter().find(|finding| finding.check == "sysctl net.ipv4.vs.sloppy_tcp").unwrap();
+        let words = finding.detail.split_once(": with dr").unwrap().0.to_owned();
+        (finding.state, words, finding.remedy.is_some())
+    };
+    let once = "once a TCP port is served with dr, tun or gue, and by mh or sh";
+    let sets = (State::Ok, format!("0; the daemon sets it to 1 {once}"), false);
+    assert_eq!(told("", true), sets);
+    assert_eq!(told(", forwarding: dr", true), sets);
+    let cannot = format!("0; must be 1 {once}, and it cannot be set from here");
+    assert_eq!(told("", false), (State::Ok, cannot.clone(), false));
+    assert_eq!(told(", forwarding: dr", false), (State::Warning, cannot.clone(), true));
+    assert_eq!(told(", forwarding: dr, scheduler: rr", false), (State::Ok, cannot, false));
+    let may_not = format!("0; must be 1 {once}, and dataplane.setSysctls is false");
+    assert_eq!(told(", setSysctls: false", true), (State::Ok, may_not, false));
+}

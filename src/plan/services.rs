@@ -38,6 +38,8 @@ pub(super) struct Balanced {
     pub(super) occupied: bool,
     /// Something is served only by the dataplane that balanced before.
     pub(super) succeeding: bool,
+    /// The dataplane that balanced before is IPVS, and the record does not name yet what it has.
+    pub(super) unnamed: bool,
     /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force.
     unguarded: BTreeSet<IpAddr>,
     /// Virtual services of ours in the kernel that the record does not tell of.
@@ -52,6 +54,7 @@ impl Planner<'_> {
     pub(super) fn decide_services(&mut self) {
         let (desired, KernelState { record, balancer, .. }) = (self.desired, &self.observed.kernel);
         self.balanced.unruly = self.are_unruly();
+        self.balanced.unnamed = self.translates() && balancer.former.keys().any(|key| !record.in_ipvs.contains(key));
         let wanted = || desired.balancing.iter().flat_map(|balancing| &balancing.services);
         let known = record.pending_services.iter().chain(&record.confirmed_services).chain(&balancer.made);
         let mut services: Vec<ServiceKey> = wanted().map(|(key, _)| key).chain(known).copied().collect();
@@ -71,6 +74,7 @@ impl Planner<'_> {
             }
         }
         self.decide_former();
+        self.forget_names();
         self.forget_filters();
     }
 
@@ -98,6 +102,11 @@ impl Planner<'_> {
         balancing.is_some_and(|balancing| balancing.rules.fingerprint() != self.observed.kernel.record.rules)
     }
 
+    /// Whether nft balances.
+    fn translates(&self) -> bool {
+        self.desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.translates())
+    }
+
     /// A filter without an entry is that of a service that is to get one; where there is none any more, the filter goes.
     fn forget_filters(&mut self) {
         let record = &self.observed.kernel.record;
@@ -114,28 +123,52 @@ impl Planner<'_> {
 
     /// What the dataplane has that balanced before goes once its successor takes the connections and those that it has are over, or nobody wants it. Until
     /// its successor is there, a VIP is served by it.
-    /// Where IPVS is the successor, the rules take all of it away at once.
+    /// Where IPVS is the successor, the rules take all of it away at once. Where nobody is, it is IPVS that balanced before.
     fn decide_former(&mut self) {
-        let Some(balancing) = &self.desired.balancing else { return };
         let KernelState { record, balancer, .. } = &self.observed.kernel;
+        let balancing = self.desired.balancing.as_ref();
+        let drain_timeout = balancing.map(|balancing| balancing.drain_timeout).unwrap_or_default();
         for (key, service) in &balancer.former {
             let takes = |successor| takes_connections(*key, successor, record.confirmed_services.contains(key), record);
             let succeeded = balancer.services.get(key).is_some_and(takes);
-            let wanted = balancing.services.contains_key(key) && (self.is_wanted(key.vip) || self.holds_services(key.vip));
-            if service.is_backed() {
+            let desired = balancing.and_then(|balancing| balancing.services.get(key));
+            let wanted = match desired {
+                Some(_) => self.is_wanted(key.vip) || self.holds_services(key.vip),
+                None => balancing.is_none() && self.holds_services(key.vip),
+            };
+            if service.is_backed() && balancing.is_some() {
                 self.balanced.backed.insert(key.vip);
             }
-            self.balanced.succeeding |= wanted && !succeeded && balancing.services.get(key).is_some_and(DesiredVirtualService::is_backed);
-            if !balancing.rules.translates() {
+            self.balanced.succeeding |= wanted && !succeeded && desired.is_some_and(DesiredVirtualService::is_backed);
+            if balancing.is_some() && !self.translates() {
                 continue;
             }
             self.balanced.occupied = true;
-            if (!wanted || (succeeded && self.is_drained(*key, service, balancing.drain_timeout)))
-                && self.ready(StepKey::VirtualService(*key))
-            {
+            if self.balanced.unnamed && self.desired.lifecycle == Lifecycle::Run && !record.in_ipvs.contains(key) {
+                self.confirmed.in_ipvs.insert(*key);
+            }
+            if (!wanted || (succeeded && self.is_drained(*key, service, drain_timeout))) && self.ready(StepKey::VirtualService(*key)) {
                 self.balanced.steps.push(Step::RemoveFormer(*key));
             }
         }
+    }
+
+    /// Whether the record tells of what is to be made in IPVS, or is there, apart from what is in tables of nft: else nothing would prove it ours after a
+    /// crash in which both are there.
+    fn is_named(&self, key: ServiceKey) -> bool {
+        let KernelState { record, balancer, .. } = &self.observed.kernel;
+        if self.translates() { !self.balanced.unnamed } else { balancer.former.is_empty() || record.in_ipvs.contains(&key) }
+    }
+
+    /// Names of what IPVS does not have any more go, and all of them where nft has nothing any more.
+    fn forget_names(&mut self) {
+        let KernelState { record, balancer, .. } = &self.observed.kernel;
+        let by_ipvs = self.desired.balancing.is_some() && !self.translates();
+        let is_over = |key: &&ServiceKey| {
+            if by_ipvs { balancer.former.is_empty() && !self.balanced.unruly } else { !balancer.former.contains_key(key) }
+        };
+        let over: Vec<ServiceKey> = record.in_ipvs.iter().filter(is_over).copied().collect();
+        self.unrecorded.in_ipvs.extend(over);
     }
 
     /// Whether rules, filters or virtual services of the VIP are still to come, so that it had better wait for them.
@@ -247,7 +280,8 @@ impl Planner<'_> {
 
     /// One step into the kernel.
     fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
-        let makes = recorded && self.is_guarded(key, desired);
+        let named = self.is_named(key);
+        let makes = recorded && named && self.is_guarded(key, desired);
         let step = if makes { StepKey::VirtualService(key) } else { StepKey::Record };
         let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark(desired.filter.preserves_client) };
         if !recorded && key.ports.count() > 1 && mark.is_none() {
@@ -256,6 +290,9 @@ impl Planner<'_> {
         let repairable = !recorded || self.is_repairable(key);
         if repairable && !self.observed.failures.contains_key(&step) {
             self.balanced.arriving.insert(key.vip);
+        }
+        if !named && !self.translates() {
+            self.pending.in_ipvs.insert(key);
         }
         if !recorded {
             self.pending.services.insert(key);

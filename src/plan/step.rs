@@ -95,6 +95,8 @@ pub struct Entries {
     pub services: BTreeSet<ServiceKey>,
     /// Daemons of connection synchronisation.
     pub daemons: BTreeSet<SyncRole>,
+    /// Virtual services of ours in IPVS, where tables of nft are there too.
+    pub in_ipvs: BTreeSet<ServiceKey>,
     /// Of the virtual services, the ranges of ports, and the firewall mark of each.
     pub marks: BTreeMap<ServiceKey, u32>,
 }
@@ -107,7 +109,7 @@ impl From<BTreeSet<IpAddr>> for Entries {
 
 impl Entries {
     pub(super) fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.services.is_empty() && self.daemons.is_empty()
+        self.addresses.is_empty() && self.services.is_empty() && self.daemons.is_empty() && self.in_ipvs.is_empty()
     }
 }
 

@@ -89,6 +89,7 @@ impl fmt::Display for Entries {
             None => service.to_string(),
         };
         let entries = self.addresses.iter().map(ToString::to_string).chain(self.services.iter().map(service));
+        let entries = entries.chain(self.in_ipvs.iter().map(|service| format!("{service} in IPVS")));
         let entries = entries.chain(self.daemons.iter().map(|role| format!("{role} sync daemon")));
         list(entries.collect::<Vec<_>>()).fmt(f)
     }

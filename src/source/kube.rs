@@ -36,7 +36,7 @@ pub(crate) use self::object::{path, resource};
 use self::store::Store;
 use super::{Snapshot, Snapshots};
 use crate::api::{Kind, ObjectRef};
-use crate::desired::Rejection;
+use crate::desired::{Rejection, Subject};
 
 /// Between two snapshots while changes stream in.
 const QUIET: Duration = Duration::from_millis(20);
@@ -232,6 +232,12 @@ impl Gathering {
         self.changed = false;
         self.snapshot.complete = self.health.kinds.values().all(|standing| standing.whole);
         self.snapshot.rejections = self.rejections.values().flatten().cloned().collect();
+        let refused = self.snapshot.rejections.iter().filter_map(|rejection| match &rejection.subject {
+            Subject::Object { object, .. } => Some(object),
+            Subject::File { .. } => None,
+        });
+        // One that never was good is not there.
+        self.snapshot.kept = refused.cloned().collect();
         self.snapshot.clone()
     }
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use bgp::Prefix;
 
 use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
-use crate::desired::{DesiredVip, Lifecycle, VipIntent, WithholdReason};
+use crate::desired::{DesiredVip, Lifecycle, Rejection, RejectionReason, Subject, VipIntent, WithholdReason};
 use crate::plan::{self, Lack, StepKey};
 
 /// What to do about kube-proxy where it manages IPVS too.
@@ -174,12 +174,28 @@ impl<'a> Facts<'a> {
             });
         };
         match wanted.intent {
+            VipIntent::Withhold(WithholdReason::Invalid) => Some(self.refused(wanted)),
             VipIntent::Withhold(reason) => Some(withheld(reason)),
             VipIntent::Serve { .. } => {
                 let obstacle = self.inputs.obstacles.get(&self.address)?;
                 Some(Why::new(&obstacle.reason, format!("it cannot be on {interface}: {}", obstacle.message)))
             }
         }
+    }
+
+    /// Why all that is asked of it is rejected: the first of these rejections, and where to find the others.
+    fn refused(&self, wanted: &DesiredVip) -> Why {
+        let of_this = |rejection: &&Rejection| match &rejection.subject {
+            Subject::Object { object, vip } => wanted.owners.contains(object) && vip.is_none_or(|vip| vip == self.address),
+            Subject::File { .. } => false,
+        };
+        let mut refusals = self.inputs.rejections.iter().filter(of_this).filter(|rejection| rejection.reason == RejectionReason::Invalid);
+        let first = refusals.next().map(|rejection| format!(": {}", rejection.message)).unwrap_or_default();
+        let more = match refusals.count() {
+            0 => String::new(),
+            count => format!("; and {count} more, see 'vipherald show rejections'"),
+        };
+        Why::new("Invalid", format!("every port that is asked for is rejected{first}{more}"))
     }
 
     /// Why no peer was told of a VIP that is in the set; `None` where one was.
@@ -375,6 +391,7 @@ impl<'a> Facts<'a> {
 
 fn withheld(reason: WithholdReason) -> Why {
     match reason {
+        WithholdReason::Invalid => Why::new("Invalid", "every port that is asked for is rejected"),
         WithholdReason::NoEndpoints => Why::new("NoEndpoints", "no endpoint of its Services is usable"),
         WithholdReason::NoLocalEndpoints => {
             Why::new("NoLocalEndpoints", "externalTrafficPolicy is Local and no usable endpoint is on this node")

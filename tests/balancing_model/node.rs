@@ -157,6 +157,7 @@ pub(super) const fn empty_record() -> Record {
         confirmed: BTreeSet::new(),
         pending_services: BTreeSet::new(),
         confirmed_services: BTreeSet::new(),
+        in_ipvs: BTreeSet::new(),
         pending_daemons: BTreeSet::new(),
         confirmed_daemons: BTreeSet::new(),
         marks: BTreeMap::new(),

@@ -158,3 +158,60 @@ pub(crate) fn a_port_that_a_client_takes_again_is_no_old_connection(dataplane: &
     assert!(again.iter().all(|(server, _)| *server != first) && are_prompt(&again), "{first} and then {again:?}");
     stage.drain();
 }
+
+/// Endpoints may be on the router itself, in its own network namespace, whatever way packets get to them: there they are delivered where they are.
+pub(crate) fn a_real_server_may_be_the_router_itself(dataplane: &'static str, forwarding: &[&str]) {
+    for forwarding in forwarding {
+        let mut stage = Stage::with(dataplane, &format!("self-{forwarding}"), &[]);
+        Stage::answer_tcp_in(&stage.router, 80);
+        // Its address on a link, and one that no other route than the local one leads to.
+        stage.router.ip("addr add 10.55.0.1/32 dev lo");
+        let nat = *forwarding == "nat";
+        let port = if nat { 8080 } else { 80 };
+        let service_port = "{name: tcp, port: 80}, {name: udp, port: 53, protocol: UDP}";
+        for (name, endpoints) in [("link", ["192.168.0.1", "2001:db8:1::1"]), ("lo", ["10.55.0.1", ""])] {
+            let slices: String =
+                endpoints.iter().filter(|endpoint| !endpoint.is_empty()).map(|endpoint| slice(name, service_port, &[endpoint])).collect();
+            stage.publish(name, &(service(name, service_port) + &slices));
+        }
+        let port_of_vip = port.to_string();
+        let (tcp, udp) = (format!("algo: rr, mode: {forwarding}"), format!("algo: rr, mode: {forwarding}, protocol: udp"));
+        let mappings = [(port_of_vip.as_str(), "80", tcp.as_str()), ("53", "53", udp.as_str())];
+        let vips = [(VIP, "link", "192.168.0.1"), (VIP6, "link", "2001:db8:1::1"), ("10.232.35.200", "lo", "10.55.0.1")];
+        for (number, (vip, service, _)) in vips.iter().enumerate() {
+            stage.publish(&format!("web{number}"), &eric(&format!("web{number}"), vip, service, &mappings));
+        }
+        stage.start("");
+        for (vip, _, own) in vips {
+            stage.wait_for_vip(vip, true);
+            let mut answer = None;
+            wait_until(&format!("{forwarding}: {vip} is answered"), PATIENCE, || {
+                answer = stage.connect(vip, port).ok();
+                answer.is_some()
+            });
+            let answer = answer.unwrap();
+            // Packets that end here are not masqueraded.
+            let client = if vip.contains(':') { "2001:db8:99::2" } else { "10.99.0.2" };
+            let server = SocketAddr::new((if nat { own } else { vip }).parse().unwrap(), 80);
+            assert_eq!((answer.server.as_str(), answer.client.as_str()), (server.to_string().as_str(), client), "{forwarding} {vip}");
+            drop(answer);
+            // A datagram is answered from the address to which it came.
+            let at = SocketAddr::new(server.ip(), 53);
+            let socket = stage.router.run(|| UdpSocket::bind(at).unwrap());
+            thread::spawn(move || {
+                let mut octets = [0; 64];
+                while let Ok((_, client)) = socket.recv_from(&mut octets) {
+                    socket.send_to(b"it is me", client).ok();
+                }
+            });
+            let any = if vip.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
+            let client = stage.client.run(|| UdpSocket::bind(any).unwrap());
+            client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            client.connect((vip, 53)).unwrap();
+            client.send(b"?").unwrap();
+            let mut octets = [0; 64];
+            assert_eq!(client.recv(&mut octets).unwrap_or_else(|error| panic!("{forwarding} {vip}: {error}")), 8);
+        }
+        stage.drain();
+    }
+}

@@ -298,3 +298,30 @@ pub(crate) fn large_answers_pass_a_link_that_is_narrower_than_others(dataplane: 
     }
     stage.drain();
 }
+
+/// A VIP answers those who ask whether it is there, and a flood of such questions only as far as its bound goes; what it serves does not suffer.
+pub(crate) fn echo_is_answered_up_to_a_bound(dataplane: &'static str) {
+    const FLOOD: u32 = 1_000;
+    let mut stage = stage(dataplane, "echo");
+    stage.publish("web", &with_vips(""));
+    stage.start("");
+    for (vip, node) in [(VIP, "10.99.0.1"), (VIP6, "2001:db8:99::1")] {
+        stage.wait_for_vip(vip, true);
+        wait_until("it is served", PATIENCE, || stage.connect(vip, 80).is_ok());
+        let answered = |words: &[&str], address| -> u32 {
+            let told = stage.client.command("ping").args(["-n", "-q"]).args(words).arg(address).output().unwrap();
+            let told = String::from_utf8_lossy(&told.stdout).into_owned();
+            let received = told.split(", ").find_map(|part| part.strip_suffix(" received")?.parse().ok());
+            received.unwrap_or_else(|| panic!("{words:?} {address}: {told}"))
+        };
+        let number = FLOOD.to_string();
+        // Each as soon as the one before is answered.
+        let flood = ["-f", "-c", &number, "-W", "1"];
+        assert_eq!(answered(&["-c", "20", "-i", "0.01"], vip), 20, "{vip}");
+        wait_until("a flood is held up", PATIENCE, || (1..FLOOD).contains(&answered(&flood, vip)));
+        assert!(stage.connect(vip, 80).is_ok());
+        // Other addresses of the node are nobody's business.
+        wait_until("all of a flood is answered", PATIENCE, || answered(&flood, node) == FLOOD);
+    }
+    stage.drain();
+}

@@ -306,7 +306,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "bgp:\n  asn: 1\n  policies:\n  - {name: a, prefixes: [10.1.0.1/32, '2001:db8::1/128'], nextHop: {ipv4: 10.1.0.1, ipv6: '2001:db8::1'}}\n  - {name: b, prefixes: [10.1.0.0/24], nextHop: {ipv4: 10.1.0.2}}\n",
-        "c.yaml:4:70: bgp.policies[0].nextHop: 10.1.0.1 is one of the prefixes of this policy: a destination is not its own next hop (RFC 4271 §5.1.3)\nc.yaml:4:70: bgp.policies[0].nextHop: 2001:db8::1 is one of the prefixes of this policy: a destination is not its own next hop (RFC 4271 §5.1.3)",
+        "c.yaml:4:68: bgp.policies[0].nextHop: 10.1.0.1 is one of the prefixes of this policy: a destination is not its own next hop (RFC 4271 §5.1.3)\nc.yaml:4:68: bgp.policies[0].nextHop: 2001:db8::1 is one of the prefixes of this policy: a destination is not its own next hop (RFC 4271 §5.1.3)",
     ),
     (
         "bgp:\n  asn: 1\n  listen: {address: 0.0.0.0}\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1}\n  - {name: b, address: 192.0.2.1, asn: 1, port: 1790}\n  - {name: c, address: 192.0.2.1, asn: 1, port: 1791, passive: true}\n  - {name: d, address: 192.0.2.1, asn: 1, port: 1792}\n  - {name: e, address: 192.0.2.1, asn: 1, interface: red, passive: true}\n",

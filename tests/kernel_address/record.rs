@@ -191,6 +191,36 @@ fn filters_are_written_read_and_removed_with_their_services() {
 }
 
 #[test]
+fn what_ipvs_has_is_named_until_it_goes_or_its_service_does() {
+    let namespace = Namespace::new("names");
+    namespace.enter(async || {
+        let mut kernel = kernel().await;
+        let key = |vip: &str, first: u16, last: u16| ServiceKey {
+            vip: ip(vip),
+            protocol: Protocol::Tcp,
+            ports: PortRange::new(first.into(), last.into()).unwrap(),
+        };
+        let keys = [key("10.0.0.7", 80, 80), key("10.0.0.7", 1024, 2047), key("2001:db8:7::7", 80, 80), key("2001:db8:7::7", 1024, 2047)];
+        let named = |keys: &[ServiceKey]| Entries { in_ipvs: keys.iter().copied().collect(), ..Entries::default() };
+        let services = |keys: &[ServiceKey]| Entries { services: keys.iter().copied().collect(), ..Entries::default() };
+        all_ok(&mut kernel, &[Step::RecordConfirmed(services(&keys)), Step::RecordPending(named(&keys[..2]))]).await;
+        for (step, expected) in [
+            (Step::RecordConfirmed(named(&keys)), &keys[..]),
+            (Step::RecordRemoved(named(&keys[..1])), &keys[1..]),
+            (Step::RecordRemoved(services(&keys[1..3])), &keys[3..]),
+            (Step::RecordRemoved(named(&keys)), &[]),
+        ] {
+            for _ in 0..2 {
+                kernel.execute(&step).await.unwrap();
+                let expected = expected.iter().copied().collect();
+                assert_eq!(settled(&mut kernel).await.record.in_ipvs, expected, "{step}");
+                assert_eq!(kernel.observe_fresh().await.unwrap().record.in_ipvs, expected, "{step}");
+            }
+        }
+    });
+}
+
+#[test]
 fn rules_with_every_option_are_taken_and_known_again() {
     let namespace = Namespace::new("options");
     namespace.enter(async || {

@@ -17,6 +17,9 @@ pub(super) const PENDING_SERVICES: Pair = Pair { v4: "pending-services4", v6: "p
 /// As the two above, for ranges of ports.
 pub(super) const RANGES: Pair = Pair { v4: "ranges4", v6: "ranges6" };
 pub(super) const PENDING_RANGES: Pair = Pair { v4: "pending-ranges4", v6: "pending-ranges6" };
+/// Those of them that are ours in IPVS, while we have tables of nft.
+pub(super) const IN_IPVS: Pair = Pair { v4: "in-ipvs4", v6: "in-ipvs6" };
+pub(super) const RANGES_IN_IPVS: Pair = Pair { v4: "ranges-in-ipvs4", v6: "ranges-in-ipvs6" };
 /// VIPs with virtual services of ours, whoever placed them.
 pub(super) const VIPS: Pair = Pair { v4: "vips4", v6: "vips6" };
 /// Maps from ranges of ports to firewall marks.
@@ -78,6 +81,8 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
         (PENDING_SERVICES, "", "about to be made by vipherald"),
         (RANGES, " flags interval;", "virtual services of vipherald"),
         (PENDING_RANGES, " flags interval;", "about to be made by vipherald"),
+        (IN_IPVS, "", "virtual services of vipherald in IPVS"),
+        (RANGES_IN_IPVS, " flags interval;", "virtual services of vipherald in IPVS"),
         (RESTRICTED, "", "not for everybody"),
         (RESTRICTED_RANGES, " flags interval;", "not for everybody"),
         (PRESERVED, "", "real servers see the client"),
@@ -130,6 +135,10 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
                 elements.entry(sets.of(service.vip)).or_default().push(element(*service));
             }
         }
+        for service in in_ipvs(entries, change, verb, known) {
+            let sets = if service.ports.count() == 1 { IN_IPVS } else { RANGES_IN_IPVS };
+            elements.entry(sets.of(service.vip)).or_default().push(element(service));
+        }
         for vip in vips(entries, change, verb, known) {
             elements.entry(VIPS.of(vip)).or_default().push(vip.to_string());
         }
@@ -178,6 +187,16 @@ fn filter_elements<'a>(filters: impl Iterator<Item = (ServiceKey, &'a Filter)>) 
         }
     }
     elements
+}
+
+/// The virtual services that come to be ours in IPVS, or are so no more.
+fn in_ipvs(entries: &Entries, change: Change<'_>, verb: &str, known: &Record) -> BTreeSet<ServiceKey> {
+    let of_entries = entries.in_ipvs.iter();
+    match (change, verb) {
+        (Change::Removed(_), _) => of_entries.chain(entries.services.intersection(&known.in_ipvs)).copied().collect(),
+        (_, "add") => of_entries.copied().collect(),
+        _ => BTreeSet::new(),
+    }
 }
 
 /// The VIPs that get their first virtual service, or lose their last one.

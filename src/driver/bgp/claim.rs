@@ -80,6 +80,8 @@ impl Pair {
             Some(interface) => Vrfs::read().await?.domain(Some(interface)).map_or(0, |vrf| vrf.index),
             None => 0,
         };
+        // The configuration may name the link of a link-local address by the interface.
+        let remote = way.remote(remote).map_or(remote, Found::of);
         Ok(Self { local, remote, port: way.port, vrf })
     }
 
@@ -226,6 +228,18 @@ mod tests {
         restarted.hold(Role::Active, pair(1)).unwrap();
         drop(restarted);
         second.hold(Role::Active, pair(1)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_same_link_local_addresses_on_another_link_are_another_session() {
+        let router: IpAddr = "fe80::1".parse().unwrap();
+        let transport = Transport { interface: Some("lo".to_owned()), ..Transport::default() };
+        let way = Way { port: 179, external: false, transport };
+        let configured = Pair::new(router, Found::new(router, 0), &way).await.unwrap();
+        let loopback = nix::net::if_::if_nametoindex("lo").unwrap();
+        let on = |link| Pair { local: router, remote: Found::new(router, link), port: 179, vrf: 0 };
+        assert_eq!(configured, on(loopback), "the peer that dials us has the link in its address");
+        assert_ne!(configured.name(), on(loopback + 1).name());
     }
 
     #[test]

@@ -64,6 +64,8 @@ struct File {
     stamp: Option<Stamp>,
     objects: BTreeMap<ObjectRef, Object>,
     rejections: Vec<Rejection>,
+    /// Those of its objects that are not as they stand there now.
+    kept: BTreeSet<ObjectRef>,
     /// Whether its objects are a content that stays in force when the file turns bad.
     good: bool,
     /// Whether it is known what the file holds, or last held when it was good.
@@ -309,6 +311,7 @@ impl Files {
                     Entry::Vacant(entry) => {
                         entry.insert(name);
                         snapshot.insert(reference.clone(), object.clone());
+                        snapshot.kept.extend(file.kept.get(reference).cloned());
                     }
                     Entry::Occupied(_) if self.gone.contains_key(name) => {}
                     Entry::Occupied(first) => {
@@ -352,20 +355,24 @@ impl File {
         }
         let whole = parsed.faults.iter().any(|fault| fault.scope == Scope::File);
         let mut unknown = whole && !self.good;
+        let mut kept = BTreeSet::new();
         if whole && self.good {
             objects.clone_from(&self.objects);
+            kept.extend(objects.keys().cloned());
         }
-        let doubted = if whole { BTreeMap::new() } else { self.keep_doubted(&parsed.faults, &mut objects) };
+        let doubted = if whole { BTreeMap::new() } else { self.keep_doubted(&parsed.faults, &mut objects, &mut kept) };
         for (index, fault) in parsed.faults.into_iter().enumerate() {
             let in_force = match &fault.scope {
                 Scope::File if self.good => "; the last good content of the file stays in force",
                 Scope::File if objects.is_empty() => "; nothing of the file is in force",
                 Scope::File => "; what can be read of the file is in force",
+                Scope::Object(reference) if kept.contains(reference) => "; its last good content stays in force",
                 Scope::Object(_) if whole && self.good => "",
                 Scope::Object(reference) => match self.objects.get(reference) {
                     _ if objects.contains_key(reference) => "",
                     Some(last_good) => {
                         objects.insert(reference.clone(), last_good.clone());
+                        kept.insert(reference.clone());
                         "; its last good content stays in force"
                     }
                     None => {
@@ -386,32 +393,45 @@ impl File {
         }
         let learned = !self.known && !unknown;
         self.known |= learned;
-        self.settle(stamp, objects, rejections, whole) || learned
+        self.settle(stamp, objects, rejections, kept, whole) || learned
     }
 
     /// Keeps in force what is missing now, where some document may be what is left of it: that is no evidence that it is wanted no more. Gives the first
     /// such object for each of these faults.
-    fn keep_doubted(&self, faults: &[Fault], objects: &mut BTreeMap<ObjectRef, Object>) -> BTreeMap<usize, ObjectRef> {
+    fn keep_doubted(
+        &self,
+        faults: &[Fault],
+        objects: &mut BTreeMap<ObjectRef, Object>,
+        kept: &mut BTreeSet<ObjectRef>,
+    ) -> BTreeMap<usize, ObjectRef> {
         let mut doubted = BTreeMap::new();
         for (reference, last_good) in &self.objects {
             let is_own = |scope: &Scope| matches!(scope, Scope::Object(found) if self.objects.contains_key(found));
             let cut = faults.iter().position(|fault| !is_own(&fault.scope) && fault.scope.may_be(reference));
             if let Some(cut) = cut.filter(|_| !objects.contains_key(reference)) {
                 objects.insert(reference.clone(), last_good.clone());
+                kept.insert(reference.clone());
                 doubted.entry(cut).or_insert_with(|| reference.clone());
             }
         }
         doubted
     }
 
-    fn settle(&mut self, stamp: Option<Stamp>, objects: BTreeMap<ObjectRef, Object>, rejections: Vec<Rejection>, whole: bool) -> bool {
+    fn settle(
+        &mut self,
+        stamp: Option<Stamp>,
+        objects: BTreeMap<ObjectRef, Object>,
+        rejections: Vec<Rejection>,
+        kept: BTreeSet<ObjectRef>,
+        whole: bool,
+    ) -> bool {
         for rejection in rejections.iter().filter(|rejection| !self.rejections.contains(rejection)) {
             warn!(subject = %rejection.subject, reason = ?rejection.reason, "{}", rejection.message);
         }
         let changed = self.objects != objects || self.rejections != rejections;
         self.unsaved |= !whole && (!self.good || self.objects != objects);
         self.good |= !whole;
-        (self.stamp, self.objects, self.rejections) = (stamp, objects, rejections);
+        (self.stamp, self.objects, self.rejections, self.kept) = (stamp, objects, rejections, kept);
         changed
     }
 }

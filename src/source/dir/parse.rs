@@ -432,7 +432,8 @@ fn deserialize<'de, T: Deserialize<'de>>(value: &'de Value, path: &str) -> Resul
             ("", below) => below.to_owned(),
             (path, below) => format!("{path}.{below}"),
         };
-        FieldError { path, message: error.inner().to_string() }
+        let hint = if path.ends_with(".port") { "; a port is 1 to 65535" } else { "" };
+        FieldError { path, message: format!("{}{hint}", error.inner()) }
     })
 }
 

@@ -53,7 +53,12 @@ pub(super) fn read(kind: Kind, value: Value) -> Option<(ObjectRef, Read)> {
     let word = |field: &str| Some(value.get("metadata")?.get(field)?.as_str()?.to_owned());
     let name = word("name").filter(|name| !name.is_empty())?;
     let namespace = if kind.is_namespaced() { word("namespace").unwrap_or_default() } else { String::new() };
-    Some((ObjectRef { kind, namespace, name }, typed(kind, value)))
+    let generation = value.get("metadata").and_then(|metadata| metadata.get("generation")?.as_i64());
+    let read = typed(kind, value).map_err(|message| match generation {
+        Some(generation) => format!("generation {generation}: {message}"),
+        None => message,
+    });
+    Some((ObjectRef { kind, namespace, name }, read))
 }
 
 fn typed(kind: Kind, value: Value) -> Read {

@@ -90,6 +90,35 @@ fn a_faulty_object_keeps_its_own_last_good_content() {
 }
 
 #[test]
+fn each_fault_of_an_object_says_what_is_in_force_and_the_snapshot_knows_what_is_kept() {
+    let ingress = |algo: &str, end: u32| {
+        format!(
+            "---\napiVersion: routing.ericingress.ericsson.com/v1alpha1\nkind: EricIngress\nmetadata: {{name: e}}\nspec: {{virtualServiceIP: 10.0.0.7, \
+             backends: {{name: b, config: [{{algo: {algo}, portRange: {{vipPortRange: {{start: 1, end: {end}}}, svcPortRange: {{start: 1, end: 1}}}}}}]}}}}\n"
+        )
+    };
+    let mut place = Place::new();
+    let mut kept = |text: String| {
+        place.write("f.yaml", text);
+        place.scan(Unannounced::Read);
+        let snapshot = place.files.snapshot();
+        let kept: Vec<String> = snapshot.kept.iter().map(ToString::to_string).collect();
+        (kept, snapshot.rejections.into_iter().map(|rejection| rejection.message).collect::<Vec<_>>())
+    };
+    assert_eq!(kept(ingress("rr", 1) + "---\n" + &node("a", 1)), (vec![], vec![]));
+    let (objects, messages) = kept(ingress("RR", 70_000) + "---\n" + &node("a", 22));
+    assert_eq!(objects, ["EricIngress default/e"]);
+    assert!(
+        messages.len() == 2 && messages.iter().all(|message| message.ends_with("; its last good content stays in force")),
+        "{messages:?}"
+    );
+    let (objects, messages) = kept(ingress("RR", 70_000) + "---\n" + NO_YAML);
+    assert_eq!((objects, messages.len()), (vec!["Node a".to_owned(), "EricIngress default/e".to_owned()], 3));
+    assert!(messages.iter().all(|message| message.ends_with(" stays in force")), "{messages:?}");
+    assert_eq!(kept(ingress("rr", 1)), (vec![], vec![]));
+}
+
+#[test]
 fn a_file_that_is_no_yaml_keeps_all_of_its_last_good_content() {
     let mut place = Place::new();
     place.write("f.yaml", [node("a", 1), node("b", 1)].join("---\n"));

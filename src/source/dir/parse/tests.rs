@@ -141,8 +141,8 @@ fn a_wrong_value_names_its_field_and_line() {
     assert_eq!(
         faults(&parsed),
         [
-            "1:11 Malformed spec.ports[0].port: invalid type: string \"80\", expected i32",
-            "2:21 Malformed spec.ports[0].port: invalid type: string \"0800\", expected i32"
+            "1:11 Malformed spec.ports[0].port: invalid type: string \"80\", expected i32; a port is 1 to 65535",
+            "2:21 Malformed spec.ports[0].port: invalid type: string \"0800\", expected i32; a port is 1 to 65535"
         ]
     );
 }
@@ -173,6 +173,53 @@ spec:
             "1:6 Invalid spec.virtualServiceIp: unknown field; did you mean virtualServiceIP?",
             "1:5 Invalid spec.virtualServiceIP: is missing",
             "1:12 Invalid spec.backends.config[0].portRange.svcPortRange: start or end is missing",
+        ]
+    );
+}
+
+#[test]
+fn a_number_that_is_no_port_hides_nothing_else() {
+    let text = "\
+apiVersion: routing.ericingress.ericsson.com/v1alpha1
+kind: EricIngress
+metadata: {name: mscm}
+spec:
+  virtualServiceIP: 10.232.35.199
+  backends:
+    name: mscm
+    config:
+      - portRange:
+          vipPortRange:
+            start: 1
+            end: 99999999999999999999
+          svcPortRange: {start: 80.5, end: http}
+        algo: shh
+---
+apiVersion: routing.lvsingress.ericsson.com/v1alpha1
+kind: LvsIngress
+metadata: {name: mscm}
+spec:
+  virtualServiceIP: 10.232.35.199
+  backendService: {serviceName: mscm, portMappings: [{lbPort: -99999999999999999999, svcPort: 18446744073709551615}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: mscm}
+spec:
+  ports:
+    - port: 99999999999
+";
+    assert_eq!(
+        faults(&parse(text)),
+        [
+            "1:12 Invalid spec.backends.config[0].portRange.vipPortRange.end: 100000000000000000000 is no port, which is 1 to 65535",
+            "1:13 Invalid spec.backends.config[0].portRange.svcPortRange.start: 80.5 is no port, which is 1 to 65535",
+            "1:13 Invalid spec.backends.config[0].portRange.svcPortRange.end: \"http\" is no port, which is 1 to 65535",
+            "1:14 Invalid spec.backends.config[0].algo: \"shh\" is unknown; expected one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, \
+             twos; did you mean sh?",
+            "2:21 Invalid spec.backendService.portMappings[0].lbPort: -100000000000000000000 is no port, which is 1 to 65535",
+            "2:21 Invalid spec.backendService.portMappings[0].svcPort: 18446744073709551616 is no port, which is 1 to 65535",
+            "3:28 Malformed spec.ports[0].port: invalid value: integer `99999999999`, expected i32; a port is 1 to 65535",
         ]
     );
 }
