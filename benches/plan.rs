@@ -91,6 +91,7 @@ fn one_more(count: u32) -> [Duration; 2] {
         found: Vec::new(),
         bgp: bgp.clone(),
         routing: Routing::default(),
+        real_server_drain: Duration::from_secs(30),
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
     };
     let ours = ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) };

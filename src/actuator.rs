@@ -175,7 +175,7 @@ impl Kernel {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
-        let dnat = Dnat::open(instance).await?;
+        let dnat = Dnat::open(instance, table.known().is_handing_over()).await?;
         // What the chains of nft balance is recorded alike, and proves nothing about IPVS.
         let ipvs = Ipvs::new(table.known(), dnat.known().exists);
         Ok(Self {
@@ -272,6 +272,10 @@ impl Kernel {
         self.balancer = self.wanted.unwrap_or_else(of_nft);
         if self.balancer == BalancerKind::Ipvs {
             self.ipvs.adopt(record);
+            if record.is_handing_over() {
+                // What they have is counted.
+                self.ipvs.distrust();
+            }
             let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
             return Ok(Balancer { former: translated.services.clone(), ..balancer });
         }

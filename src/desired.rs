@@ -73,6 +73,8 @@ pub struct Desired {
     pub routing: Routing,
     /// How long steps on the way out may take.
     pub drain: DrainTimes,
+    /// How long connections to a real server that is gone may go on, or to those of a dataplane that another one has succeeded.
+    pub real_server_drain: Duration,
 }
 
 /// Whether the node serves or leaves.
@@ -279,6 +281,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         bgp: config.bgp.clone(),
         routing: config.routing.clone(),
         drain: config.drain,
+        real_server_drain: config.dataplane.drain_timeout,
     };
     Compiled { desired, rejections }
 }

@@ -18,7 +18,7 @@ use ipvs::SyncRole;
 pub use self::balancer::{
     Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
 };
-use crate::desired::{Filter, RouteSet, ServiceKey};
+use crate::desired::{Filter, RouteSet, Rules, ServiceKey};
 use crate::plan::{Entries, StepKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 use crate::telemetry::chain;
@@ -212,6 +212,12 @@ impl Record {
         self.filters.retain(|_, filter| *filter != Filter::NONE);
     }
 
+    /// Whether somebody else has new connections, while virtual services of ours may be there.
+    #[must_use]
+    pub fn is_handing_over(&self) -> bool {
+        Rules::are_handing_over(&self.rules)
+    }
+
     /// Whether it has an entry of this virtual service.
     #[must_use]
     pub fn has_service(&self, service: ServiceKey) -> bool {
@@ -319,7 +325,7 @@ impl Observed {
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
     let started = previous.started.unwrap_or(now);
-    let quiesced = balancer::quiesced(previous, &kernel.balancer, now);
+    let quiesced = balancer::quiesced(previous, &kernel, now);
     let losses = balancer::losses(previous, &kernel, now);
     let mut observed =
         Observed { kernel, speaker, announcements: BTreeMap::new(), quiesced, losses, started: Some(started), failures: BTreeMap::new() };

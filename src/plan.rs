@@ -20,6 +20,7 @@
 
 mod balancing;
 mod blocked;
+mod handover;
 mod ownership;
 mod predict;
 mod services;
@@ -36,7 +37,9 @@ use std::time::{Duration, Instant};
 use bgp::Prefix;
 use bgp::rib::Route;
 
-use crate::desired::{Desired, DesiredVip, DesiredVirtualService, Filter, Lifecycle, RouteSet, Router, ServiceKey, VipIntent, routing};
+use crate::desired::{
+    Desired, DesiredVip, DesiredVirtualService, Filter, Lifecycle, RouteSet, Router, Rules, ServiceKey, VipIntent, routing,
+};
 use crate::observed::{Announcement, InterfaceState, KernelState, Observed, Since};
 use crate::sysctl::Sysctl;
 
@@ -405,15 +408,22 @@ impl<'a> Planner<'a> {
         (!in_force && self.ready(StepKey::Advertise)).then(|| Step::Advertise(Arc::new(self.announced.clone())))
     }
 
-    /// The rules go with the whole table where the node leaves, and with the last virtual service where somebody else balances from now on.
+    /// The rules go with the whole table where the node leaves. Where somebody else balances from now on, they first leave new connections to it, and go
+    /// with the last virtual service.
     fn rules(&mut self) -> Option<Step> {
         let record = &self.observed.kernel.record;
         let wanted = match (&self.desired.balancing, self.desired.lifecycle) {
+            (Some(_), Lifecycle::Run) if self.balanced.taking_over => Some(Rules::handing_over()),
             (Some(balancing), Lifecycle::Run) => Some(balancing.rules.clone()),
             (None, Lifecycle::Run) if record.confirmed_services.is_empty() && !self.balanced.occupied => None,
+            (None, Lifecycle::Run) if self.may_hand_over() => Some(Rules::handing_over()),
             _ => return None,
         };
-        let in_force = if wanted.is_some() { !self.balanced.unruly } else { record.rules.is_empty() };
+        let in_force = match &wanted {
+            Some(rules) if rules.hands_over => self.balanced.handing_over,
+            Some(_) => !self.balanced.unruly,
+            None => record.rules.is_empty(),
+        };
         // With other rules, what is in tables of nft would be gone before IPVS has it.
         let takes_away = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
         // Without rules, what is not recorded as ours yet takes connections all the same, and a range of ports takes none, whoever is to come.

@@ -259,6 +259,7 @@ impl World {
                 found: Vec::new(),
                 bgp: neighbours(PEERS.len()),
                 routing: routing([None; AGGREGATES.len()]),
+                real_server_drain: Duration::ZERO,
                 drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
             },
             protocols,

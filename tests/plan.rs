@@ -155,6 +155,7 @@ impl DesiredInput {
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
+            real_server_drain: Duration::from_secs(30),
             drain: DrainTimes { graceful_shutdown: self.graceful_shutdown.0, fabric_delay: self.fabric_delay.0, timeout: self.timeout.0 },
         }
     }
@@ -255,6 +256,8 @@ struct ObservedInput {
     rules: Option<bool>,
     /// Whether they are those of the other dataplane.
     former_rules: bool,
+    /// Whether they leave new connections to somebody else.
+    handing_over: bool,
     /// What that one has.
     former: BTreeMap<String, String>,
     sysctls: BTreeMap<String, String>,
@@ -300,6 +303,7 @@ impl Default for ObservedInput {
             foreign_marks: BTreeSet::new(),
             rules: None,
             former_rules: false,
+            handing_over: false,
             former: BTreeMap::new(),
             sysctls: BTreeMap::new(),
             timeouts: None,
@@ -360,7 +364,9 @@ impl ObservedInput {
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
                     pending_daemons: BTreeSet::new(),
                     confirmed_daemons: BTreeSet::new(),
-                    rules: if self.rules.unwrap_or_else(|| desired.balancing.is_some()) {
+                    rules: if self.handing_over {
+                        Rules::handing_over().fingerprint()
+                    } else if self.rules.unwrap_or_else(|| desired.balancing.is_some()) {
                         let nftables = desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.translates());
                         rules(nftables != self.former_rules).fingerprint()
                     } else {
@@ -413,7 +419,6 @@ fn balancing(
     let rules = Rules { first_mark: first_mark.unwrap_or(64), ..rules(nftables) };
     DesiredBalancing {
         services,
-        drain_timeout: Duration::from_secs(30),
         rules,
         set_sysctls: true,
         timeouts: Timeouts::default(),
@@ -525,6 +530,7 @@ fn announcement(text: &str, now: Instant) -> Since<Announcement> {
 fn failure(key: &str, text: &str, now: Instant) -> (StepKey, Failure) {
     let key = match key.split_once(' ') {
         Some(("address", address)) => StepKey::Address(address.parse().unwrap()),
+        Some(("service", service)) => StepKey::VirtualService(service_key(service)),
         None if key == "advertise" => StepKey::Advertise,
         None if key == "record" => StepKey::Record,
         None if key == "speaker" => StepKey::Speaker,

@@ -17,3 +17,8 @@ fn no_error_while_schedulers_back_ends_and_ports_change() {
 fn only_connections_of_removed_back_ends_end() {
     traffic::only_connections_of_removed_back_ends_end("ipvs");
 }
+
+#[test]
+fn no_error_while_kube_proxy_takes_over_and_gives_back() {
+    traffic::no_error_while_kube_proxy_takes_over_and_gives_back("ipvs");
+}

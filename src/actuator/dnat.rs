@@ -76,7 +76,8 @@ pub enum DnatError {
 
 impl Dnat {
     /// Reads the tables of this instance.
-    pub(super) async fn open(instance: &str) -> Result<Self, DnatError> {
+    /// `undispatched` as of [`Self::refresh`].
+    pub(super) async fn open(instance: &str, undispatched: bool) -> Result<Self, DnatError> {
         let mut dnat = Self {
             name: instance.to_owned(),
             known: Translated::default(),
@@ -85,7 +86,7 @@ impl Dnat {
             last_reading: None,
             processes: BTreeSet::new(),
         };
-        dnat.refresh().await?;
+        dnat.refresh(undispatched).await?;
         Ok(dnat)
     }
 
@@ -114,8 +115,8 @@ impl Dnat {
         self.stale
     }
 
-    /// Reads the tables where they may differ from what is known.
-    pub(super) async fn refresh(&mut self) -> Result<(), DnatError> {
+    /// Reads the tables where they may differ from what is known. Where nothing dispatches to them, services are there only if they are to be so as yet.
+    pub(super) async fn refresh(&mut self, undispatched: bool) -> Result<(), DnatError> {
         if !self.stale {
             return Ok(());
         }
@@ -126,8 +127,7 @@ impl Dnat {
             let listed = self.list(family).await?;
             known.exists |= listed.exists;
             known.foreign |= listed.foreign;
-            // Where nothing dispatches to them, no service is there.
-            if Rules::dispatches(family.ip, &listed.dispatch) {
+            if undispatched || Rules::dispatches(family.ip, &listed.dispatch) {
                 known.services.extend(listed.services());
             }
             self.misdirected.extend(listed.misdirected());
@@ -139,10 +139,15 @@ impl Dnat {
         Ok(())
     }
 
-    /// Makes the chains that dispatch what these rules say; where they say nothing of it, both tables go.
-    pub(super) async fn write_rules(&mut self, rules: Option<&Rules>) -> Result<(), DnatError> {
-        if !rules.is_some_and(Rules::translates) {
-            return self.remove().await;
+    /// The lines that make the chains which dispatch what these rules say; where they say nothing of it, both tables go. Where somebody else has new
+    /// connections, only what is in the tables goes: as long as the record tells of it, they tell that it was not in IPVS. Connections go on by the
+    /// connection table alone.
+    pub(super) async fn script_of_rules(&mut self, rules: Option<&Rules>) -> Result<String, DnatError> {
+        let Some(rules) = rules.filter(|rules| rules.translates() || rules.hands_over) else { return self.removal().await };
+        if rules.hands_over {
+            let removal = self.removal().await?;
+            let made = self.known.exists.then(|| FAMILIES.map(|family| self.layout(family)).concat());
+            return Ok(removal + &made.unwrap_or_default());
         }
         let mut script = String::new();
         for family in FAMILIES {
@@ -156,13 +161,19 @@ impl Dnat {
                 }
             }
         }
-        let had_dispatched = FAMILIES.iter().all(|family| Rules::dispatches(family.ip, &self.known.rules));
-        self.transact(&script, "dispatch to virtual services").await?;
-        self.known.exists = true;
-        self.known.rules = Rules::dispatch_fingerprint();
-        // What is in the kernel already counts from now on.
-        self.stale |= !had_dispatched;
-        Ok(())
+        Ok(script)
+    }
+
+    /// The script of [`Self::script_of_rules`] was carried out.
+    pub(super) fn have_written(&mut self, rules: Option<&Rules>) {
+        if rules.is_some_and(Rules::translates) {
+            // What is in the kernel already counts from now on.
+            self.stale |= !FAMILIES.iter().all(|family| Rules::dispatches(family.ip, &self.known.rules));
+            (self.known.exists, self.known.rules) = (true, Rules::dispatch_fingerprint());
+            return;
+        }
+        let exists = self.known.exists && rules.is_some_and(|rules| rules.hands_over);
+        self.known = Translated { exists, ..Translated::default() };
     }
 
     /// Carries out steps about virtual services, and gives the result of each.
@@ -276,10 +287,20 @@ impl Dnat {
         script
     }
 
-    /// Removes both tables, or what is ours of them where somebody put something into one. Connections that go on do so by the connection table alone.
+    /// Removes both tables, or what is ours of them where somebody put something into one.
     pub(super) async fn remove(&mut self) -> Result<(), DnatError> {
+        let script = self.removal().await?;
+        if !script.is_empty() {
+            self.transact(&script, "remove virtual services").await?;
+        }
+        self.known = Translated::default();
+        Ok(())
+    }
+
+    /// The lines of [`Self::remove`].
+    async fn removal(&mut self) -> Result<String, DnatError> {
         self.stale = true;
-        self.refresh().await?;
+        self.refresh(true).await?;
         let mut script = String::new();
         if self.known.foreign {
             script = FAMILIES.map(|family| self.layout(family)).concat();
@@ -291,11 +312,7 @@ impl Dnat {
                 line(&mut script, &format!("delete {kind} {ip} {}{name}", self.name));
             }
         }
-        if !script.is_empty() {
-            self.transact(&script, "remove virtual services").await?;
-        }
-        self.known = Translated::default();
-        Ok(())
+        Ok(script)
     }
 
     /// What goes at the end: the table, or what is ours of one that others use.

@@ -14,6 +14,7 @@ use super::KernelError;
 use super::dnat::Dnat;
 use super::others::Others;
 use super::record::{Change, Table};
+use crate::desired::Rules;
 use crate::observed::{Record, Translated};
 use crate::plan::{Entries, Step};
 
@@ -208,7 +209,7 @@ impl Books {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot read the ownership record; what was last known of it stands");
         }
-        if let Err(error) = self.dnat.refresh().await {
+        if let Err(error) = self.dnat.refresh(self.table.known().is_handing_over()).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot read the virtual services of nft; what was last known of them stands");
         }
@@ -221,17 +222,24 @@ impl Books {
         }
     }
 
+    /// In all tables at once: no new connection is let in and not dispatched, or dispatched and not masqueraded.
+    async fn write_rules(&mut self, rules: Option<&Rules>) -> Result<(), KernelError> {
+        let script = self.dnat.script_of_rules(rules).await?;
+        let done = self.table.change_with(Change::Rules(rules), &script).await;
+        match done {
+            Ok(()) => self.dnat.have_written(rules),
+            Err(_) => self.dnat.suspect(),
+        }
+        Ok(done?)
+    }
+
     async fn change(&mut self, step: &Step) -> Result<(), KernelError> {
         match step {
             Step::RecordPending(entries) => self.table.change(Change::Pending(entries)).await?,
             Step::RecordConfirmed(entries) => self.table.change(Change::Confirmed(entries)).await?,
             Step::RecordRemoved(entries) => self.table.change(Change::Removed(entries)).await?,
             Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
-            // What is dispatched must have been let in, and what is bound to the VIP for IPVS must not pass it by.
-            Step::WriteRules(rules) => {
-                self.table.change(Change::Rules(rules.as_ref())).await?;
-                self.dnat.write_rules(rules.as_ref()).await?;
-            }
+            Step::WriteRules(rules) => self.write_rules(rules.as_ref()).await?,
             Step::DropRecord => {
                 self.dnat.remove().await?;
                 self.table.remove().await?;

@@ -145,7 +145,12 @@ impl Table {
 
     /// Makes one change in one transaction.
     pub(super) async fn change(&mut self, change: Change<'_>) -> Result<(), RecordError> {
-        let script = script::layout(&self.name, &self.interface) + &script::change(&self.name, change, &self.known);
+        self.change_with(change, "").await
+    }
+
+    /// As [`Self::change`], in one transaction with other tables, of which `more` is the script.
+    pub(super) async fn change_with(&mut self, change: Change<'_>, more: &str) -> Result<(), RecordError> {
+        let script = script::layout(&self.name, &self.interface) + &script::change(&self.name, change, &self.known) + more;
         self.transact(&script).await?;
         apply(&mut self.known, change);
         Ok(())

@@ -76,5 +76,6 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         bgp: config.bgp.clone(),
         routing: config.routing.clone(),
         drain: config.drain,
+        real_server_drain: config.dataplane.drain_timeout,
     })
 }

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use bgp::Prefix;
 
@@ -28,7 +29,12 @@ pub struct Rules {
     pub mss_clamp: MssClamp,
     /// Where this node itself listens on what may be a VIP.
     pub listeners: BTreeSet<SocketAddr>,
+    /// Somebody else has new connections: all that is done is to keep clients from the virtual services that do not admit them.
+    pub hands_over: bool,
 }
+
+/// The comments of the rules between our balancing and that of somebody else.
+static HANDING_OVER: LazyLock<Vec<String>> = LazyLock::new(|| Rules::handing_over().fingerprint());
 
 /// `dataplane.mssClamp`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -90,6 +96,18 @@ impl Rules {
     /// How many firewall marks are ours. Half of them are for ranges of ports whose real servers see the client's address.
     const MARKS: u32 = 1024;
 
+    /// The rules while somebody else has new connections, and virtual services of ours are there: what they have goes on, or they are about to take over.
+    #[must_use]
+    pub fn handing_over() -> Self {
+        Self { hands_over: true, ..Self::default() }
+    }
+
+    /// Whether these comments are those of [`Self::handing_over`].
+    #[must_use]
+    pub fn are_handing_over(comments: &[String]) -> bool {
+        comments == *HANDING_OVER
+    }
+
     /// The firewall marks that are ours.
     #[must_use]
     pub const fn marks(&self) -> RangeInclusive<u32> {
@@ -124,10 +142,14 @@ impl Rules {
     /// The chains.
     #[must_use]
     pub fn chains(&self) -> Vec<Chain> {
+        if self.hands_over {
+            let admission = FAMILIES.into_iter().flat_map(|family| self.admission(family)).collect();
+            return vec![Chain { name: "served", hook: SERVED_HOOK, rules: admission }];
+        }
         let mut chains = vec![
             // Before anything translates addresses, or a node port of a VIP would be open. Every instance first says what it serves, so that none drops
             // what another one serves at a VIP that they share.
-            Chain { name: "served", hook: "type filter hook prerouting priority -149;", rules: self.served() },
+            Chain { name: "served", hook: SERVED_HOOK, rules: self.served() },
             Chain { name: "unserved", hook: "type filter hook prerouting priority -148;", rules: self.unserved() },
             Chain { name: "passed", hook: "type filter hook prerouting priority -147;", rules: self.passed() },
             // Before kube-proxy (dstnat), which would take the connection away from IPVS.
@@ -158,18 +180,26 @@ impl Rules {
         }
     }
 
-    /// Whom a virtual service does not admit goes no further; what it takes is told to the chains of all instances.
+    /// Whom a virtual service does not admit goes no further.
+    fn admission(&self, Family { ip, protocol, restricted, restricted_ranges, sources, .. }: Family) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        // A packet with extension headers is found among the ports, and not among the clients: it goes no further, nor does one to a range.
+        let admitted = format!("{ip} daddr . {protocol} . th dport . {ip} saddr");
+        for port in [format!("meta l4proto . th dport @{restricted}"), format!("{protocol} . th dport @{restricted_ranges}")] {
+            for (which, verdict) in self.verdicts() {
+                let text = format!("{ip} daddr . {port} {admitted} != @{sources} {which}{verdict}");
+                rules.push(Rule::new("clients that a Service does not admit", text));
+            }
+        }
+        rules
+    }
+
+    /// What a virtual service takes from whom it admits is told to the chains of all instances.
     fn served(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
-        for Family { ip, services, ranges, protocol, restricted, restricted_ranges, sources, .. } in FAMILIES {
-            // A packet with extension headers is found among the ports, and not among the clients: it goes no further, nor does one to a range.
-            let admitted = format!("{ip} daddr . {protocol} . th dport . {ip} saddr");
-            for port in [format!("meta l4proto . th dport @{restricted}"), format!("{protocol} . th dport @{restricted_ranges}")] {
-                for (which, verdict) in self.verdicts() {
-                    let text = format!("{ip} daddr . {port} {admitted} != @{sources} {which}{verdict}");
-                    rules.push(Rule::new("clients that a Service does not admit", text));
-                }
-            }
+        for family in FAMILIES {
+            rules.extend(self.admission(family));
+            let Family { ip, services, ranges, protocol, .. } = family;
             for served in [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")] {
                 let text = format!("{ip} daddr . {served} meta mark set meta mark or {SERVED:#x}");
                 rules.push(Rule::new("served ports of VIPs", text));
@@ -261,6 +291,9 @@ impl Rules {
         FAMILIES.map(rule).into()
     }
 }
+
+/// Where the chain begins that looks at packets first.
+const SERVED_HOOK: &str = "type filter hook prerouting priority -149;";
 
 /// The bit of the mark by which the chains of all instances tell each other, between two priorities, that one of them serves a packet.
 const SERVED: u32 = 0x0800_0000;

@@ -49,8 +49,6 @@ impl fmt::Display for ServiceKey {
 pub struct DesiredBalancing {
     /// The virtual services of all VIPs, also of those that nobody stands behind.
     pub services: BTreeMap<ServiceKey, DesiredVirtualService>,
-    /// How long connections to a real server that is gone may go on.
-    pub drain_timeout: Duration,
     /// What nft does beside it.
     pub rules: Rules,
     /// Whether we may set kernel settings; else they are only reported.
@@ -88,13 +86,13 @@ impl DesiredBalancing {
         let listen = config.bgp.listen.iter().filter(|listen| !listen.address.is_unspecified());
         Self {
             services,
-            drain_timeout: dataplane.drain_timeout,
             rules: Rules {
                 balancer: dataplane.balancer(),
                 unserved_ports: dataplane.unserved_ports,
                 first_mark: dataplane.first_mark,
                 except: dataplane.not_masqueraded.clone(),
                 mss_clamp: dataplane.mss_clamp,
+                hands_over: false,
                 listeners: listen.map(|listen| SocketAddr::new(listen.address, listen.port)).collect(),
             },
             set_sysctls: dataplane.set_sysctls,

@@ -136,8 +136,8 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
             continue;
         }
         let was_there = previous.kernel.balancer.services.contains_key(key);
-        // Where another dataplane is to have it, nobody took it.
-        let lost = !there && was_there && !kernel.balancer.former.contains_key(key);
+        // Where another dataplane, or somebody else, is to have it, nobody took it.
+        let lost = !there && was_there && !kernel.balancer.former.contains_key(key) && !kernel.record.is_handing_over();
         match previous.losses.get(key) {
             before if lost => {
                 let count = before.map_or(0, |loss| loss.count).saturating_add(1);
@@ -150,11 +150,13 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
     losses
 }
 
-/// As [`super::stamp`], for what has weight 0, and for what is left of a dataplane.
-pub(super) fn quiesced(previous: &Observed, balancer: &Balancer, now: Instant) -> Quiesced {
+/// As [`super::stamp`], for what has weight 0, and for what is left of a dataplane; for all while somebody else has new connections.
+pub(super) fn quiesced(previous: &Observed, kernel: &KernelState, now: Instant) -> Quiesced {
+    let KernelState { balancer, record, .. } = kernel;
+    let handing_over = record.is_handing_over();
     let servers = balancer.services.iter().flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, *server)));
-    let quiesced = servers.filter(|(_, server)| server.weight.is_quiesced()).map(|(key, server)| (key, server.address));
-    let former = balancer.former.iter().filter(|(key, _)| balancer.services.contains_key(key));
+    let quiesced = servers.filter(|(_, server)| handing_over || server.weight.is_quiesced()).map(|(key, server)| (key, server.address));
+    let former = balancer.former.iter().filter(|(key, _)| handing_over || balancer.services.contains_key(key));
     let former = former.flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, server.address)));
     quiesced.chain(former).map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
 }

@@ -17,7 +17,7 @@ use crate::desired::{DesiredVirtualService, ServiceKey};
 use crate::observed::{ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode};
 
 /// How often the connections of a quiesced real server are counted again.
-const RECOUNT: Duration = Duration::from_secs(2);
+pub(super) const RECOUNT: Duration = Duration::from_secs(2);
 
 /// One change to the list of real servers of a virtual service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

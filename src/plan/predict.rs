@@ -37,9 +37,13 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::RecordRemoved(entries) => kernel.record.forget(entries),
             Step::WriteFilters(filters) => kernel.record.filter(filters),
             Step::WriteRules(rules) => {
+                let hands_over = rules.as_ref().is_some_and(|rules| rules.hands_over);
+                if hands_over && Rules::dispatches("ip", &kernel.record.rules) {
+                    kernel.balancer.services.clear();
+                }
                 kernel.record.exists = true;
                 kernel.record.rules = rules.as_ref().map(Rules::fingerprint).unwrap_or_default();
-                if !rules.as_ref().is_some_and(Rules::translates) {
+                if !hands_over && !rules.as_ref().is_some_and(Rules::translates) {
                     kernel.balancer.former.clear();
                 }
             }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bgp::Prefix;
 
-use super::balancing::{change, creation, is_as_desired, target};
+use super::balancing::{RECOUNT, change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey};
 use crate::api::ForwardingMethod;
 use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
@@ -33,7 +33,7 @@ pub(super) struct Balanced {
     /// VIPs with a virtual service of ours that somebody stands behind.
     backed: BTreeSet<IpAddr>,
     /// VIPs of which a virtual service is on its way into the kernel, and nothing has failed about it.
-    arriving: BTreeSet<IpAddr>,
+    pub(super) arriving: BTreeSet<IpAddr>,
     /// Some virtual service of ours is in the kernel.
     pub(super) occupied: bool,
     /// Something is served only by the dataplane that balanced before.
@@ -46,6 +46,14 @@ pub(super) struct Balanced {
     unrecorded: BTreeSet<ServiceKey>,
     /// The rules of nft are not as they should be.
     pub(super) unruly: bool,
+    /// They leave new connections to somebody else.
+    pub(super) handing_over: bool,
+    /// VIPs that somebody else balances, until we do.
+    pub(super) elsewhere: BTreeSet<IpAddr>,
+    /// Of one of them, virtual services are still to come.
+    pub(super) taking_over: bool,
+    /// A VIP is on its way out, and we still balance it.
+    pub(super) leaving: bool,
     pub(super) steps: Vec<Step>,
 }
 
@@ -53,7 +61,7 @@ impl Planner<'_> {
     /// Decides about every virtual service that intent or record knows of.
     pub(super) fn decide_services(&mut self) {
         let (desired, KernelState { record, balancer, .. }) = (self.desired, &self.observed.kernel);
-        self.balanced.unruly = self.are_unruly();
+        self.look_at_rules();
         self.balanced.unnamed = self.translates() && balancer.former.keys().any(|key| !record.in_ipvs.contains(key));
         let wanted = || desired.balancing.iter().flat_map(|balancing| &balancing.services);
         let known = record.pending_services.iter().chain(&record.confirmed_services).chain(&balancer.made);
@@ -72,6 +80,9 @@ impl Planner<'_> {
                     Known { key, desired: desired.at(key), observed: observed.at(key), confirmed, recorded: confirmed || pending };
                 self.decide_service(service, vip_is_wanted);
             }
+            if vip_is_wanted {
+                self.decide_takeover(of_vip);
+            }
         }
         self.decide_former();
         self.forget_names();
@@ -81,7 +92,7 @@ impl Planner<'_> {
     /// The changes in place of those of these virtual services behind whose VIPs somebody stands all the while.
     pub(super) fn decide_churn(mut self, churn: &BTreeMap<ServiceKey, DesiredVirtualService>) -> Vec<Step> {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
-        self.balanced.unruly = self.are_unruly();
+        self.look_at_rules();
         for (key, desired) in churn {
             if !self.is_wanted(key.vip) {
                 continue;
@@ -96,10 +107,10 @@ impl Planner<'_> {
         steps
     }
 
-    /// Whether the rules of nft are not as they should be.
-    fn are_unruly(&self) -> bool {
-        let balancing = self.desired.balancing.as_ref();
-        balancing.is_some_and(|balancing| balancing.rules.fingerprint() != self.observed.kernel.record.rules)
+    fn look_at_rules(&mut self) {
+        let (balancing, record) = (self.desired.balancing.as_ref(), &self.observed.kernel.record);
+        self.balanced.unruly = balancing.is_some_and(|balancing| balancing.rules.fingerprint() != record.rules);
+        self.balanced.handing_over = record.is_handing_over();
     }
 
     /// Whether nft balances.
@@ -118,16 +129,16 @@ impl Planner<'_> {
     /// Whether a VIP may be announced, as far as balancing goes.
     pub(super) fn is_backed(&self, vip: IpAddr) -> bool {
         let waived = || self.desired.vips.get(&vip).is_some_and(|vip| vip.intent == VipIntent::Serve { without_endpoints: true });
-        self.desired.balancing.is_none() || self.balanced.backed.contains(&vip) || waived()
+        let Balanced { backed, elsewhere, .. } = &self.balanced;
+        self.desired.balancing.is_none() || backed.contains(&vip) || elsewhere.contains(&vip) || waived()
     }
 
     /// What the dataplane has that balanced before goes once its successor takes the connections and those that it has are over, or nobody wants it. Until
     /// its successor is there, a VIP is served by it.
-    /// Where IPVS is the successor, the rules take all of it away at once. Where nobody is, it is IPVS that balanced before.
+    /// Where IPVS is the successor, the rules take all of it away at once. Where neither is, it is IPVS that balanced before, and somebody else succeeds it.
     fn decide_former(&mut self) {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
         let balancing = self.desired.balancing.as_ref();
-        let drain_timeout = balancing.map(|balancing| balancing.drain_timeout).unwrap_or_default();
         for (key, service) in &balancer.former {
             let takes = |successor| takes_connections(*key, successor, record.confirmed_services.contains(key), record);
             let succeeded = balancer.services.get(key).is_some_and(takes);
@@ -147,7 +158,10 @@ impl Planner<'_> {
             if self.balanced.unnamed && self.desired.lifecycle == Lifecycle::Run && !record.in_ipvs.contains(key) {
                 self.confirmed.in_ipvs.insert(*key);
             }
-            if (!wanted || (succeeded && self.is_drained(*key, service, drain_timeout))) && self.ready(StepKey::VirtualService(*key)) {
+            self.balanced.leaving |= wanted && balancing.is_none() && !super::serves(self.desired, key.vip);
+            let left = self.is_left_to_others(key.vip);
+            let over = if left { self.balanced.handing_over } else { !wanted || succeeded };
+            if over && (!(left || wanted) || self.is_drained(*key, service)) && self.ready(StepKey::VirtualService(*key)) {
                 self.balanced.steps.push(Step::RemoveFormer(*key));
             }
         }
@@ -187,18 +201,21 @@ impl Planner<'_> {
     }
 
     /// Whether nobody has connections there any more, or their time is over.
-    fn is_drained(&mut self, key: ServiceKey, service: &ObservedVirtualService, bound: Duration) -> bool {
+    pub(super) fn is_drained(&mut self, key: ServiceKey, service: &ObservedVirtualService) -> bool {
         let mut drained = true;
         for server in service.real_servers.iter().filter(|server| server.connections > 0) {
             let since = self.observed.quiesced.get(&(key, server.address)).copied().unwrap_or(self.now);
-            drained &= self.due(since, bound);
+            drained &= self.due(since, self.desired.real_server_drain);
+        }
+        if !drained {
+            self.look_at(Some(self.now + RECOUNT));
         }
         drained
     }
 
     /// Whether a virtual service may be let in: nobody comes whom it does not admit.
     fn is_guarded(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
-        desired.filter.sources.is_none() || (self.has_filter(key, desired) && !self.balanced.unruly)
+        desired.filter.sources.is_none() || (self.has_filter(key, desired) && (!self.balanced.unruly || self.balanced.handing_over))
     }
 
     fn has_filter(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
@@ -225,6 +242,7 @@ impl Planner<'_> {
                     }
                     self.enter_service(key, desired, recorded);
                 }
+                None if recorded && self.is_left_to_others(key.vip) && !self.lets_others_in() => {}
                 None if recorded && !self.is_left_in_former(key) => self.strike(key),
                 None => {}
             },
@@ -246,8 +264,10 @@ impl Planner<'_> {
                 match wanted {
                     // It comes back, so that it does not matter what else is wanted.
                     Some(desired) if self.is_misplaced(key, desired) => return self.remove_service(key),
+                    None if self.is_left_to_others(key.vip) => self.let_go(key, observed),
                     None if !self.holds_services(key.vip) && self.strays_leave() => return self.remove_service(key),
                     None if !self.holds_services(key.vip) => return,
+                    None if desired.is_none() => self.balanced.leaving |= !super::serves(self.desired, key.vip),
                     Some(_) | None => {}
                 }
                 let guarded = desired.is_none_or(|desired| self.is_guarded(key, desired));
@@ -311,7 +331,7 @@ impl Planner<'_> {
         if is_as_desired(desired, observed) {
             return;
         }
-        let bound = self.desired.balancing.as_ref().map(|balancing| balancing.drain_timeout).unwrap_or_default();
+        let bound = self.desired.real_server_drain;
         let target = target(key, desired, observed, &self.observed.quiesced, bound, self.now);
         self.look_at(target.wake_at);
         if let Some(change) = change(desired, &target.servers, observed)
@@ -321,7 +341,7 @@ impl Planner<'_> {
         }
     }
 
-    fn remove_service(&mut self, key: ServiceKey) {
+    pub(super) fn remove_service(&mut self, key: ServiceKey) {
         if self.ready(StepKey::VirtualService(key)) {
             self.balanced.steps.push(Step::RemoveVirtualService(key));
         }
@@ -367,7 +387,7 @@ impl Planner<'_> {
     }
 
     /// Whether the VIP is to be served and can be.
-    fn is_wanted(&self, vip: IpAddr) -> bool {
+    pub(super) fn is_wanted(&self, vip: IpAddr) -> bool {
         self.desired.lifecycle == Lifecycle::Run
             && super::serves(self.desired, vip)
             && super::blocked::reason(vip, self.desired, self.observed, &self.node).is_none()
@@ -421,9 +441,9 @@ impl<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V> Following<'a, I, V> {
 }
 
 /// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where
-/// the rules are there; where they are not, no packet has the mark of its range of ports.
-fn takes_connections(key: ServiceKey, service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
-    let listed = if record.rules.is_empty() { key.ports.count() == 1 } else { confirmed };
+/// the rules are there; where they are not, or leave that to somebody else, no packet has the mark of its range of ports.
+pub(super) fn takes_connections(key: ServiceKey, service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
+    let listed = if record.rules.is_empty() || record.is_handing_over() { key.ports.count() == 1 } else { confirmed };
     service.is_backed() && listed
 }
 

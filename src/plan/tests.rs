@@ -23,6 +23,7 @@ pub(super) fn desired() -> Desired {
         found: Vec::new(),
         bgp: DesiredBgp::new(Asn::new(65001).unwrap()),
         routing: Routing::default(),
+        real_server_drain: Duration::ZERO,
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
     }
 }

@@ -54,6 +54,7 @@ impl fmt::Display for Step {
             Self::WriteFilters(filters) => {
                 write!(f, "filter {}", list(filters.iter().map(|(key, filter)| format!("{key} {filter}")).collect::<Vec<_>>()))
             }
+            Self::WriteRules(Some(rules)) if rules.hands_over => f.write_str("leave new connections to somebody else by the rules of nft"),
             Self::WriteRules(Some(_)) => f.write_str("write the rules of nft"),
             Self::WriteRules(None) => f.write_str("remove the rules of nft"),
             Self::SetSysctl(setting) => write!(f, "set {setting} to {}: {}", setting.wanted(), setting.reason()),

@@ -37,7 +37,6 @@ fn raised_timeouts(desired: &Desired, observed: &Observed) -> impl Iterator<Item
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::net::IpAddr;
-    use std::time::Duration;
 
     use super::*;
     use crate::api::{PortRange, Protocol};
@@ -56,7 +55,6 @@ mod tests {
         let Node { desired, mut observed, .. } = Node::serving();
         let balancing = DesiredBalancing {
             services: BTreeMap::new(),
-            drain_timeout: Duration::ZERO,
             rules: Rules::default(),
             set_sysctls: true,
             timeouts: Timeouts::default(),

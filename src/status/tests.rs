@@ -59,6 +59,7 @@ impl Node {
             found: Vec::new(),
             bgp,
             routing: Routing::default(),
+            real_server_drain: Duration::ZERO,
             drain,
         };
         let mut node = Self {

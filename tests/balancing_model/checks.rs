@@ -62,7 +62,8 @@ impl World {
             Step::AddVirtualService(key, _) => self.check_made(*key, made, observed),
             Step::ChangeVirtualService(key, change) => self.check_change(*key, change),
             Step::RemoveVirtualService(key) => self.check_removal(*key, made),
-            Step::WriteRules(_) => "rules",
+            Step::WriteRules(Some(rules)) if rules.hands_over => "rules that hand over",
+            Step::WriteRules(_) => self.check_rules(made),
             Step::WriteFilters(_) => "filtered",
             Step::SetSysctl(_) => "sysctl",
             Step::RemoveAddress(vip) => {
@@ -165,6 +166,20 @@ impl World {
         "change"
     }
 
+    /// Where somebody else has balanced a VIP, it is claimed only once a virtual service of ours stands, or withdrawn before.
+    fn check_rules(&self, made: &Plan) -> &'static str {
+        let mut event = "rules";
+        let withdrawn = |vip: IpAddr| matches!(made.steps.first(), Some(Step::Advertise(set)) if !set.serves(vip));
+        for vip in self.advertised_vips().into_iter().filter(|vip| self.balancing && self.is_elsewhere(*vip) && self.wanted(*vip)) {
+            if !self.is_waived(vip) && !withdrawn(vip) {
+                let confirmed = |key| self.node.record.confirmed_services.contains(&key) && self.node.is_ours(key);
+                assert!(self.backed_keys(vip).any(confirmed), "{vip} is claimed and nobody of ours stands behind it: {made}");
+                event = "taken over";
+            }
+        }
+        event
+    }
+
     /// A virtual service goes after its VIP, unless only this port, or its mark, is given up.
     fn check_removal(&self, key: ServiceKey, made: &Plan) -> &'static str {
         assert!(self.node.is_ours(key), "{key} is not there, or somebody else's, and removed: {made}");
@@ -173,6 +188,13 @@ impl World {
             return "remade with another mark";
         }
         assert!(self.is_complete() || self.lifecycle() == Lifecycle::Drain, "{key} is removed on partial knowledge");
+        if self.wanted(key.vip) && !self.balancing {
+            let since = self.handed_over.unwrap_or_else(|| panic!("{key} is removed while nobody else gets its connections: {made}"));
+            let connections =
+                self.node.service(key).map_or(0, |service| service.seen.real_servers.iter().map(|server| server.connections).sum());
+            assert!(connections == 0 || self.now >= since + DRAIN_TIMEOUT, "{key} is removed with {connections} connections: {made}");
+            return if connections > 0 { "handed over with connections" } else { "handed over" };
+        }
         if self.wanted(key.vip) {
             return "given up";
         }
@@ -239,7 +261,15 @@ impl World {
     }
 
     fn is_backed(&self, vip: IpAddr) -> bool {
-        self.is_waived(vip) || self.backed_keys(vip).any(|key| self.node.takes_connections(key))
+        self.is_waived(vip) || self.is_elsewhere(vip) || self.backed_keys(vip).any(|key| self.node.takes_connections(key))
+    }
+
+    /// Whether somebody else balances the VIP until we do.
+    fn is_elsewhere(&self, vip: IpAddr) -> bool {
+        let record = &self.node.record;
+        let is_there = |key: &ServiceKey| record.confirmed_services.contains(key) || self.node.is_ours(*key);
+        let is_new = record.rules.is_empty() && !services().iter().any(|key| key.vip == vip && is_there(key));
+        record.confirmed.contains(&vip) && (record.is_handing_over() || is_new)
     }
 
     /// Those of its virtual services that somebody is to stand behind.

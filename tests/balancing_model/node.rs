@@ -81,7 +81,8 @@ impl Node {
 
     /// Whether packets to the service come to our virtual service.
     pub(super) fn lets_in(&self, key: ServiceKey) -> bool {
-        let listed = if self.record.rules.is_empty() { !is_range(key) } else { self.record.confirmed_services.contains(&key) };
+        let unmarked = self.record.rules.is_empty() || self.record.is_handing_over();
+        let listed = if unmarked { !is_range(key) } else { self.record.confirmed_services.contains(&key) };
         self.is_ours(key) && listed
     }
 

@@ -42,6 +42,8 @@ pub(super) struct World {
     // The truth, for the checks.
     /// Since when real servers of ours are quiesced.
     pub(super) quiesced: BTreeMap<(At, SocketAddr), Instant>,
+    /// Since when new connections are left to somebody else.
+    pub(super) handed_over: Option<Instant>,
     /// Virtual services of ours whose proof was destroyed: they may stay behind.
     pub(super) unprovable: BTreeSet<At>,
     /// Addresses of which the same is true.
@@ -67,6 +69,7 @@ impl World {
                 found: Vec::new(),
                 bgp: DesiredBgp { peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) },
                 routing: Routing::default(),
+                real_server_drain: DRAIN_TIMEOUT,
                 drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
             },
             wishes: Wishes::new(),
@@ -83,6 +86,7 @@ impl World {
             made: BTreeSet::new(),
             record_was_lost: true,
             quiesced: BTreeMap::new(),
+            handed_over: None,
             unprovable: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
             disturbed: false,
@@ -94,7 +98,6 @@ impl World {
     pub(super) fn desired(&self) -> Desired {
         let balancing = DesiredBalancing {
             services: self.wishes.clone(),
-            drain_timeout: DRAIN_TIMEOUT,
             rules: self.rules(),
             set_sysctls: true,
             timeouts: Timeouts::default(),
@@ -298,6 +301,7 @@ impl World {
         let servers = ours.flat_map(|(at, service)| service.seen.real_servers.iter().map(|server| (*at, server)));
         let quiesced = servers.filter(|(_, server)| server.weight.is_quiesced()).map(|(at, server)| (at, server.address));
         self.quiesced = quiesced.map(|key| (key, self.quiesced.get(&key).copied().unwrap_or(self.now))).collect();
+        self.handed_over = self.node.record.is_handing_over().then(|| self.handed_over.unwrap_or(self.now));
         self.unclaimed.retain(|vip| self.node.addresses.contains(vip) && !self.node.record.confirmed.contains(vip));
         self.unprovable.retain(|at| self.node.services.get(at).is_some_and(|service| service.ours));
     }
@@ -403,7 +407,8 @@ impl World {
 
     pub(super) fn who_comes(&self) -> BTreeMap<ServiceKey, BTreeSet<usize>> {
         // Those with another first mark filter as well.
-        let rules_are_ours = self.fingerprints.values().any(|fingerprint| *fingerprint == self.node.record.rules);
+        let record = &self.node.record;
+        let rules_are_ours = record.is_handing_over() || self.fingerprints.values().any(|fingerprint| *fingerprint == record.rules);
         services().into_iter().map(|key| (key, self.node.who_comes(key, rules_are_ours))).collect()
     }
 

@@ -378,3 +378,76 @@ pub(crate) fn only_connections_of_removed_back_ends_end(dataplane: &'static str)
     traffic.finish(dataplane, &[one, three]);
     scene.stage.drain();
 }
+
+/// kube-proxy takes the connections of a Service and gives them back, with its own real server, while its rules are there all the time. Then the daemon is
+/// killed at each step of a change.
+pub(crate) fn no_error_while_kube_proxy_takes_over_and_gives_back(dataplane: &'static str) {
+    let ours = [SERVERS[0], SERVERS[1]];
+    let theirs = SERVERS[3];
+    let mut stage = Stage::with(dataplane, "proxy", &SERVERS);
+    answer(&stage.servers, &PORTS);
+    stage.servers.ip("route add default via 192.168.0.1");
+    stage.router.sysctl("net/ipv4/ip_forward", "1");
+    kube_proxy(&stage, theirs);
+    let ports = PORTS.map(|port| format!("{{name: port-{port}, port: {port}}}")).join(", ");
+    let with_vip = service("web", &ports).replace("clusterIP: None", &format!("externalIPs: [{VIP}]"));
+    stage.publish("web", &(with_vip + &slice("web", &ports, &ours)));
+    stage.start(", drainTimeout: 600s");
+    stage.wait_for_vip(VIP, true);
+    let advertised = |stage: &Stage| stage.daemon.as_ref().unwrap().log().matches("done step=advertise").count();
+    let traffic = Traffic::start(&stage.client);
+    let wait_for = |servers: &[&str]| {
+        let servers: BTreeSet<String> = servers.iter().map(|server| (*server).to_owned()).collect();
+        wait_until(&format!("new connections go to {servers:?}"), PATIENCE, || {
+            traffic.goes_on();
+            traffic.tally().answered_by == servers
+        });
+        traffic.goes_on();
+    };
+    wait_for(&ours);
+    let before = advertised(&stage);
+    for _ in 0..2 {
+        stage.change_dataplane("kube-proxy", ", drainTimeout: 600s");
+        wait_for(&[theirs]);
+        stage.change_dataplane(dataplane, ", drainTimeout: 600s");
+        wait_for(&ours);
+    }
+    assert_eq!(advertised(&stage), before, "the VIP was withdrawn");
+    traffic.finish(&format!("{dataplane} and kube-proxy"), &[]);
+    for step in ["leave new connections", "take out of the record", "remove the rules"] {
+        stage.change_dataplane("kube-proxy", ", drainTimeout: 100ms");
+        let done = format!("done step={step}");
+        wait_until(&done, PATIENCE, || stage.daemon.as_ref().unwrap().log().contains(&done));
+        stage.daemon.take().unwrap().kill();
+        stage.start_with("type: kube-proxy, drainTimeout: 100ms");
+        wait_until("nothing of ours balances", PATIENCE, || has_nothing(&stage));
+        stage.daemon.take().unwrap().kill();
+        stage.start(", drainTimeout: 100ms");
+        let claims = || stage.router.output(&["nft", "list", "ruleset"]).contains("chain claim ");
+        wait_until("it balances again", PATIENCE, claims);
+    }
+    stage.router.nft("delete table ip kube-proxy");
+    stage.drain();
+}
+
+/// Rules as kube-proxy in mode nftables has them for an external IP.
+fn kube_proxy(stage: &Stage, server: &str) {
+    let elements = PORTS.map(|port| format!("{VIP} . tcp . {port} : goto service-web")).join(", ");
+    stage.router.nft(&format!(
+        "table ip kube-proxy {{
+            map service-ips {{ type ipv4_addr . inet_proto . inet_service : verdict; elements = {{ {elements} }} }}
+            chain service-web {{ meta l4proto tcp dnat to {server}; }}
+            chain nat-prerouting {{ type nat hook prerouting priority dstnat; ip daddr . meta l4proto . th dport vmap @service-ips; }}
+            chain nat-output {{ type nat hook output priority -100; ip daddr . meta l4proto . th dport vmap @service-ips; }}
+        }}"
+    ));
+}
+
+/// Whether neither rules nor virtual services of ours are left.
+fn has_nothing(stage: &Stage) -> bool {
+    let listed = stage.router.output(&["nft", "list", "ruleset"]);
+    let ours: Vec<&str> = listed.split("\ntable ").filter(|table| table.contains(" vipherald {")).collect();
+    let lists_none = |table: &&str| table.starts_with("inet") || table.starts_with("table inet");
+    let empty = ours.iter().all(|table| lists_none(table) && !table.contains("chain ") && !table.contains(&format!("{VIP} . tcp")));
+    empty && (stage.dataplane != "ipvs" || stage.table().is_empty())
+}

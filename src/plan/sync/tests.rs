@@ -2,7 +2,7 @@
 //! What becomes of a daemon in each state of kernel and record.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::*;
 use crate::desired::{DesiredBalancing, Rules};
@@ -27,7 +27,6 @@ enum Entry {
 fn steps(wanted: Option<u32>, found: Option<u32>, entry: Entry, started: bool, lifecycle: Lifecycle) -> Vec<String> {
     let balancing = DesiredBalancing {
         services: BTreeMap::new(),
-        drain_timeout: Duration::ZERO,
         rules: Rules::default(),
         set_sysctls: true,
         timeouts: ipvs::Timeouts::default(),
