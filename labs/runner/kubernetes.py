@@ -86,8 +86,8 @@ class Cluster:
         except (LabError, subprocess.TimeoutExpired):
             return False
 
-    def apply(self, text):
-        return self.kubectl("apply", "-f", "-", text=text)
+    def apply(self, text, namespace="default"):
+        return self.kubectl("apply", "-n", namespace, "-f", "-", text=text)
 
     def get(self, *words):
         return json.loads(self.kubectl("get", *words, "-o", "json"))

@@ -136,7 +136,7 @@ async fn each_fault_takes_nothing_away_and_is_over_soon_after_it_ends() {
         api.break_watches();
         followed.health(&format!("{fault:?} is noticed"), |health| health.lost_since().is_some()).await;
         api.put(Kind::Service, service("other", "10.0.0.8"));
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        api.until_failed(2 * u64::try_from(Kind::ALL.len()).unwrap()).await;
         let kept = followed.snapshots.borrow().clone().unwrap();
         assert!(kept.services.keys().any(|name| name.name == "web"), "{fault:?}");
         assert_eq!((kept.endpoint_slices.len(), kept.nodes.len(), kept.complete), (1, 1, true), "{fault:?}");
