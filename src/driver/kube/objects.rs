@@ -129,7 +129,8 @@ impl ObjectWriter {
             (Some(now), _) => now.uid.is_none() || stored.uid.is_none() || now.uid == stored.uid,
             (None, seen) => seen.is_none(),
         });
-        let differs = |(object, now): (&ObjectRef, &Seen)| self.stored.get(object).is_some_and(|stored| stored.addresses() != now.addresses);
+        let differs =
+            |(object, now): (&ObjectRef, &Seen)| self.stored.get(object).is_some_and(|stored| stored.addresses() != now.addresses);
         if objects.iter().any(differs) {
             // It may also be the snapshot that is behind.
             self.read_again_in(REREAD.saturating_mul(1 << self.doubts.min(LONGEST_DOUBT)));

@@ -149,6 +149,21 @@ async fn each_fault_takes_nothing_away_and_is_over_soon_after_it_ends() {
 }
 
 #[tokio::test]
+async fn what_is_there_now_is_read_though_watches_are_silent() {
+    let api = cluster().await;
+    let access = Access::Kubeconfig(api.kubeconfig());
+    let kinds = [Kind::Node, Kind::Service];
+    let before = read_now(&access, &kinds).await.unwrap();
+    assert_eq!((before.services.len(), before.nodes.len(), before.endpoint_slices.len(), before.complete), (1, 1, 0, true));
+    api.put(Kind::Service, service("other", "10.0.0.8"));
+    assert_eq!(read_now(&access, &kinds).await.unwrap().services.len(), 2);
+    api.put(Kind::Service, json!({"metadata": {"name": "odd", "namespace": "default"}, "spec": 7}));
+    assert!(!read_now(&access, &kinds).await.unwrap().complete, "what cannot be read is there");
+    api.fail(Some(Fault::Status(500, "broken")));
+    assert!(read_now(&access, &kinds).await.unwrap_err().to_string().contains("500"));
+}
+
+#[tokio::test]
 async fn the_server_is_heeded_where_it_says_when_to_come_again() {
     let api = cluster().await;
     api.fail(Some(Fault::RetryAfter(3)));

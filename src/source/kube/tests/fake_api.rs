@@ -69,7 +69,12 @@ pub(super) struct FakeApi {
 
 impl FakeApi {
     pub(super) async fn start() -> Self {
-        let shared = Arc::new(Shared { objects: Mutex::default(), changed: watch::channel((0, 0)).0, events: AtomicU64::new(0), failed: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            objects: Mutex::default(),
+            changed: watch::channel((0, 0)).0,
+            events: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
