@@ -8,6 +8,7 @@
 mod daemon;
 mod dry_run;
 mod intent;
+mod purpose;
 mod table;
 mod view;
 
@@ -348,7 +349,7 @@ impl Reconciler {
                     return Ok(Wake::Leave);
                 }
                 self.leaving_since = Some(Instant::now());
-                let Termination { lifecycle, reason } = self.intent.leave(Instant::now());
+                let Termination { lifecycle, reason } = self.intent.leave().await;
                 match lifecycle {
                     Lifecycle::Keep => tracing::info!(signal = name, reason, "leaving: all stays as it is for the next start"),
                     Lifecycle::Run | Lifecycle::Drain => {

@@ -86,8 +86,9 @@ class Cluster:
         except (LabError, subprocess.TimeoutExpired):
             return False
 
-    def apply(self, text):
-        return self.kubectl("apply", "-f", "-", text=text)
+    def apply(self, text, namespace=None):
+        """Applies objects; those without a namespace in this one."""
+        return self.kubectl("apply", *(["-n", namespace] if namespace else []), "-f", "-", text=text)
 
     def get(self, *words):
         return json.loads(self.kubectl("get", *words, "-o", "json"))

@@ -107,7 +107,9 @@ class ClusterOperation:
         """CustomResourceDefinitions, rights and objects; returns when all pods are ready."""
         wait(self.lab, self._missing_nodes, PODS, "all Nodes are registered and ready")
         self.cluster.node.run([binary(), "crds", "apply", "--kubeconfig", f"{STATE}/administrator.conf"])
-        self.cluster.apply((ROOT / "charts/vipherald/files/rbac.yaml").read_text())
+        namespace = self.wanted["namespace"]
+        self.cluster.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
+        self.cluster.apply((ROOT / "charts/vipherald/files/rbac.yaml").read_text(), namespace)
         for name in [*self.wanted["objects"], self.data["service"]]:
             self.put_everywhere(name, self.original(name))
         wait(self.lab, self._unready_pods, PODS, "all pods are ready")
@@ -163,6 +165,13 @@ class ClusterOperation:
         self.cluster.kubectl("rollout", "status", "-n", self.wanted["namespace"], f"daemonset/{self.wanted['workload']}", "--timeout=120s",
                              timeout=130)
 
+    def add_ingress(self):
+        """The lab's EricIngress; returns its VIP once all of its conditions are true, and both nodes announce it."""
+        text = self.original("ingress.yaml")
+        self.put_everywhere("ingress.yaml", text)
+        wait(self.lab, self._unserved_ingresses, PODS, "the EricIngress is served")
+        return yaml.safe_load(text)["spec"]["virtualServiceIP"]
+
     def add_kube_proxy(self):
         """The real kube-proxy on all router nodes."""
         self.cluster.apply(self.original("kube-proxy.yaml"))
@@ -176,6 +185,16 @@ class ClusterOperation:
         self.cluster.apply(text.replace(old, new))
         wait(self.lab, lambda: [f"{node.name} has no {new}" for node in self.nodes if new not in self._mounted(node)], PODS,
              "the ConfigMap has reached all router nodes")
+
+    def _unserved_ingresses(self):
+        differences = []
+        for ingress in self.cluster.get("ericingresses", "-A")["items"]:
+            conditions = {condition["type"]: condition for condition in ingress.get("status", {}).get("conditions", [])}
+            for kind in ("Accepted", "Programmed", "Advertised"):
+                found = conditions.get(kind, {})
+                if found.get("status") != "True" or found.get("observedGeneration") != ingress["metadata"]["generation"]:
+                    differences.append(f"EricIngress {ingress['metadata']['name']}: {kind} is {found.get('status')}: {found.get('message')}")
+        return differences
 
     def _mounted(self, node):
         pods = node.root / "var/tmp/kubelet/pods"

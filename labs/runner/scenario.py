@@ -60,6 +60,7 @@ class Scenario:
         self.stop_node()
         self.restart_node()
         if "cluster" in self.data:
+            self.ingress()
             self.roll()
             self.kube_proxy()
         self.delete_service()
@@ -100,11 +101,11 @@ class Scenario:
         if seen != hops:
             raise LabError(f"the traceroute reads {', '.join(seen)}, expected {', '.join(hops)}")
 
-    def requests(self, count, shares=False):
-        """`count` requests per family to its VIPs in turn; with `shares` their spread is held against the racks."""
+    def requests(self, count, shares=False, of=None):
+        """`count` requests per family to its VIPs in turn, or to others; with `shares` their spread is held against the racks."""
         client = self.data["client"]
-        for family in FAMILIES:
-            vips = self.data["vips"][family]
+        for vips in (of or self.data["vips"]).values():
+            family = "ipv6" if ":" in vips[0] else "ipv4"
             self.report.heading(f"{count} TCP requests from {client['node']} to {' and '.join(vips)}")
             numbers = [str(number) for number in (client["port"], count, self.source_port)]
             self.source_port += count
@@ -194,6 +195,15 @@ class Scenario:
         self.report.line(f"routes and addresses are gone after {seconds:.1f} s")
         self.report.results["deleteSeconds"] = round(seconds, 2)
         self.show()
+
+    def ingress(self):
+        """An EricIngress says of itself that it is served, and its VIP answers; then it goes."""
+        self.report.heading("an EricIngress, and what it says of itself")
+        vip = self.operation.add_ingress()
+        self.report.block("kubectl get ericingresses,routernodes -A", self.operation.cluster.kubectl("get", "ericingresses,routernodes", "-A"))
+        self.requests(CHECK_REQUESTS, of={"ipv4": [vip]})
+        self.operation.take_away_everywhere("ingress.yaml")
+        self.settle("the EricIngress is deleted")
 
     def roll(self):
         """All pods are replaced one by one under requests: each keeps everything for the next."""

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::purpose::Purpose;
 use super::view::Explainer;
 use super::{Intent, Reconciler, Signals, View, table};
 use crate::actuator::Kernel;
@@ -58,6 +59,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let kind = origin.origin();
     let access = origin.access();
+    let purpose = Purpose { access: access.clone() };
     let (snapshots, source) = source(origin, &config).await?;
     let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
     let speaker = Speaker::spawn(&config.instance, RandomState::new().hash_one(started))?;
@@ -81,7 +83,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
     let reconciler = Reconciler {
-        intent: Intent::new(in_force, snapshots, started),
+        intent: Intent::new(in_force, snapshots, purpose, started),
         kernel,
         kernel_state: KernelState::default(),
         speaker_status: speaker.subscribe(),

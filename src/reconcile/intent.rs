@@ -14,8 +14,9 @@ use std::time::Instant;
 use bgp::Prefix;
 use tokio::sync::watch;
 
+use super::purpose::Purpose;
 use crate::config::{Config, DataplaneType, InForce};
-use crate::desired::{self, Compiled, Desired, DesiredVirtualService, DrainTimes, Lifecycle, ServiceKey, Termination, cache, termination};
+use crate::desired::{self, Compiled, Desired, DesiredVirtualService, DrainTimes, Lifecycle, ServiceKey, Termination, cache};
 use crate::source::{Snapshot, Snapshots};
 use crate::telemetry::chain;
 
@@ -28,6 +29,7 @@ pub(super) struct NotFollowed(&'static str);
 pub(super) struct Intent {
     config: watch::Receiver<Arc<InForce>>,
     snapshots: Snapshots,
+    purpose: Purpose,
     state_dir: PathBuf,
     patience_ends: Instant,
     lifecycle: Lifecycle,
@@ -42,11 +44,12 @@ pub(super) struct Intent {
 }
 
 impl Intent {
-    pub(super) fn new(config: watch::Receiver<Arc<InForce>>, snapshots: Snapshots, started: Instant) -> Self {
+    pub(super) fn new(config: watch::Receiver<Arc<InForce>>, snapshots: Snapshots, purpose: Purpose, started: Instant) -> Self {
         let Config { state_dir, startup_patience, .. } = (*config.borrow().config).clone();
         Self {
             config,
             snapshots,
+            purpose,
             state_dir,
             patience_ends: started + startup_patience,
             lifecycle: Lifecycle::Run,
@@ -128,8 +131,11 @@ impl Intent {
     }
 
     /// From now on the node leaves, in the way that is returned.
-    pub(super) fn leave(&mut self, now: Instant) -> Termination {
-        let termination = termination(&self.config.borrow().config, self.snapshots.borrow().as_deref());
+    pub(super) async fn leave(&mut self) -> Termination {
+        let config = Arc::clone(&self.config.borrow().config);
+        let snapshot = self.snapshots.borrow().clone();
+        let termination = self.purpose.of_stop(&config, snapshot.as_deref()).await;
+        let now = Instant::now();
         self.lifecycle = termination.lifecycle;
         self.patience_ends = now;
         self.compile(now);

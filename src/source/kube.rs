@@ -19,6 +19,7 @@ mod store;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::thread;
@@ -83,6 +84,25 @@ pub async fn read(access: Access) -> Result<Arc<Snapshot>, FollowError> {
         Ok(Ok(snapshot)) if snapshot.is_some() => Ok(snapshot.clone().unwrap_or_default()),
         Ok(_) | Err(_) => Err(FollowError::Unread { troubles: following.health.borrow().troubles().join("; ") }),
     }
+}
+
+/// What the API server holds of some kinds now, read with a quorum: what is followed may be behind.
+///
+/// # Errors
+/// The server cannot be asked, or does not answer as it should.
+pub async fn read_now(access: &Access, kinds: &[Kind]) -> Result<Snapshot, Box<dyn Error + Send + Sync>> {
+    let client = access.client().await?;
+    let mut snapshot = Snapshot { complete: true, ..Snapshot::default() };
+    for kind in kinds {
+        for value in request::list(&client, *kind).await?.items {
+            match object::read(*kind, value) {
+                Some((name, Ok(object))) => snapshot.insert(name, object),
+                // It is there, whatever it is.
+                Some((_, Err(_))) | None => snapshot.complete = false,
+            }
+        }
+    }
+    Ok(snapshot)
 }
 
 /// Keeps the API server followed while it lives.

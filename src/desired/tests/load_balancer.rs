@@ -25,8 +25,8 @@ fn a_load_balancer_has_what_it_asks_for_or_else_what_is_recorded() {
         &[wrong, ready("a")],
         &["10.0.0.8 Serve"],
         &[
-            "Service default/a Invalid metadata.annotations[vipherald.io/ips]: \"x\" is no IPv4 or IPv6 address",
             "Service default/a Invalid metadata.annotations[vipherald.io/ips]: 2001:db8::1 is not of spec.ipFamilies, so that no endpoint could answer",
+            "Service default/a Invalid metadata.annotations[vipherald.io/ips]: \"x\" is no IPv4 or IPv6 address",
         ],
     );
 }

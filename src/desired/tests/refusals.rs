@@ -114,7 +114,9 @@ fn a_vip_that_nobody_may_come_to_is_told() {
     assert_compiles(&ipvs, &with("10.0.0.7", "IPv4", "[all]"), &["10.0.0.7 Serve"], &[unreadable, &nobody]);
     assert_compiles(&ipvs, &with("10.0.0.7", "IPv4", "[10.0.0.0/8]"), &["10.0.0.7 Serve"], &[]);
     // Where others balance, the ranges are theirs to keep.
-    assert_compiles(&config(), &with("10.0.0.7", "IPv4", "[\"fd00::/8\"]"), &["10.0.0.7 Serve"], &[]);
+    let theirs = "Service default/a NotHonoured spec.loadBalancerSourceRanges: \"fd00::/8\" is not honoured: kube-proxy does not apply it to \
+                  spec.externalIPs: everybody is let in there; use type LoadBalancer, or dataplane ipvs or nftables";
+    assert_compiles(&config(), &with("10.0.0.7", "IPv4", "[\"fd00::/8\"]"), &["10.0.0.7 Serve"], &[theirs]);
 }
 
 #[test]

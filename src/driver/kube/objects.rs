@@ -27,6 +27,9 @@ const RESYNC: Duration = Duration::from_secs(600);
 /// After somebody else wrote in between, or has what looks like ours, it is read again so soon.
 const REREAD: Duration = Duration::from_secs(5);
 
+/// Where it is read in vain, each time after twice as long, so many times.
+const LONGEST_DOUBT: u32 = 6;
+
 /// A right that is missing is tried again so often.
 const DENIED_PAUSE: Duration = Duration::from_secs(60);
 
@@ -57,6 +60,8 @@ pub(super) struct ObjectWriter {
     /// What the API server holds; read again after this.
     stored: BTreeMap<ObjectRef, Stored>,
     stale_at: Instant,
+    /// How often it was read while the snapshot had other addresses.
+    doubts: u32,
     /// The objects of the last pass.
     seen: BTreeMap<ObjectRef, Seen>,
     /// Rights that are missing, and when they are tried again.
@@ -74,6 +79,7 @@ impl ObjectWriter {
             node: node.to_owned(),
             stored: BTreeMap::new(),
             stale_at: Instant::now(),
+            doubts: 0,
             seen: BTreeMap::new(),
             denied: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -123,18 +129,19 @@ impl ObjectWriter {
             (Some(now), _) => now.uid.is_none() || stored.uid.is_none() || now.uid == stored.uid,
             (None, seen) => seen.is_none(),
         });
-        let differs = |object: &ObjectRef, now: &Seen| {
-            let changed = self.seen.get(object).is_some_and(|seen| seen.addresses != now.addresses);
-            changed && self.stored.get(object).is_some_and(|stored| stored.addresses() != now.addresses)
-        };
-        if objects.iter().any(|(object, now)| differs(object, now)) {
-            self.read_again_soon();
+        let differs =
+            |(object, now): (&ObjectRef, &Seen)| self.stored.get(object).is_some_and(|stored| stored.addresses() != now.addresses);
+        if objects.iter().any(differs) {
+            // It may also be the snapshot that is behind.
+            self.read_again_in(REREAD.saturating_mul(1 << self.doubts.min(LONGEST_DOUBT)));
+        } else {
+            self.doubts = 0;
         }
         self.seen = objects;
     }
 
-    fn read_again_soon(&mut self) {
-        self.stale_at = self.stale_at.min(Instant::now() + REREAD);
+    fn read_again_in(&mut self, pause: Duration) {
+        self.stale_at = self.stale_at.min(Instant::now() + pause);
     }
 
     async fn read_all(&mut self, server: &mut ApiServer) -> Result<(), RequestError> {
@@ -150,6 +157,7 @@ impl ObjectWriter {
             }
         }
         self.stored = stored;
+        self.doubts += 1;
         self.stale_at = Instant::now() + RESYNC;
         self.refused.clear();
         Ok(())
@@ -218,7 +226,7 @@ impl ObjectWriter {
             }
             Err(error) if error.is_about_the_object() => {
                 if error.is_conflict() {
-                    self.read_again_soon();
+                    self.read_again_in(REREAD);
                 } else if error.is_absent() {
                     self.stored.remove(object);
                 } else {

@@ -136,7 +136,7 @@ async fn each_fault_takes_nothing_away_and_is_over_soon_after_it_ends() {
         api.break_watches();
         followed.health(&format!("{fault:?} is noticed"), |health| health.lost_since().is_some()).await;
         api.put(Kind::Service, service("other", "10.0.0.8"));
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        api.until_failed(2 * u64::try_from(Kind::ALL.len()).unwrap()).await;
         let kept = followed.snapshots.borrow().clone().unwrap();
         assert!(kept.services.keys().any(|name| name.name == "web"), "{fault:?}");
         assert_eq!((kept.endpoint_slices.len(), kept.nodes.len(), kept.complete), (1, 1, true), "{fault:?}");
@@ -146,6 +146,21 @@ async fn each_fault_takes_nothing_away_and_is_over_soon_after_it_ends() {
         followed.health("followed again", is_well).await;
         assert!(ended.elapsed() < Duration::from_secs(5), "{fault:?}: {:?}", ended.elapsed());
     }
+}
+
+#[tokio::test]
+async fn what_is_there_now_is_read_though_watches_are_silent() {
+    let api = cluster().await;
+    let access = Access::Kubeconfig(api.kubeconfig());
+    let kinds = [Kind::Node, Kind::Service];
+    let before = read_now(&access, &kinds).await.unwrap();
+    assert_eq!((before.services.len(), before.nodes.len(), before.endpoint_slices.len(), before.complete), (1, 1, 0, true));
+    api.put(Kind::Service, service("other", "10.0.0.8"));
+    assert_eq!(read_now(&access, &kinds).await.unwrap().services.len(), 2);
+    api.put(Kind::Service, json!({"metadata": {"name": "odd", "namespace": "default"}, "spec": 7}));
+    assert!(!read_now(&access, &kinds).await.unwrap().complete, "what cannot be read is there");
+    api.fail(Some(Fault::Status(500, "broken")));
+    assert!(read_now(&access, &kinds).await.unwrap_err().to_string().contains("500"));
 }
 
 #[tokio::test]

@@ -57,6 +57,8 @@ struct Shared {
     /// The version, and how often watches were broken.
     changed: watch::Sender<(u64, u64)>,
     events: AtomicU64,
+    /// Answers that were wrong.
+    failed: AtomicU64,
 }
 
 /// See the module.
@@ -67,7 +69,12 @@ pub(super) struct FakeApi {
 
 impl FakeApi {
     pub(super) async fn start() -> Self {
-        let shared = Arc::new(Shared { objects: Mutex::default(), changed: watch::channel((0, 0)).0, events: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            objects: Mutex::default(),
+            changed: watch::channel((0, 0)).0,
+            events: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
@@ -137,11 +144,13 @@ impl FakeApi {
 
     /// Until watches have been sent so many events.
     pub(super) async fn until_sent(&self, events: u64) {
-        let begun = std::time::Instant::now();
-        while self.shared.events.load(Ordering::Relaxed) < events {
-            assert!(begun.elapsed() < std::time::Duration::from_secs(20), "the events are not asked for");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+        until(&self.shared.events, events, "the events are not asked for").await;
+    }
+
+    /// Until so many requests more have been answered wrongly.
+    pub(super) async fn until_failed(&self, requests: u64) {
+        let before = self.shared.failed.load(Ordering::Relaxed);
+        until(&self.shared.failed, before + requests, "nobody asks").await;
     }
 
     fn change(&self, change: impl FnOnce(&mut Objects)) {
@@ -152,6 +161,14 @@ impl FakeApi {
             objects.version
         };
         self.shared.changed.send_modify(|(current, _)| *current = version);
+    }
+}
+
+async fn until(counter: &AtomicU64, count: u64, otherwise: &str) {
+    let begun = std::time::Instant::now();
+    while counter.load(Ordering::Relaxed) < count {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{otherwise}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
 
@@ -166,6 +183,9 @@ async fn answer(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
         objects.faults.get(&kind).copied().or(objects.fault)
     };
     let watches = query.contains_key("watch");
+    if fault.is_some_and(|fault| !watches || !matches!(fault, Fault::EmptyLists)) {
+        shared.failed.fetch_add(1, Ordering::Relaxed);
+    }
     match fault {
         Some(Fault::Status(code, message)) => status(code, message),
         Some(Fault::RetryAfter(seconds)) => ([("retry-after", seconds.to_string())], status(429, "busy")).into_response(),
