@@ -230,7 +230,8 @@ fn rules_with_every_option_are_taken_and_known_again() {
         for mss_clamp in [MssClamp::Off, MssClamp::PathMtu, MssClamp::Octets(1400)] {
             for (unserved_ports, balancer) in [(UnservedPorts::Drop, BalancerKind::Ipvs), (UnservedPorts::Reject, BalancerKind::Nftables)] {
                 let listeners = BTreeSet::from(["10.0.0.7:179", "[2001:db8:7::7]:179"].map(|listener| listener.parse().unwrap()));
-                let rules = Rules { balancer, unserved_ports, first_mark: 64, except: except.into(), mss_clamp, listeners };
+                let rules =
+                    Rules { balancer, unserved_ports, first_mark: 64, except: except.into(), mss_clamp, listeners, hands_over: false };
                 kernel.execute(&Step::WriteRules(Some(rules.clone()))).await.unwrap();
                 assert_eq!(kernel.observe_fresh().await.unwrap().record.rules, rules.fingerprint());
             }
