@@ -45,7 +45,7 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         1 => (0..9_u64).prop_map(|seconds| {
             let time = Duration::from_secs(seconds);
-            Event::Timers { connect_retry: time, send_hold_time: Some(time.max(Duration::from_secs(1))) }
+            Event::Timers { connect_retry: time, send_hold_time: Some(time) }
         }),
         6 => Just(Event::Tick),
         1 => Just(Event::Reachable),
