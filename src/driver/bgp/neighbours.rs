@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use super::claim::Claims;
+use super::claim::{Claims, Registry};
 use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
 use super::listener::Listener;
@@ -57,8 +57,8 @@ fn unknown_addresses(desired: &DesiredBgp) -> BTreeSet<PeerAddress> {
 
 /// The tasks and what they are to become.
 pub(super) struct Neighbours {
-    /// Whose sessions these are.
-    instance: Arc<str>,
+    /// Which sessions this process has.
+    registry: Arc<Registry>,
     seed: u64,
     /// Counts the tasks, so that each has a number of its own.
     started: u32,
@@ -123,7 +123,7 @@ impl Neighbours {
         board: Board,
     ) -> Self {
         Self {
-            instance,
+            registry: Registry::new(instance),
             seed,
             started: 0,
             rib: Rib::default(),
@@ -304,7 +304,7 @@ impl Neighbours {
             location,
             whereabouts: locator.subscribe(),
             feed,
-            claims: Claims::new(Arc::clone(&self.instance)),
+            claims: Claims::new(Arc::clone(&self.registry), name, settings.restart_time()),
             complaints: self.complaints.clone(),
         };
         let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {

@@ -174,6 +174,10 @@ impl Session {
             self.take(input);
             self.inputs.feed.turn.end().await;
         }
+        // Unless who follows is ourselves.
+        if !matches!(*self.inputs.end.borrow(), Some(Stop::Keep | Stop::ConfigurationChange)) {
+            self.inputs.claims.release();
+        }
     }
 
     /// Sleeps until something happens or the core's time has come.

@@ -2,6 +2,7 @@
 //! The speaker against a scripted neighbour, over loopback TCP.
 
 mod changes;
+mod claiming;
 mod ending;
 mod fake_peer;
 mod inspecting;
