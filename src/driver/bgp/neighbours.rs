@@ -230,12 +230,14 @@ impl Neighbours {
         let shared = !self.vrfs.is_empty() && listening::is_shared();
         let domains = listening::domains(desired, &keyring.keys(), &locator.whereabouts(), &self.vrfs, shared);
         self.listener.listen(address, domains);
+        let configured = self.configured_outside(desired, &locator.whereabouts());
         for (name, running) in &mut self.running {
             let wanted = match desired.peers.get(name) {
                 Some(peer) => Some(Settings::new(desired, identifier, peer.clone(), false)),
-                None if running.settings.dynamic => {
-                    running.dynamic_address().and_then(|address| dynamic_settings(desired, identifier, address))
-                }
+                None if running.settings.dynamic => running
+                    .dynamic_address()
+                    .filter(|address| !configured.contains(address))
+                    .and_then(|address| dynamic_settings(desired, identifier, address)),
                 None => None,
             };
             match wanted {
@@ -254,6 +256,12 @@ impl Neighbours {
         self.held_until = self.held_by_dynamic_until(desired);
         self.board.set_configured(Some(desired), Some(identifier), self.held_until.is_some());
         true
+    }
+
+    /// Where the configured neighbours outside of VRFs are: no dynamic one comes from there.
+    fn configured_outside(&self, desired: &DesiredBgp, whereabouts: &Whereabouts) -> BTreeSet<IpAddr> {
+        let outside = desired.peers.values().filter(|peer| self.vrfs.domain(peer.interface()).is_none());
+        outside.filter_map(|peer| candidates(&peer.address, whereabouts).ok()).flatten().map(|found| found.address).collect()
     }
 
     /// An interface that a neighbour is to dial by may be in a VRF.
@@ -329,7 +337,9 @@ impl Neighbours {
         let whereabouts = locator.whereabouts();
         let domain = self.domain(&stream);
         let here = |running: &&Running| self.vrfs.domain(running.settings.peer.interface()) == domain;
-        if let Some(running) = self.running.values().filter(here).find(|running| running.is_at(remote, &whereabouts)) {
+        let mut there = self.running.values().filter(here).filter(|running| running.is_at(remote, &whereabouts));
+        // Of two, one is about to end.
+        if let Some(running) = there.clone().find(|running| !running.is_ending()).or_else(|| there.next()) {
             // Where its task is far behind, the neighbour will dial again.
             running.commands.try_send(Command::Accept(stream)).ok();
             return;
@@ -449,6 +459,11 @@ impl Running {
             order.get_or_insert(stop);
             first
         });
+    }
+
+    /// Whether it was told so.
+    fn is_ending(&self) -> bool {
+        self.end.borrow().is_some()
     }
 
     /// Hands a session the settings that it can go on with.

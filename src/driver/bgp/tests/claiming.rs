@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A session that goes from one neighbour of the speaker to another one.
 
+use super::listening::{dial, listening, listening_on};
 use super::*;
 
 /// One that is dialled once within the test, unless that comes to nothing at once.
@@ -42,4 +43,36 @@ fn neighbours_that_swap_their_addresses_wait_for_each_other() {
     let _after = [first.establish(OUR_AS), second.establish(OUR_AS)];
     let status = wait_for(&speaker, |status| is_up(status, "a") && is_up(status, "b"));
     assert_eq!((last_error(&status, "a"), last_error(&status, "b")), (String::new(), String::new()));
+}
+
+#[test]
+fn rfc4486_4_a_configured_neighbour_takes_the_place_of_a_dynamic_one() {
+    let at = SocketAddr::from(([127, 0, 0, 2], 179));
+    let (configuration, address) = listening(&["127.0.0.0/30"], []);
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
+    speaker.advertise(set([]));
+    speaker.configure(configuration);
+    let mut dynamic = dial(Ipv4Addr::new(127, 0, 0, 2), address);
+    dynamic.establish(OUR_AS);
+    dynamic.expect_empty_table();
+    wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.2"));
+    let passive = DesiredPeer { transport: Transport { passive: true, ..Transport::default() }, ..neighbour(at) };
+    // Its name comes after that of the dynamic one.
+    let (configuration, _) = listening_on(address, &["127.0.0.0/30"], [("tor", passive)]);
+    speaker.configure(configuration);
+    assert_eq!(dynamic.next(), Some(Message::Notification(Notification::cease(Cease::PeerDeconfigured))));
+    wait_for(&speaker, |status| status.peers.get("tor").is_some_and(|tor| tor.state == State::Active));
+    let mut configured = dial(Ipv4Addr::new(127, 0, 0, 2), address);
+    drop(dynamic);
+    configured.establish(OUR_AS);
+    configured.expect_empty_table();
+    let status = wait_for(&speaker, |status| is_up(status, "tor"));
+    assert_eq!(status.peers.len(), 1);
+    drop(configured);
+    let (configuration, _) = listening_on(address, &["127.0.0.0/30"], []);
+    speaker.configure(configuration);
+    wait_for(&speaker, |status| status.peers.is_empty());
+    let mut again = dial(Ipv4Addr::new(127, 0, 0, 2), address);
+    again.establish(OUR_AS);
+    wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.2"));
 }
