@@ -71,6 +71,8 @@ pub(super) struct Neighbours {
     inheritance: Arc<OnceLock<Inheritance>>,
     /// Until then dynamic neighbours that have no task may hold what was inherited.
     held_until: Option<Instant>,
+    /// The neighbours of the first configuration have their tasks: those that come later knew no earlier process.
+    converged: bool,
     /// Neighbours that have had a task.
     begun: BTreeSet<String>,
     board: Board,
@@ -133,6 +135,7 @@ impl Neighbours {
             routes,
             inheritance,
             held_until: None,
+            converged: false,
             begun: BTreeSet::new(),
             board,
             complaints: Complaints::default(),
@@ -252,6 +255,7 @@ impl Neighbours {
                 self.start(name, settings, keyring, locator, None);
             }
         }
+        self.converged = true;
         self.board.set_problem(None);
         self.held_until = self.held_by_dynamic_until(desired);
         self.board.set_configured(Some(desired), Some(identifier), self.held_until.is_some());
@@ -315,11 +319,7 @@ impl Neighbours {
             claims: Claims::new(Arc::clone(&self.registry), name, settings.restart_time()),
             complaints: self.complaints.clone(),
         };
-        let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
-            (false, _) => Beginning::Another,
-            (true, Some(inheritance)) => Beginning::Inherited(inheritance.clone()),
-            (true, None) => Beginning::First,
-        };
+        let beginning = self.begin(name, settings.dynamic);
         let session = Session::new(name, id, &settings, &beginning, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();
@@ -328,6 +328,18 @@ impl Neighbours {
             session.run(shut, first).await;
             name
         }));
+    }
+
+    /// What was before the task of this neighbour.
+    fn begin(&mut self, name: &str, dynamic: bool) -> Beginning {
+        if !self.begun.insert(name.to_owned()) {
+            return Beginning::Another;
+        }
+        let knew_another = if dynamic { self.held_until.is_some() } else { !self.converged };
+        match self.inheritance.get().filter(|_| knew_another) {
+            Some(inheritance) => Beginning::Inherited(inheritance.clone()),
+            None => Beginning::First,
+        }
     }
 
     /// Somebody has dialled us: a configured neighbour, a new dynamic one, or nobody we know; then the connection is closed without a word.

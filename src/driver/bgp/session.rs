@@ -123,7 +123,7 @@ impl Session {
     pub(super) fn new(name: &str, id: PeerId, settings: &Settings, beginning: &Beginning, seed: u64, inputs: Inputs, board: Board) -> Self {
         let mut peer = Peer::new(settings.peer_config(name, id, beginning), seed);
         if let Beginning::Inherited(inheritance) = beginning {
-            peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
+            peer.inherit(inheritance.at, (*inheritance.prefixes).clone());
             let until = inheritance.at + SELECTION_DEFERRAL;
             if settings.cluster.is_some() && settings.peer.graceful_restart.is_some() && until > Instant::now() {
                 inputs.feed.rib.is_awaited();

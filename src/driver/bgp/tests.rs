@@ -305,6 +305,23 @@ fn rfc4724_4_1_what_an_earlier_process_announced_is_withdrawing_until_the_peer_k
 }
 
 #[test]
+fn a_neighbour_that_is_configured_later_holds_nothing_of_an_earlier_process() {
+    let [tor, late] = [FakePeer::listening(), FakePeer::listening()];
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
+    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), true);
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", restartable(&tor))]));
+    let mut conversation = tor.accept();
+    let theirs = conversation.expect_open();
+    conversation.establish_as(&keeping_open(), &theirs);
+    wait_for(&speaker, |status| is_up(status, "tor") && status.withdrawing().is_empty());
+    speaker.configure(desired([("tor", restartable(&tor)), ("late", restartable(&late))]));
+    assert_eq!(restart_of(&late.accept().expect_open()), Some((false, 60, false)));
+    let status = wait_for(&speaker, |status| status.peers.contains_key("late"));
+    assert_eq!(status.withdrawing(), prefixes([]));
+}
+
+#[test]
 fn rfc4724_4_1_the_forwarding_bit_is_clear_where_the_node_did_not_go_on_serving() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
