@@ -20,7 +20,7 @@ static EPOCH: LazyLock<Instant> = LazyLock::new(
     Instant::now,
 );
 
-const LOCAL: LocalAddresses = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 0, 0, 1)), ipv6: None, link_local: None };
+const LOCAL: LocalAddresses = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 0, 0, 1)), ipv6: None, ..LocalAddresses::NONE };
 
 fn asn(number: u32) -> Asn {
     Asn::new(number).unwrap()

@@ -2,7 +2,7 @@
 //! Which routes of one peer another one is told, and with which next hop: roles, stale routes, third parties, confederations.
 
 use super::*;
-use crate::rib::NextHopPolicy;
+use crate::rib::{NextHopPolicy, Withheld};
 use crate::wire::{BgpRole, LongLivedFamily};
 
 const EXTERNAL: u32 = 65002;
@@ -14,7 +14,13 @@ fn external() -> Negotiated {
 fn external_told(export: Export, negotiated: Negotiated) -> Told {
     let mut told = Told::new(9, false, negotiated.clone());
     let target = Target { peer: PeerId(9), address: Ipv4Addr::new(10, 0, 0, 9).into(), client: false, cluster_id: identifier(0xC1) };
-    let local = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 9, 9, 9)), ipv6: Some("2001:db8::9".parse().unwrap()), link_local: None };
+    let local = LocalAddresses {
+        ipv4: Some(Ipv4Addr::new(10, 9, 9, 9)),
+        ipv6: Some("2001:db8::9".parse().unwrap()),
+        shared_ipv4: Prefix::new(Ipv4Addr::new(10, 0, 0, 0).into(), 24).ok(),
+        shared_ipv6: Prefix::new("2001:db8::".parse().unwrap(), 64).ok(),
+        ..LocalAddresses::NONE
+    };
     told.adj_rib_out = AdjRibOut::new(export, target, negotiated, local);
     told.adj_rib_out.set(&LocRib::default());
     told
@@ -137,6 +143,31 @@ fn rfc4271_section_5_1_3_an_unchanged_next_hop_goes_to_an_external_peer_where_po
         let route = route_of(1, true, true, |_, learned| learned.next_hop = next_hop);
         peer.take(&reflector.learn(PeerId(1), &[(one(vip(1)), Some(route))]));
         assert_eq!(peer.paths, BTreeMap::new());
+    }
+}
+
+#[test]
+fn rfc4271_section_5_1_3_an_external_peer_hears_of_a_third_party_on_the_link_only() {
+    let unchanged = Export { next_hop_ipv4: NextHopPolicy::Unchanged, next_hop_ipv6: NextHopPolicy::Unchanged, ..Export::default() };
+    let far = Ipv4Addr::new(10, 0, 1, 1);
+    for (next_hop, reason) in
+        [(NextHop::V4(far), Withheld::ThirdParty(far.into())), (hop(9), Withheld::NextHopOfPeer(Ipv4Addr::new(10, 0, 0, 9).into()))]
+    {
+        let mut reflector = Reflector::default();
+        let mut peer = external_told(unchanged.clone(), external());
+        peer.take(&reflector.learn(PeerId(1), &[(one(vip(1)), Some(of_client(1)))]));
+        assert_eq!(peer.next_hops(vip(1)), [hop(1)]);
+        let elsewhere = route_of(1, true, true, |_, learned| learned.next_hop = next_hop);
+        let changes = reflector.learn(PeerId(1), &[(one(vip(1)), Some(elsewhere))]);
+        peer.take(&changes);
+        assert_eq!(peer.paths, BTreeMap::new(), "it is withdrawn");
+        assert_eq!(*peer.adj_rib_out.withheld_learned(), BTreeMap::from([(vip(1), reason)]));
+        assert!(peer.adj_rib_out.withheld().is_empty(), "it is none of ours");
+        let mut internal = Told::client(2);
+        internal.take(&changes);
+        assert_eq!(internal.next_hops(vip(1)), [next_hop]);
+        peer.take(&reflector.learn(PeerId(1), &[(one(vip(1)), None)]));
+        assert!(peer.adj_rib_out.withheld_learned().is_empty());
     }
 }
 
