@@ -99,7 +99,11 @@ impl AdjRibOut {
         // All entries are shown, whatever is pending now.
         self.pending = Pending::default();
         let mut changed = self.pending.begin();
-        self.table.want(selected, |key, entry| changed.add(key, entry));
+        let mut same = Sameness::new(&self.exporter);
+        self.table.want(selected, |key, entry| {
+            same.settle(key, entry);
+            changed.add(key, entry);
+        });
         self.pending.end(changed);
     }
 
@@ -111,7 +115,11 @@ impl AdjRibOut {
         let changed_paths = changes.iter().map(|(prefix, paths)| (*prefix, &**paths));
         let selected = self.exporter.select(changed_paths, &mut self.refusals);
         let mut changed = self.pending.begin();
-        self.table.want_some(changes.keys().copied(), selected, |key, entry| changed.add(key, entry));
+        let mut same = Sameness::new(&self.exporter);
+        self.table.want_some(changes.keys().copied(), selected, |key, entry| {
+            same.settle(key, entry);
+            changed.add(key, entry);
+        });
         self.pending.end(changed);
         self.bound_pending();
     }
@@ -393,6 +401,38 @@ impl AdjRibOut {
         let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };
         out.extend_from_slice(&octets);
         true
+    }
+}
+
+/// Finds routes that differ in nothing that an external peer is told, such as LOCAL_PREF.
+struct Sameness<'a> {
+    exporter: &'a Exporter,
+    /// The last comparison: its neighbours tend to be between the same two routes.
+    last: Option<((Family, *const Route, *const Route), bool)>,
+}
+
+impl<'a> Sameness<'a> {
+    const fn new(exporter: &'a Exporter) -> Self {
+        Self { exporter, last: None }
+    }
+
+    /// What the peer holds already is not told once more.
+    fn settle(&mut self, key: Nlri, entry: &mut Entry) {
+        let (Some(told), Some(wanted)) = (&entry.told, &entry.wanted) else { return };
+        let stays_ours = told.learned.is_none() == wanted.learned.is_none();
+        if self.exporter.negotiated().internal || entry.again || !stays_ours || told == wanted {
+            return;
+        }
+        let (family, exporter) = (key.prefix.family(), self.exporter);
+        let about = (family, Arc::as_ptr(told), Arc::as_ptr(wanted));
+        let same = match self.last {
+            Some((known, same)) if known == about => same,
+            _ => exporter.outgoing(told, family) == exporter.outgoing(wanted, family),
+        };
+        self.last = Some((about, same));
+        if same {
+            entry.is_told_already();
+        }
     }
 }
 

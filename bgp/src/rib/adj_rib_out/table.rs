@@ -52,6 +52,11 @@ impl Entry {
         self.is_to_be_withdrawn() || self.is_to_be_announced()
     }
 
+    /// The peer holds this route by another one that is told with the same octets.
+    pub(super) fn is_told_already(&mut self) {
+        self.told.clone_from(&self.wanted);
+    }
+
     fn standing(&self) -> Standing {
         match (&self.told, &self.wanted) {
             (Some(_), _) if self.is_leaving() => Standing::Leaving,
@@ -168,13 +173,13 @@ impl Table {
         &mut self,
         destinations: impl Iterator<Item = Prefix>,
         routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>,
-        mut changed: impl FnMut(Nlri, &Entry),
+        mut changed: impl FnMut(Nlri, &mut Entry),
     ) {
         let mut routes = routes.peekable();
         let (mut new, mut gone) = (Vec::new(), Vec::new());
-        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &Entry)| {
-            let entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
-            changed(key, &entry);
+        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &mut Entry)| {
+            let mut entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            changed(key, &mut entry);
             new.push((key, entry));
         };
         self.meet(destinations.map(|prefix| (all_of(prefix), prefix)), |prefix, entry| match entry {
@@ -261,12 +266,12 @@ impl Table {
     }
 
     /// From now on exactly these routes, which come in order, are wanted: one pass. Shows, in order, each entry that may be pending by that.
-    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>, mut changed: impl FnMut(Nlri, &Entry)) {
+    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>, mut changed: impl FnMut(Nlri, &mut Entry)) {
         let mut routes = routes.peekable();
         let mut new = Vec::new();
-        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &Entry)| {
-            let entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
-            changed(key, &entry);
+        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &mut Entry)| {
+            let mut entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            changed(key, &mut entry);
             new.push((key, entry));
         };
         for (&key, entry) in &mut self.entries {
@@ -275,8 +280,8 @@ impl Table {
             }
             let before = entry.standing();
             entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
-            self.tally.moved(key, before, entry.standing());
             changed(key, entry);
+            self.tally.moved(key, before, entry.standing());
         }
         routes.for_each(|route| add(route, &mut changed));
         self.entries.retain(|_, entry| !entry.is_nothing());

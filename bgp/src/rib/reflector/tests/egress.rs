@@ -226,3 +226,24 @@ fn b59_rfc8950_section_4_a_plain_external_peer_gets_a_next_hop_that_it_understan
     let mandatory = |type_code| plain.paths[&one(vip(1))].0.iter().any(|attribute| attribute.type_code() == type_code);
     assert!(mandatory(1) && mandatory(2));
 }
+
+#[test]
+fn what_differs_only_in_what_an_external_peer_is_not_told_is_not_told_again() {
+    let preferred =
+        |preference: u32, med: u32| route_of(1, true, true, |route, _| (route.local_preference, route.med) = (Some(preference), Some(med)));
+    let mut reflector = Reflector::default();
+    let (mut external, mut internal) = (external_told(Export { med: Some(5), ..Export::default() }, external()), Told::client(2));
+    let mut tell = |route: Option<Arc<Route>>| {
+        let changes = reflector.learn(PeerId(1), &[(one(vip(1)), route)]);
+        external.take(&changes);
+        internal.take(&changes);
+        assert_eq!(external.paths.len(), internal.paths.len());
+        assert!(external.adj_rib_out.advertised_count() == external.paths.len());
+        (external.receiver.updates.len(), internal.receiver.updates.len())
+    };
+    let (first, of_internal) = tell(Some(preferred(100, 1)));
+    assert_eq!(tell(Some(preferred(200, 1))), (first, of_internal + 1));
+    let (other, of_internal) = tell(Some(route_of(1, true, true, |route, _| route.communities.extend([7]))));
+    assert_eq!(other, first + 1);
+    assert_eq!(tell(None), (first + 2, of_internal + 1));
+}
