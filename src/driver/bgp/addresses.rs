@@ -199,7 +199,9 @@ fn choose_local(all: &[InterfaceAddress], Ends { local, remote, device }: Ends) 
     // RFC 2545 §3: the link-local address belongs into the next hop if, and only if, both speakers share a link.
     let shares_link = beside().any(|candidate| candidate.covers(remote));
     let shared = |is_wanted: fn(&IpAddr) -> bool| {
-        let candidates = || beside().filter(|candidate| shares_link && candidate.is_global() && is_wanted(&candidate.address));
+        let usable =
+            |candidate: &&InterfaceAddress| candidate.interface != LOOPBACK && candidate.is_global() && is_wanted(&candidate.address);
+        let candidates = || beside().filter(usable).filter(|_| shares_link);
         let on_it = candidates().find(|candidate| candidate.covers(remote)).or_else(|| candidates().find(|_| !is_wanted(&remote)))?;
         Prefix::truncated(on_it.address, on_it.prefix_length).ok()
     };

@@ -251,7 +251,7 @@ impl Session {
             Input::Whereabouts => self.take_whereabouts(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
             Input::Command(Command::Obey(order)) => self.obey(order),
-            Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
+            Input::Link(role, News::Opened(opened)) => self.opened(role, *opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
             Input::Link(role, News::Happened(Happening::Drained)) => {
                 self.drained.insert(role);
