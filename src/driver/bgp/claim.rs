@@ -77,6 +77,8 @@ pub(super) enum ClaimError {
         pair: Pair,
         /// The other neighbour.
         peer: Arc<str>,
+        /// It is about to leave it.
+        ending: bool,
     },
     /// It cannot be found out.
     #[error("the session {pair} cannot be claimed")]
@@ -112,6 +114,8 @@ struct Sessions {
 struct Held {
     /// The neighbour that has it.
     peer: Arc<str>,
+    /// It was told to end.
+    ending: bool,
     lock: UnixDatagram,
     _owner: UnixDatagram,
 }
@@ -189,6 +193,11 @@ impl Registry {
         Arc::new(Self { instance, sessions: Mutex::default(), released: watch::Sender::new(()) })
     }
 
+    /// This neighbour is told to end: others may wait for what it has.
+    pub(super) fn ends(&self, peer: &str) {
+        self.sessions().held.values_mut().filter(|held| *held.peer == *peer).for_each(|held| held.ending = true);
+    }
+
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,7 +220,7 @@ impl Claims {
         loop {
             released.mark_unchanged();
             match self.try_hold(role, &pair) {
-                Err(error @ ClaimError::OtherPeer { .. }) => {
+                Err(error @ ClaimError::OtherPeer { ending: true, .. }) => {
                     if timeout_at(deadline, released.changed()).await.is_err() {
                         return Err(error);
                     }
@@ -253,8 +262,8 @@ impl Drop for Claim {
 
 impl Sessions {
     fn claim(&mut self, pair: &Pair, claims: &Claims) -> Result<(), ClaimError> {
-        if let Some(Held { peer, .. }) = self.held.get(pair) {
-            return Err(ClaimError::OtherPeer { pair: pair.clone(), peer: Arc::clone(peer) });
+        if let Some(Held { peer, ending, .. }) = self.held.get(pair) {
+            return Err(ClaimError::OtherPeer { pair: pair.clone(), peer: Arc::clone(peer), ending: *ending });
         }
         let (name, instance) = (pair.name(), &claims.registry.instance);
         // Not by taking it for a moment: who restarts would be refused.
@@ -269,7 +278,7 @@ impl Sessions {
             Ok(lock) => {
                 let owner = inode(&lock).and_then(|inode| bind(&format!("{}{instance}", owner_prefix(inode)))).map_err(failed)?;
                 self.elsewhere.remove(pair);
-                self.held.insert(pair.clone(), Held { peer: Arc::clone(&claims.peer), lock, _owner: owner });
+                self.held.insert(pair.clone(), Held { peer: Arc::clone(&claims.peer), ending: false, lock, _owner: owner });
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -420,14 +429,14 @@ mod tests {
         let registry = Registry::new("a".into());
         let [old, new] = ["old", "new"].map(|peer| Claims::new(Arc::clone(&registry), peer, Duration::ZERO));
         old.hold(Role::Active, pair(4)).await.unwrap();
+        let refused = new.hold(Role::Active, pair(4)).await.unwrap_err().to_string();
+        assert!(refused.starts_with("the peer old has the session from 127."), "{refused}");
+        registry.ends("old");
         let waiting = new.hold(Role::Active, pair(4));
         tokio::pin!(waiting);
         assert!(tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.is_err(), "it did not wait");
         drop(old);
         waiting.await.unwrap();
-        let third = Claims::new(registry, "third", Duration::ZERO);
-        let refused = third.try_hold(Role::Active, &pair(4)).unwrap_err().to_string();
-        assert!(refused.starts_with("the peer new has the session from 127."), "{refused}");
     }
 
     #[tokio::test]

@@ -243,11 +243,16 @@ impl Neighbours {
                     .and_then(|address| dynamic_settings(desired, identifier, address)),
                 None => None,
             };
-            match wanted {
-                None => running.order(Stop::Deconfigured),
-                Some(settings) if running.settings.is_same_session(&settings) => running.adjust(name, settings),
-                Some(_) => running.order(Stop::ConfigurationChange),
-            }
+            let stop = match wanted {
+                None => Stop::Deconfigured,
+                Some(settings) if running.settings.is_same_session(&settings) => {
+                    running.adjust(name, settings);
+                    continue;
+                }
+                Some(_) => Stop::ConfigurationChange,
+            };
+            running.order(stop);
+            self.registry.ends(name);
         }
         for (name, peer) in &desired.peers {
             if !self.running.contains_key(name) {
@@ -291,8 +296,9 @@ impl Neighbours {
 
     fn stop_all(&mut self, stop: &Stop) {
         self.listener.listen(None, BTreeMap::new());
-        for running in self.running.values() {
+        for (name, running) in &self.running {
             running.order(stop.clone());
+            self.registry.ends(name);
         }
         self.held_until = None;
         self.board.set_configured(None, self.automatic, false);
