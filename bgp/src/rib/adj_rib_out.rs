@@ -244,8 +244,14 @@ impl AdjRibOut {
 
     /// How many paths those are.
     #[must_use]
-    pub const fn advertised_count(&self) -> usize {
+    pub fn advertised_count(&self) -> usize {
         self.table.advertised_count()
+    }
+
+    /// How many of them other peers have told, by family.
+    #[must_use]
+    pub const fn reflected_counts(&self) -> &BTreeMap<Family, usize> {
+        self.table.reflected_counts()
     }
 
     /// The destinations of routes that start here and are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::prefix::Prefix;
+use crate::prefix::{Family, Prefix};
 use crate::rib::Route;
 use crate::wire::Nlri;
 
@@ -60,6 +60,7 @@ impl Entry {
     fn standing(&self) -> Standing {
         match (&self.told, &self.wanted) {
             (Some(_), _) if self.is_leaving() => Standing::Leaving,
+            (Some(told), Some(_)) if told.learned.is_some() => Standing::Reflected,
             (Some(_), Some(_)) => Standing::Advertised,
             _ => Standing::Other,
         }
@@ -72,6 +73,8 @@ enum Standing {
     Other,
     /// It holds it, and is to hold it.
     Advertised,
+    /// It holds one that another peer told, and is to hold it or one in its place.
+    Reflected,
     /// It holds a route that starts here, and is to hold it no longer.
     Leaving,
 }
@@ -86,10 +89,15 @@ pub(super) struct Table {
 #[derive(Debug, Default)]
 struct Tally {
     advertised: usize,
+    reflected: BTreeMap<Family, usize>,
     leaving: BTreeSet<Nlri>,
 }
 
 impl Tally {
+    fn reflected(&mut self, key: Nlri) -> &mut usize {
+        self.reflected.entry(key.prefix.family()).or_default()
+    }
+
     fn moved(&mut self, key: Nlri, before: Standing, after: Standing) {
         if before == after {
             return;
@@ -97,11 +105,13 @@ impl Tally {
         match before {
             Standing::Other => {}
             Standing::Advertised => self.advertised -= 1,
+            Standing::Reflected => *self.reflected(key) -= 1,
             Standing::Leaving => drop(self.leaving.remove(&key)),
         }
         match after {
             Standing::Other => {}
             Standing::Advertised => self.advertised += 1,
+            Standing::Reflected => *self.reflected(key) += 1,
             Standing::Leaving => drop(self.leaving.insert(key)),
         }
     }
@@ -129,12 +139,17 @@ impl Table {
 
     /// The paths that the peer holds and is to hold.
     pub(super) fn advertised(&self) -> impl Iterator<Item = Nlri> {
-        self.entries.iter().filter(|(_, entry)| entry.standing() == Standing::Advertised).map(|(key, _)| *key)
+        self.entries.iter().filter(|(_, entry)| matches!(entry.standing(), Standing::Advertised | Standing::Reflected)).map(|(key, _)| *key)
     }
 
     /// How many those are.
-    pub(super) const fn advertised_count(&self) -> usize {
-        self.tally.advertised
+    pub(super) fn advertised_count(&self) -> usize {
+        self.tally.advertised + self.tally.reflected.values().sum::<usize>()
+    }
+
+    /// How many of them other peers have told, by family.
+    pub(super) const fn reflected_counts(&self) -> &BTreeMap<Family, usize> {
+        &self.tally.reflected
     }
 
     /// The paths that start here, and that the peer holds and is to hold no longer.
