@@ -139,6 +139,8 @@ pub struct PeerView {
     pub next_hops: BTreeMap<Family, IpAddr>,
     /// Prefixes that the peer was told and holds; without a session it holds none.
     pub told: BTreeSet<Prefix>,
+    /// How many routes of other peers it was told, by family.
+    pub reflected: BTreeMap<Family, usize>,
     /// Prefixes that are withdrawn and whose UPDATE the peer's host has not acknowledged.
     pub withdrawing: Arc<BTreeSet<Prefix>>,
     /// Prefixes of the set that this peer is not told, and why.

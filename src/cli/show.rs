@@ -187,7 +187,8 @@ fn peers(status: &NodeStatus, wide: bool) -> String {
     }
     headings.push("LAST ERROR");
     let row = |peer: &PeerStatus| {
-        let advertised = peer.routes.iter().filter(|route| route.state == RouteState::Advertised).count();
+        let own = peer.routes.iter().filter(|route| route.state == RouteState::Advertised).count();
+        let advertised = own + peer.reflected.values().sum::<usize>();
         let mut row = vec![
             peer.name.clone(),
             peer.address.map_or_else(|| "unknown".to_owned(), |address| address.to_string()),
@@ -240,7 +241,12 @@ fn routes(status: &NodeStatus) -> String {
         };
         vec![route.prefix.clone(), peer.to_owned(), next_hop, format!("{:?}", route.state), route.message.clone().unwrap_or_default()]
     };
-    table(&["PREFIX", "PEER", "NEXT HOP", "STATE", "REASON"], &peer_routes(status).into_iter().map(row).collect::<Vec<_>>())
+    let own = table(&["PREFIX", "PEER", "NEXT HOP", "STATE", "REASON"], &peer_routes(status).into_iter().map(row).collect::<Vec<_>>());
+    let reflected = status.peers.iter().filter_map(|peer| {
+        let count = peer.reflected.values().sum::<usize>();
+        (count > 0).then(|| format!("{}: {count} reflected routes besides, see 'show routes advertised {}'\n", peer.name, peer.name))
+    });
+    std::iter::once(own).chain(reflected).collect()
 }
 
 fn rejections(rejections: &[Rejection]) -> String {

@@ -213,6 +213,7 @@ fn peer_view(status: &driver::SpeakerStatus, peer: &driver::PeerStatus, clock: C
             attributes_discarded: peer.counters.attributes_discarded,
         },
         told: if peer.established_since.is_some() { status.told(peer).collect() } else { Default::default() },
+        reflected: peer.reflected.clone(),
         withdrawing: Arc::clone(&peer.withdrawing),
         withheld: peer.withheld.iter().map(|(prefix, why)| (*prefix, why.to_string())).collect(),
         received: message_counts(&peer.counters.received),

@@ -42,6 +42,9 @@ pub struct PeerStatus {
     pub capabilities: Vec<String>,
     /// What it was told, is to forget, and is not told.
     pub routes: Vec<RouteStatus>,
+    /// How many routes of other peers it was told, by family; those are not in the list.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reflected: BTreeMap<String, usize>,
     /// Messages that came from it.
     pub received: MessageCounts,
     /// Messages that went to it.
@@ -128,6 +131,7 @@ pub(super) fn status(name: &str, view: &PeerView) -> PeerStatus {
         held: view.held.iter().map(|(family, count)| (family.to_string(), *count)).collect(),
         malformed: view.malformed,
         routes: told.chain(withdrawing).chain(withheld).collect(),
+        reflected: view.reflected.iter().map(|(family, count)| (family.to_string(), *count)).collect(),
         received: view.received,
         sent: view.sent,
         last_error: view.last_error.clone(),

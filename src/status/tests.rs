@@ -304,6 +304,7 @@ fn established(address: &str) -> PeerView {
         told: BTreeSet::new(),
         withdrawing: Arc::default(),
         withheld: BTreeMap::new(),
+        reflected: BTreeMap::new(),
         received: MessageCounts { open: 1, update: 4, notification: 0, keepalive: 17, route_refresh: 1 },
         sent: MessageCounts { open: 1, update: 2, notification: 0, keepalive: 18, route_refresh: 0 },
         shut: false,

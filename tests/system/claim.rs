@@ -34,7 +34,7 @@ fn wait_until_refused(second: &Daemon) {
 
 fn the_second_waits_for_the_first(tag: &str, restart_time: Option<&'static str>) {
     let both = vips(["10.1.0.1", "2001:db8:7::1"]);
-    let settings = Settings { restart_time, ..Settings::default() };
+    let settings = Settings { restart_time, on_termination: "drain", ..Settings::default() };
     let mut rig = Rig::serving(tag, settings.clone(), &both);
     let session = rig.session();
     let mut second = second(settings);
@@ -54,7 +54,8 @@ fn the_second_waits_for_the_first(tag: &str, restart_time: Option<&'static str>)
         let reason = &peer(&rig.daemon)["lastError"]["reason"];
         reason.as_str().is_some_and(|text| text.starts_with("the instance second has the session"))
     });
-    second.kill();
+    second.process().signal(Signal::SIGTERM);
+    assert_eq!(second.process().wait(PATIENCE).code(), Some(0));
     rig.wait_until_exact(&both);
 }
 
@@ -66,6 +67,32 @@ fn a_second_session_is_refused_and_the_first_does_not_notice() {
 #[test]
 fn rfc4724_a_second_session_is_not_taken_for_a_restart_of_the_first() {
     the_second_waits_for_the_first("claimgr", Some("60s"));
+}
+
+#[test]
+fn rfc4724_a_first_that_restarts_has_its_session_back_though_a_second_waits_for_it() {
+    let both = vips(["10.1.0.1", "2001:db8:7::1"]);
+    let settings = Settings { restart_time: Some("60s"), on_termination: "keep", ..Settings::default() };
+    let mut rig = Rig::serving("claimback", settings.clone(), &both);
+    let mut second = second(settings);
+    second.start(&rig.node);
+    wait_until_refused(&second);
+    for crash in [true, false] {
+        if crash {
+            rig.daemon.kill();
+        } else {
+            rig.daemon.process().signal(Signal::SIGTERM);
+            assert_eq!(rig.daemon.process().wait(PATIENCE).code(), Some(0));
+        }
+        let awaited = "the instance vipherald had the session from 10.99.0.1 to 10.99.0.2; it may come back within 60s";
+        wait_until("the second says whom it waits for", PATIENCE, || peer(&second)["lastError"]["reason"] == awaited);
+        rig.daemon.start(&rig.node);
+        rig.wait_until_exact(&both);
+        wait_until("the first has it", PATIENCE, || peer(&rig.daemon)["state"] == "Established");
+        wait_until("the second knows that", PATIENCE, || {
+            peer(&second)["lastError"]["reason"].as_str().is_some_and(|reason| reason.starts_with(TAKEN))
+        });
+    }
 }
 
 #[test]

@@ -40,12 +40,12 @@ impl Peer {
         retained.filter(|prefix| !wanted(prefix)).chain(adj_rib_out.into_iter().flat_map(|rib| rib.withdrawing())).collect()
     }
 
-    /// A process before this one may have told the peer these. It may keep them until a session has told it a whole set, or for as long as is asked of it.
-    /// Does nothing without graceful restart.
-    pub fn inherit(&mut self, now: Instant, prefixes: BTreeSet<Prefix>) {
+    /// A process before this one may have told the peer these. It may keep them until a session has told it a whole set, or for as long as is asked of it,
+    /// from the end of that process on. Does nothing without graceful restart.
+    pub fn inherit(&mut self, ended: Instant, prefixes: BTreeSet<Prefix>) {
         if let Some(restart) = self.config.graceful_restart {
             let kept = Duration::from_secs(u64::from(restart.restart_time) + u64::from(restart.long_lived_stale_time));
-            let until = now.checked_add(kept + self.config.hold_time.duration().unwrap_or_default());
+            let until = ended.checked_add(kept + self.config.hold_time.duration().unwrap_or_default());
             self.retained = Some(Retained { until, prefixes });
         }
     }

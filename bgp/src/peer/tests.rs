@@ -32,8 +32,11 @@ static EPOCH: LazyLock<Instant> = LazyLock::new(
     Instant::now,
 );
 
-const LOCAL: LocalAddresses =
-    LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 211, 1, 2)), ipv6: Some(Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 2)), link_local: None };
+const LOCAL: LocalAddresses = LocalAddresses {
+    ipv4: Some(Ipv4Addr::new(10, 211, 1, 2)),
+    ipv6: Some(Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 2)),
+    ..LocalAddresses::NONE
+};
 
 fn asn(number: u32) -> Asn {
     Asn::new(number).unwrap()

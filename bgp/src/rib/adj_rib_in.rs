@@ -12,6 +12,7 @@
 mod import;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub struct AdjRibIn {
     cluster_id: BgpIdentifier,
     routes: BTreeMap<Nlri, Held>,
     counts: BTreeMap<Family, u32>,
+    /// Destinations with a route that is not stale.
+    told: BTreeMap<Family, u32>,
     omitted: BTreeMap<Family, u64>,
     restarts: BTreeMap<Family, Restart>,
     /// The families of which a peer with graceful restart still owes the End-of-RIB of this session.
@@ -111,6 +114,7 @@ impl AdjRibIn {
             cluster_id,
             routes: BTreeMap::new(),
             counts: BTreeMap::new(),
+            told: BTreeMap::new(),
             omitted: BTreeMap::new(),
             restarts: BTreeMap::new(),
             unfinished: BTreeSet::new(),
@@ -123,7 +127,7 @@ impl AdjRibIn {
     pub fn held(&self, only: Option<Prefix>) -> Vec<(Nlri, Held)> {
         let owned = |(nlri, held): (&Nlri, &Held)| (*nlri, held.clone());
         match only {
-            Some(prefix) => self.routes.range(Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }).map(owned).collect(),
+            Some(prefix) => self.routes.range(paths_to(prefix)).map(owned).collect(),
             None => self.routes.iter().map(owned).collect(),
         }
     }
@@ -139,10 +143,20 @@ impl AdjRibIn {
         self.restarts.values().filter_map(|restart| restart.until).min()
     }
 
-    /// The family that has more routes than it may, with the limit (RFC 4486 §4). Routes that are not used count as well.
+    /// The family of which the peer tells more destinations than it may, with the limit (RFC 4486 §4). Those that are not used count as well; what an
+    /// earlier session told, or what the peer has yet to tell anew, does not.
     #[must_use]
     pub fn exceeded(&self) -> Option<(Family, u32)> {
-        self.import.max_prefixes.iter().map(|(family, limit)| (*family, *limit)).find(|(family, limit)| self.count(*family) > *limit)
+        self.import.max_prefixes.iter().map(|(family, limit)| (*family, *limit)).find(|(family, limit)| self.told(*family) > *limit)
+    }
+
+    fn told(&self, family: Family) -> u32 {
+        self.told.get(&family).copied().unwrap_or(0)
+    }
+
+    /// Whether the peer has told this destination and has not begun anew since.
+    fn tells(&self, prefix: Prefix) -> bool {
+        self.routes.range(paths_to(prefix)).any(|(_, held)| !held.stale)
     }
 
     /// How many routes of a family are held.
@@ -201,7 +215,7 @@ impl AdjRibIn {
         if !self.unfinished.contains(&family) {
             self.omitted.remove(&family);
             self.refreshing.insert(family);
-            self.of_family(family).for_each(|(_, held)| held.stale = true);
+            self.make_stale(family);
         }
     }
 
@@ -222,7 +236,7 @@ impl AdjRibIn {
                 learnt.extend(self.end_of_rib(family));
             }
             if let Some(restart) = kept.and_then(|negotiated| Restart::new(family, negotiated, stale_until, now)) {
-                self.of_family(family).for_each(|(_, held)| held.stale = true);
+                self.make_stale(family);
                 self.restarts.insert(family, restart);
             } else {
                 self.restarts.remove(&family);
@@ -307,17 +321,20 @@ impl AdjRibIn {
 
     fn announce(&mut self, nlri: Nlri, held: Held, learnt: &mut Vec<Learnt>) {
         // What a limit still allows is held, so that the limit can be found exceeded.
-        let family = nlri.prefix.family();
-        let limited = self.import.max_prefixes.get(&family).is_some_and(|limit| self.count(family) <= *limit);
+        let (family, known) = (nlri.prefix.family(), self.tells(nlri.prefix));
+        let limited = !known && self.import.max_prefixes.get(&family).is_some_and(|limit| self.told(family) <= *limit);
         let full = !limited && self.import.held_at_most.is_some_and(|most| self.routes.len() >= most);
         if full && !self.routes.contains_key(&nlri) {
-            *self.omitted.entry(nlri.prefix.family()).or_default() += 1;
+            *self.omitted.entry(family).or_default() += 1;
             return;
         }
         let route = held.ineligible.is_none().then(|| Arc::clone(&held.route));
+        if !known {
+            *self.told.entry(family).or_default() += 1;
+        }
         let before = self.routes.insert(nlri, held);
         if before.is_none() {
-            *self.counts.entry(nlri.prefix.family()).or_default() += 1;
+            *self.counts.entry(family).or_default() += 1;
         }
         let before = before.filter(|before| before.ineligible.is_none());
         if before.as_ref().map(|before| &before.route) != route.as_ref() {
@@ -328,13 +345,17 @@ impl AdjRibIn {
     fn withdraw(&mut self, nlri: Nlri, learnt: &mut Vec<Learnt>) {
         let Some(held) = self.routes.remove(&nlri) else { return };
         self.dropped(nlri.prefix.family(), 1);
+        if !held.stale && !self.tells(nlri.prefix) {
+            subtract(&mut self.told, nlri.prefix.family(), 1);
+        }
         if held.ineligible.is_none() {
             learnt.push((nlri, None));
         }
     }
 
-    fn of_family(&mut self, family: Family) -> impl Iterator<Item = (&Nlri, &mut Held)> {
-        self.routes.iter_mut().filter(move |(nlri, _)| nlri.prefix.family() == family)
+    fn make_stale(&mut self, family: Family) {
+        self.told.remove(&family);
+        self.routes.iter_mut().filter(|(nlri, _)| nlri.prefix.family() == family).for_each(|(_, held)| held.stale = true);
     }
 
     fn drop_stale(&mut self, family: Family) -> Vec<Learnt> {
@@ -343,6 +364,7 @@ impl AdjRibIn {
 
     fn drop_all(&mut self, family: Family) -> Vec<Learnt> {
         self.omitted.remove(&family);
+        self.told.remove(&family);
         self.drop_if(family, |_| true)
     }
 
@@ -353,9 +375,7 @@ impl AdjRibIn {
     }
 
     fn dropped(&mut self, family: Family, count: u32) {
-        if let Some(counted) = self.counts.get_mut(&family) {
-            *counted = counted.saturating_sub(count);
-        }
+        subtract(&mut self.counts, family, count);
     }
 
     /// Whether no End-of-RIB of the session is to come from a peer that sends one (RFC 4724 §4.1).
@@ -367,6 +387,17 @@ impl AdjRibIn {
     #[must_use]
     pub fn restarting(&self) -> BTreeSet<Family> {
         self.restarts.keys().copied().collect()
+    }
+}
+
+/// All paths to a destination, by any identifier.
+const fn paths_to(prefix: Prefix) -> RangeInclusive<Nlri> {
+    Nlri { prefix, path_id: 0 }..=Nlri { prefix, path_id: u32::MAX }
+}
+
+fn subtract(counts: &mut BTreeMap<Family, u32>, family: Family, count: u32) {
+    if let Some(counted) = counts.get_mut(&family) {
+        *counted = counted.saturating_sub(count);
     }
 }
 

@@ -14,7 +14,7 @@ mod withdrawals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::export::Exporter;
+use super::export::{Exporter, Refusals};
 use super::{Changes, Export, LocRib, LocalAddresses, Route, Target, Withheld};
 use crate::prefix::{Family, Prefix};
 use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, encode_announcement, encode_withdrawal};
@@ -38,7 +38,7 @@ pub struct AdjRibOut {
     withdrawals: Withdrawals,
     /// What the batch in the making withdraws; empty between batches.
     withdrawn: Vec<Nlri>,
-    withheld: BTreeMap<Prefix, Withheld>,
+    refusals: Refusals,
     end_of_rib_owed: BTreeSet<Family>,
     /// Families that the peer asked to hear again, and for which that has not begun.
     asked: BTreeSet<Family>,
@@ -83,7 +83,7 @@ impl AdjRibOut {
             pending: Pending::default(),
             withdrawals: Withdrawals::default(),
             withdrawn: Vec::new(),
-            withheld: BTreeMap::new(),
+            refusals: Refusals::default(),
             asked: BTreeSet::new(),
             refreshes: BTreeMap::new(),
             written: 0,
@@ -94,24 +94,32 @@ impl AdjRibOut {
     /// From now on the peer is to hold exactly what policy leaves of these routes: one pass over two sorted sets.
     pub fn set(&mut self, rib: &LocRib) {
         self.complete = true;
-        self.withheld.clear();
-        let selected = self.exporter.select(rib.destinations(), &mut self.withheld);
+        self.refusals = Refusals::default();
+        let selected = self.exporter.select(rib.destinations(), &mut self.refusals);
         // All entries are shown, whatever is pending now.
         self.pending = Pending::default();
         let mut changed = self.pending.begin();
-        self.table.want(selected, |key, entry| changed.add(key, entry));
+        let mut same = Sameness::new(&self.exporter);
+        self.table.want(selected, |key, entry| {
+            same.settle(key, entry);
+            changed.add(key, entry);
+        });
         self.pending.end(changed);
     }
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
     pub fn apply(&mut self, changes: &Changes) {
         for prefix in changes.keys() {
-            self.withheld.remove(prefix);
+            self.refusals.remove(prefix);
         }
         let changed_paths = changes.iter().map(|(prefix, paths)| (*prefix, &**paths));
-        let selected = self.exporter.select(changed_paths, &mut self.withheld);
+        let selected = self.exporter.select(changed_paths, &mut self.refusals);
         let mut changed = self.pending.begin();
-        self.table.want_some(changes.keys().copied(), selected, |key, entry| changed.add(key, entry));
+        let mut same = Sameness::new(&self.exporter);
+        self.table.want_some(changes.keys().copied(), selected, |key, entry| {
+            same.settle(key, entry);
+            changed.add(key, entry);
+        });
         self.pending.end(changed);
         self.bound_pending();
     }
@@ -236,8 +244,14 @@ impl AdjRibOut {
 
     /// How many paths those are.
     #[must_use]
-    pub const fn advertised_count(&self) -> usize {
+    pub fn advertised_count(&self) -> usize {
         self.table.advertised_count()
+    }
+
+    /// How many of them other peers have told, by family.
+    #[must_use]
+    pub const fn reflected_counts(&self) -> &BTreeMap<Family, usize> {
+        self.table.reflected_counts()
     }
 
     /// The destinations of routes that start here and are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may
@@ -246,10 +260,16 @@ impl AdjRibOut {
         self.table.leaving().map(|key| key.prefix).chain(self.withdrawals.prefixes())
     }
 
-    /// The destinations of the wanted set that are not announced, and why.
+    /// The destinations of the routes that start here and are not announced, and why.
     #[must_use]
     pub const fn withheld(&self) -> &BTreeMap<Prefix, Withheld> {
-        &self.withheld
+        &self.refusals.own
+    }
+
+    /// The destinations of routes of other peers that this one might have and cannot be told, and why.
+    #[must_use]
+    pub const fn withheld_learned(&self) -> &BTreeMap<Prefix, Withheld> {
+        &self.refusals.learned
     }
 
     /// Whether all of the first whole set is written.
@@ -371,8 +391,8 @@ impl AdjRibOut {
     /// The first pending group cannot be told: what the peer holds of its destinations is out of date, and is withdrawn.
     fn refuse(&mut self, family: Family, reason: Withheld) {
         let group = self.pending.pop_group(family);
-        for &key in group.iter().flat_map(|group| group.run.rest()) {
-            self.withheld.insert(key.prefix, reason);
+        for (group, &key) in group.iter().flat_map(|group| group.run.rest().iter().map(move |key| (group, key))) {
+            self.refusals.insert(key.prefix, &group.route, reason);
             if self.table.change(key, |entry| entry.wanted = None) {
                 self.pending.withdraw(key);
             }
@@ -387,6 +407,38 @@ impl AdjRibOut {
         let Ok(octets) = Message::Update(Update::end_of_rib(family)).encode(self.exporter.negotiated()) else { return false };
         out.extend_from_slice(&octets);
         true
+    }
+}
+
+/// Finds routes that differ in nothing that an external peer is told, such as LOCAL_PREF.
+struct Sameness<'a> {
+    exporter: &'a Exporter,
+    /// The last comparison: its neighbours tend to be between the same two routes.
+    last: Option<((Family, *const Route, *const Route), bool)>,
+}
+
+impl<'a> Sameness<'a> {
+    const fn new(exporter: &'a Exporter) -> Self {
+        Self { exporter, last: None }
+    }
+
+    /// What the peer holds already is not told once more.
+    fn settle(&mut self, key: Nlri, entry: &mut Entry) {
+        let (Some(told), Some(wanted)) = (&entry.told, &entry.wanted) else { return };
+        let stays_ours = told.learned.is_none() == wanted.learned.is_none();
+        if self.exporter.negotiated().internal || entry.again || !stays_ours || told == wanted {
+            return;
+        }
+        let (family, exporter) = (key.prefix.family(), self.exporter);
+        let about = (family, Arc::as_ptr(told), Arc::as_ptr(wanted));
+        let same = match self.last {
+            Some((known, same)) if known == about => same,
+            _ => exporter.outgoing(told, family) == exporter.outgoing(wanted, family),
+        };
+        self.last = Some((about, same));
+        if same {
+            entry.is_told_already();
+        }
     }
 }
 

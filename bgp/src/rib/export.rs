@@ -65,7 +65,8 @@ pub enum NextHopPolicy {
     SelfAddress,
     /// This address.
     Address(IpAddr),
-    /// Of a route that a peer told, the next hop that it came with, also towards an external peer (RFC 4271 §5.1.3, the third party); else ourselves.
+    /// Of a route that a peer told, the next hop that it came with, towards an external peer where both are on one link (RFC 4271 §5.1.3, the third
+    /// party); else ourselves.
     Unchanged,
 }
 
@@ -78,6 +79,20 @@ pub struct LocalAddresses {
     pub ipv6: Option<Ipv6Addr>,
     /// The link-local IPv6 address, where the peer is on the link too (RFC 2545 §3).
     pub link_local: Option<Ipv6Addr>,
+    /// The IPv4 subnet of the link, where the peer is on it.
+    pub shared_ipv4: Option<Prefix>,
+    /// The global IPv6 subnet of the link, where the peer is on it.
+    pub shared_ipv6: Option<Prefix>,
+}
+
+impl LocalAddresses {
+    /// None at all, on a link that is not shared.
+    pub const NONE: Self = Self { ipv4: None, ipv6: None, link_local: None, shared_ipv4: None, shared_ipv6: None };
+
+    /// Whether this is an address of the link that is shared with the peer.
+    fn shares(&self, address: IpAddr) -> bool {
+        [self.shared_ipv4, self.shared_ipv6].into_iter().flatten().any(|subnet| subnet.contains(address))
+    }
 }
 
 /// Why a route of the Loc-RIB is not announced to a peer.
@@ -95,6 +110,9 @@ pub enum Withheld {
     /// Its next hop would be the peer itself (RFC 4271 §5.1.3).
     #[error("its next hop would be {0}, the peer itself")]
     NextHopOfPeer(IpAddr),
+    /// It is a third party that the external peer does not reach on the link that it shares with us (RFC 4271 §5.1.3). We do not forward for others.
+    #[error("its next hop {0} is not on the link that the external peer shares with us; to send its packets elsewhere, set nextHop")]
+    ThirdParty(IpAddr),
     /// Its next hop would be the destination itself: nobody could find the way there by it (RFC 4271 §5.1.3, §9.1.2.1).
     #[error("its next hop would be {0}, the destination itself; let nextHop name a router, or leave it out")]
     NextHopOfDestination(IpAddr),
@@ -152,12 +170,11 @@ impl Exporter {
     }
 
     /// Which of the paths to these destinations, the best first and then in the order of identifiers, the peer is to hold: of each the best one, or all
-    /// where the session has Path Identifiers (RFC 7911 §2). They come in the order of destinations and identifiers. Also why it does not get those that
-    /// start here.
+    /// where the session has Path Identifiers (RFC 7911 §2). They come in the order of destinations and identifiers. Also why it does not get some.
     pub(super) fn select<'a>(
         &self,
         destinations: impl Iterator<Item = (Prefix, &'a [Path])>,
-        withheld: &mut BTreeMap<Prefix, Withheld>,
+        refusals: &mut Refusals,
     ) -> impl Iterator<Item = (Nlri, &'a Arc<Route>)> {
         let in_order = |(prefix, paths): (Prefix, &'a [Path])| {
             let several = self.sends_several(prefix.family());
@@ -180,11 +197,11 @@ impl Exporter {
                 Some(Ok(next_hop))
                     if route.learned.is_none() && next_hop.is(prefix.address()) && *prefix == Prefix::host(prefix.address()) =>
                 {
-                    withheld.insert(*prefix, Withheld::NextHopOfDestination(prefix.address()));
+                    refusals.insert(*prefix, route, Withheld::NextHopOfDestination(prefix.address()));
                     false
                 }
                 Some(Err(reason)) => {
-                    withheld.insert(*prefix, reason);
+                    refusals.insert(*prefix, route, reason);
                     false
                 }
                 verdict => verdict.is_some(),
@@ -192,11 +209,15 @@ impl Exporter {
         })
     }
 
-    /// Whether the peer is to hold a route that is selected for it, and then its next hop: `None` where it is not meant for this peer, and why not where one that starts here
-    /// cannot be told.
+    /// Whether the peer is to hold a route that is selected for it, and then its next hop: `None` where it is not meant for this peer, and why not where
+    /// one that is cannot be told.
     fn judge(&self, route: &Route, family: Family) -> Option<Result<NextHop, Withheld>> {
         match (&route.learned, self.next_hop(route, family)) {
-            (Some(learned), Ok(next_hop)) if self.permits(route, learned) => Some(Ok(next_hop)),
+            (Some(learned), verdict @ (Ok(_) | Err(Withheld::ThirdParty(_) | Withheld::NextHopOfPeer(_))))
+                if self.permits(route, learned) =>
+            {
+                Some(verdict)
+            }
             (Some(_), _) => None,
             (None, Ok(_)) if route.peers.as_ref().is_some_and(|peers| !peers.contains(&self.export.name)) => {
                 Some(Err(Withheld::OtherPeers))
@@ -246,7 +267,10 @@ impl Exporter {
             Family::Ipv6Unicast => self.export.next_hop_ipv6,
         };
         let next_hop = match &route.learned {
-            Some(learned) if self.negotiated.internal || policy == NextHopPolicy::Unchanged => self.third_party(learned.next_hop, family),
+            Some(learned) if self.negotiated.internal => self.third_party(learned.next_hop, family),
+            Some(learned) if policy == NextHopPolicy::Unchanged => {
+                self.third_party(learned.next_hop, family).map(|next_hop| self.on_the_link(next_hop)).transpose()?
+            }
             _ => self.own(route, policy, family),
         };
         match next_hop {
@@ -306,6 +330,43 @@ impl Exporter {
             (Family::Ipv6Unicast, NextHop::V6 { global, .. }) => usable_ipv6(global),
             (Family::Ipv4Unicast, NextHop::V6 { .. }) | (Family::Ipv6Unicast, NextHop::V4(_)) => None,
         }
+    }
+
+    /// RFC 4271 §5.1.3: what an external peer may be told of a third party.
+    fn on_the_link(&self, next_hop: NextHop) -> Result<NextHop, Withheld> {
+        let address = match next_hop {
+            NextHop::V4(address) => address.into(),
+            NextHop::V6 { global, .. } => global.into(),
+        };
+        if next_hop.is(self.target.address) {
+            Err(Withheld::NextHopOfPeer(self.target.address))
+        } else if self.local.shares(address) {
+            Ok(next_hop)
+        } else {
+            Err(Withheld::ThirdParty(address))
+        }
+    }
+}
+
+/// The destinations that are not announced to a peer that could be, and why.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// Of routes that start here.
+    pub(super) own: BTreeMap<Prefix, Withheld>,
+    /// Of routes that other peers told.
+    pub(super) learned: BTreeMap<Prefix, Withheld>,
+}
+
+impl Refusals {
+    pub(super) fn insert(&mut self, prefix: Prefix, route: &Route, reason: Withheld) {
+        let refusals = if route.learned.is_none() { &mut self.own } else { &mut self.learned };
+        refusals.insert(prefix, reason);
+    }
+
+    /// Of this destination nothing is known.
+    pub(super) fn remove(&mut self, prefix: &Prefix) {
+        self.own.remove(prefix);
+        self.learned.remove(prefix);
     }
 }
 

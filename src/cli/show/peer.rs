@@ -170,12 +170,13 @@ fn families(peer: &PeerStatus) -> String {
     names.dedup();
     let row = |family: &&String| {
         let counts = peer.prefixes.get(*family).copied().unwrap_or_default();
-        let of = |state| peer.routes.iter().filter(|route| route.state == state && route.family == **family).count().to_string();
+        let of = |state| peer.routes.iter().filter(|route| route.state == state && route.family == **family).count();
+        let reflected = peer.reflected.get(*family).copied().unwrap_or_default();
         let number = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
         vec![
             (*family).clone(),
-            of(RouteState::Advertised),
-            of(RouteState::Withheld),
+            (of(RouteState::Advertised) + reflected).to_string(),
+            of(RouteState::Withheld).to_string(),
             counts.announced.to_string(),
             counts.withdrawn.to_string(),
             number(peer.held.get(*family).map(|held| u64::from(*held))),

@@ -198,10 +198,19 @@ fn choose_local(all: &[InterfaceAddress], Ends { local, remote, device }: Ends) 
     };
     // RFC 2545 §3: the link-local address belongs into the next hop if, and only if, both speakers share a link.
     let shares_link = beside().any(|candidate| candidate.covers(remote));
+    let shared = |is_wanted: fn(&IpAddr) -> bool| {
+        let usable =
+            |candidate: &&InterfaceAddress| candidate.interface != LOOPBACK && candidate.is_global() && is_wanted(&candidate.address);
+        let candidates = || beside().filter(usable).filter(|_| shares_link);
+        let on_it = candidates().find(|candidate| candidate.covers(remote)).or_else(|| candidates().find(|_| !is_wanted(&remote)))?;
+        Prefix::truncated(on_it.address, on_it.prefix_length).ok()
+    };
     LocalAddresses {
         ipv4: ipv4.and_then(as_ipv4).filter(|address| !address.is_loopback()),
         ipv6: ipv6.and_then(as_ipv6).filter(|address| !address.is_loopback()),
         link_local: if shares_link { beside().find_map(InterfaceAddress::link_local) } else { None },
+        shared_ipv4: shared(IpAddr::is_ipv4),
+        shared_ipv6: shared(IpAddr::is_ipv6),
     }
 }
 
@@ -360,8 +369,10 @@ mod tests {
     fn rfc2545_3_link_local_next_hop_only_where_the_link_is_shared() {
         let on_link = choose_local(&node(), ends("10.211.1.2", "10.211.1.254"));
         assert_eq!(on_link.link_local, as_ipv6(ip("fe80::2")));
+        assert!(on_link.shared_ipv4.is_some_and(|subnet| subnet.contains(ip("10.211.1.254")) && !subnet.contains(ip("10.211.200.1"))));
+        assert!(on_link.shared_ipv6.is_some_and(|subnet| subnet.contains(ip("2001:db8:1::fe"))));
         let far = choose_local(&node(), ends("10.211.1.2", "192.0.2.1"));
-        assert_eq!(far.link_local, None);
+        assert_eq!((far.link_local, far.shared_ipv4, far.shared_ipv6), (None, None, None));
     }
 
     #[test]

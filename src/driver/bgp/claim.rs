@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whose a session between two addresses is. A peer can't tell two speakers at one address apart: to it, the second one is the first that has restarted.
 //!
-//! Input: the two ends of a session that is to be. Output: a [`Claim`] on it, or which instance has it. A claim is the name of an abstract Unix socket in
-//! the network namespace, so that the kernel grants it once, whatever container asks, and takes it back when its process ends in any way. A second socket
-//! tells who has the first. Invariant: nothing is sent to a peer before the claim is held; it is kept while the neighbour is configured, with or
-//! without a session, until an operator shuts it down.
+//! Input: the two ends of a session that is to be. Output: a claim on it, kept in the [`Registry`] of the process, or who has it. A claim is the name of an
+//! abstract Unix socket in the network namespace, so that the kernel grants it once, whatever container asks, and takes it back when its process ends in any
+//! way. A second socket tells who has the first. Invariants: nothing is sent to a peer before the claim is held; it is kept while the neighbour is
+//! configured, with or without a session, until an operator shuts it down.
+//!
+//! Within the process a neighbour that follows another one waits for its claim. A session that another instance was seen to have is left to it for
+//! the restart time after its claim is free, since it may be restarting, and the peer keep its routes; an instance that leaves a session for good says so to those that wait, by the
+//! same sockets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,18 +16,24 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as Name, UnixDatagram};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bgp::peer::Role;
 use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::sync::watch;
+use tokio::time::timeout_at;
 
 use super::addresses::AddressError;
 use super::socket::Way;
 use super::vrf::Vrfs;
 use super::whereabouts::Found;
 
+/// A neighbour that ends has closed its connections, and so left its claim, within two seconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The two ends of a session, in their routing domain.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Pair {
     local: IpAddr,
     remote: Found,
@@ -46,6 +56,30 @@ pub(super) enum ClaimError {
         /// This instance.
         instance: Arc<str>,
     },
+    /// Another instance had it, and may be restarting.
+    #[error(
+        "{} had the session {pair}; it may come back within {}s",
+        owner.as_ref().map_or_else(|| "another process".to_owned(), |owner| format!("the instance {owner}")),
+        within.as_secs()
+    )]
+    Awaited {
+        /// The session.
+        pair: Pair,
+        /// The instance that had it, where that is known.
+        owner: Option<String>,
+        /// For so long after its end it is waited for.
+        within: Duration,
+    },
+    /// Another neighbour of this process has it.
+    #[error("the peer {peer} has the session {pair}")]
+    OtherPeer {
+        /// The session.
+        pair: Pair,
+        /// The other neighbour.
+        peer: Arc<str>,
+        /// It is about to leave it.
+        ending: bool,
+    },
     /// It cannot be found out.
     #[error("the session {pair} cannot be claimed")]
     Socket {
@@ -59,18 +93,60 @@ pub(super) enum ClaimError {
     Vrf(#[from] AddressError),
 }
 
-/// The claims of one neighbour.
-#[derive(Clone, Debug)]
-pub(super) struct Claims {
+/// The claims of this process.
+#[derive(Debug)]
+pub(super) struct Registry {
     instance: Arc<str>,
-    held: Arc<Mutex<BTreeMap<Role, Claim>>>,
+    sessions: Mutex<Sessions>,
+    /// Wakes neighbours that wait for what another one of this process has.
+    released: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    held: BTreeMap<Pair, Held>,
+    /// Those that other instances were seen to have.
+    elsewhere: BTreeMap<Pair, Elsewhere>,
 }
 
 /// A session that no other process has.
+#[derive(Debug)]
+struct Held {
+    /// The neighbour that has it.
+    peer: Arc<str>,
+    /// It was told to end.
+    ending: bool,
+    lock: UnixDatagram,
+    _owner: UnixDatagram,
+}
+
+/// A session that another instance has or had.
+#[derive(Debug)]
+struct Elsewhere {
+    owner: Option<String>,
+    /// The socket that was its claim.
+    inode: Option<u64>,
+    /// Where it says that it leaves the session for good.
+    farewell: Option<UnixDatagram>,
+    /// Since when its claim is known to be free.
+    free: Option<Instant>,
+}
+
+/// The claims of one neighbour.
 #[derive(Clone, Debug)]
+pub(super) struct Claims {
+    registry: Arc<Registry>,
+    peer: Arc<str>,
+    /// For so long the peer may keep the routes of another instance that restarts.
+    restart_time: Duration,
+    held: Arc<Mutex<BTreeMap<Role, Arc<Claim>>>>,
+}
+
+/// One of them.
+#[derive(Debug)]
 struct Claim {
     pair: Pair,
-    _sockets: Arc<[UnixDatagram; 2]>,
+    registry: Arc<Registry>,
 }
 
 impl Pair {
@@ -111,47 +187,154 @@ fn taken(pair: &Pair, owner: Option<&str>, instance: &str) -> String {
     }
 }
 
-impl Claims {
-    /// None yet.
-    pub(super) fn new(instance: Arc<str>) -> Self {
-        Self { instance, held: Arc::default() }
+impl Registry {
+    /// Of a process of this instance; it has none yet.
+    pub(super) fn new(instance: Arc<str>) -> Arc<Self> {
+        Arc::new(Self { instance, sessions: Mutex::default(), released: watch::Sender::new(()) })
     }
 
-    /// Holds this session from now on for connections of this role, instead of another one.
+    /// This neighbour is told to end: others may wait for what it has.
+    pub(super) fn ends(&self, peer: &str) {
+        self.sessions().held.values_mut().filter(|held| *held.peer == *peer).for_each(|held| held.ending = true);
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Claims {
+    /// None yet.
+    pub(super) fn new(registry: Arc<Registry>, peer: &str, restart_time: Duration) -> Self {
+        Self { registry, peer: peer.into(), restart_time, held: Arc::default() }
+    }
+
+    /// Holds this session from now on for connections of this role, instead of another one. Waits where another neighbour of this process is about to
+    /// leave it.
     ///
     /// # Errors
-    /// Another process holds it; what was held before is still held.
-    pub(super) fn hold(&self, role: Role, pair: Pair) -> Result<(), ClaimError> {
+    /// Somebody else holds it, or may come back to it; what was held before is still held.
+    pub(super) async fn hold(&self, role: Role, pair: Pair) -> Result<(), ClaimError> {
+        let mut released = self.registry.released.subscribe();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            released.mark_unchanged();
+            match self.try_hold(role, &pair) {
+                Err(error @ ClaimError::OtherPeer { ending: true, .. }) => {
+                    if timeout_at(deadline, released.changed()).await.is_err() {
+                        return Err(error);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Leaves the sessions to others for good, and says so to those that wait.
+    pub(super) fn release(&self) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let claim = match held.values().find(|claim| claim.pair == pair) {
-            Some(claim) => claim.clone(),
-            None => self.claim(pair)?,
+        let sessions = self.registry.sessions();
+        held.values().filter_map(|claim| sessions.held.get(&claim.pair)).for_each(Held::say_farewell);
+        drop(sessions);
+        held.clear();
+    }
+
+    fn try_hold(&self, role: Role, pair: &Pair) -> Result<(), ClaimError> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let claim = match held.values().find(|claim| claim.pair == *pair) {
+            Some(claim) => Arc::clone(claim),
+            None => {
+                self.registry.sessions().claim(pair, self)?;
+                Arc::new(Claim { pair: pair.clone(), registry: Arc::clone(&self.registry) })
+            }
         };
         held.insert(role, claim);
         Ok(())
     }
+}
 
-    /// Leaves the sessions to others.
-    pub(super) fn release(&self) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).clear();
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.registry.sessions().held.remove(&self.pair);
+        self.registry.released.send_replace(());
     }
+}
 
-    fn claim(&self, pair: Pair) -> Result<Claim, ClaimError> {
-        let name = pair.name();
+impl Sessions {
+    fn claim(&mut self, pair: &Pair, claims: &Claims) -> Result<(), ClaimError> {
+        if let Some(Held { peer, ending, .. }) = self.held.get(pair) {
+            return Err(ClaimError::OtherPeer { pair: pair.clone(), peer: Arc::clone(peer), ending: *ending });
+        }
+        let (name, instance) = (pair.name(), &claims.registry.instance);
+        // Not by taking it for a moment: who restarts would be refused.
+        if let Some(elsewhere) = self.elsewhere.get_mut(pair)
+            && is_free(&name)
+            && !elsewhere.is_over(claims.restart_time)
+        {
+            return Err(ClaimError::Awaited { pair: pair.clone(), owner: elsewhere.owner.clone(), within: claims.restart_time });
+        }
+        let failed = |source| ClaimError::Socket { pair: pair.clone(), source };
         match bind(&name) {
             Ok(lock) => {
-                let owner = inode(&lock).and_then(|inode| bind(&format!("{}{}", owner_prefix(inode), self.instance)));
-                match owner {
-                    Ok(owner) => Ok(Claim { pair, _sockets: Arc::new([lock, owner]) }),
-                    Err(source) => Err(ClaimError::Socket { pair, source }),
-                }
+                let owner = inode(&lock).and_then(|inode| bind(&format!("{}{instance}", owner_prefix(inode)))).map_err(failed)?;
+                self.elsewhere.remove(pair);
+                self.held.insert(pair.clone(), Held { peer: Arc::clone(&claims.peer), ending: false, lock, _owner: owner });
+                Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                Err(ClaimError::Taken { pair, owner: owner(&name), instance: Arc::clone(&self.instance) })
+                let (inode, owner) = owner(&name);
+                self.is_elsewhere(pair, inode, owner.clone(), instance);
+                Err(ClaimError::Taken { pair: pair.clone(), owner, instance: Arc::clone(instance) })
             }
-            Err(source) => Err(ClaimError::Socket { pair, source }),
+            Err(source) => Err(failed(source)),
         }
     }
+
+    /// Remembers who has a session, but for a process of the same instance.
+    fn is_elsewhere(&mut self, pair: &Pair, inode: Option<u64>, owner: Option<String>, instance: &str) {
+        if owner.as_deref() == Some(instance) {
+            self.elsewhere.remove(pair);
+        } else if self.elsewhere.get(pair).is_none_or(|elsewhere| elsewhere.free.is_some() || elsewhere.inode != inode) {
+            // Where it cannot be told, its end is taken for a restart.
+            let farewell = inode.and_then(|inode| await_farewell(&pair.name(), inode, instance).ok());
+            self.elsewhere.insert(pair.clone(), Elsewhere { owner, inode, farewell, free: None });
+        }
+    }
+}
+
+impl Held {
+    /// Tells those that have said that they wait.
+    fn say_farewell(&self) {
+        if self.lock.set_nonblocking(true).is_ok() {
+            while let Ok((_, waiting)) = self.lock.recv_from(&mut [0]) {
+                // It may have gone.
+                self.lock.send_to_addr(&[], &waiting).ok();
+            }
+        }
+    }
+}
+
+impl Elsewhere {
+    /// Whether nobody comes back to the session, whose claim is free.
+    fn is_over(&mut self, restart_time: Duration) -> bool {
+        let left = self.farewell.as_ref().is_some_and(|farewell| farewell.recv(&mut [0]).is_ok());
+        let free = *self.free.get_or_insert_with(Instant::now);
+        left || free.elapsed() >= restart_time
+    }
+}
+
+/// Says to the owner of this claim that it is waited for. A datagram comes when it is left for good.
+fn await_farewell(name: &str, inode: u64, instance: &str) -> io::Result<UnixDatagram> {
+    let socket = bind(&format!("vipherald-waits/{inode}/{instance}"))?;
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(&[], &Name::from_abstract_name(name)?)?;
+    Ok(socket)
+}
+
+/// Whether nobody has the name.
+fn is_free(name: &str) -> bool {
+    let connected = Name::from_abstract_name(name).and_then(|name| UnixDatagram::unbound()?.connect_addr(&name));
+    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// The address of ours that the kernel would choose for a connection to the peer; `None` where it has no route, so that no connection would come up.
@@ -180,22 +363,23 @@ fn owner_prefix(inode: u64) -> String {
     format!("vipherald-owner/{inode}/")
 }
 
-/// Who has the socket of this name, as it says itself.
-fn owner(name: &str) -> Option<String> {
-    owner_in(&std::fs::read_to_string("/proc/thread-self/net/unix").ok()?, name)
+/// The socket of this name, and who has it, as it says itself.
+fn owner(name: &str) -> (Option<u64>, Option<String>) {
+    std::fs::read_to_string("/proc/thread-self/net/unix").map_or((None, None), |listing| owner_in(&listing, name))
 }
 
 /// The same, from the kernel's list of sockets: columns, of which the last two are the inode and the name.
-fn owner_in(listing: &str, name: &str) -> Option<String> {
+fn owner_in(listing: &str, name: &str) -> (Option<u64>, Option<String>) {
     let sockets = || {
         listing.lines().filter_map(|line| {
             let mut columns = line.split_whitespace().skip(6);
             Some((columns.next()?, columns.next()?.strip_prefix('@')?))
         })
     };
-    let (inode, _) = sockets().find(|(_, of)| *of == name)?;
-    let prefix = owner_prefix(inode.parse().ok()?);
-    sockets().find_map(|(_, of)| of.strip_prefix(&prefix)).map(ToOwned::to_owned)
+    let inode = sockets().find(|(_, of)| *of == name).and_then(|(inode, _)| inode.parse().ok());
+    let prefix = inode.map(owner_prefix);
+    let owner = prefix.and_then(|prefix| sockets().find_map(|(_, of)| of.strip_prefix(&prefix)).map(ToOwned::to_owned));
+    (inode, owner)
 }
 
 #[cfg(test)]
@@ -211,23 +395,80 @@ mod tests {
         Pair { local, remote: Found::new(Ipv4Addr::LOCALHOST.into(), 0), port, vrf: 0 }
     }
 
-    #[test]
-    fn a_session_is_granted_once_until_it_is_released() {
-        let (first, second, restarted) = (Claims::new("a".into()), Claims::new("b".into()), Claims::new("a".into()));
-        first.hold(Role::Active, pair(1)).unwrap();
-        first.hold(Role::Passive, pair(1)).expect("it is the same session, whoever dials");
-        second.hold(Role::Active, pair(2)).expect("it is another one");
-        let refused = second.hold(Role::Active, pair(1)).unwrap_err().to_string();
-        assert!(refused.starts_with("the instance a has the session from 127."), "{refused}");
-        assert!(second.hold(Role::Passive, pair(2)).is_ok(), "what was held is still held");
-        let refused = restarted.hold(Role::Active, pair(1)).unwrap_err().to_string();
-        assert!(refused.starts_with("another process of this instance has the session from 127."), "{refused}");
-        first.hold(Role::Active, pair(3)).unwrap();
-        second.hold(Role::Active, pair(1)).expect_err("the other role has it still");
+    /// A neighbour in a process of this instance.
+    fn claims(instance: &str, restart_time: Duration) -> Claims {
+        Claims::new(Registry::new(instance.into()), "tor", restart_time)
+    }
+
+    async fn refusal(claims: &Claims, role: Role, pair: Pair) -> String {
+        let pattern = format!(" from {} to ", pair.local);
+        claims.hold(role, pair).await.unwrap_err().to_string().replace(&pattern, " from X to ")
+    }
+
+    #[tokio::test]
+    async fn a_session_is_granted_once_until_it_is_released() {
+        let [first, second, restarted] = ["a", "b", "a"].map(|instance| claims(instance, Duration::ZERO));
+        first.hold(Role::Active, pair(1)).await.unwrap();
+        first.hold(Role::Passive, pair(1)).await.expect("it is the same session, whoever dials");
+        second.hold(Role::Active, pair(2)).await.expect("it is another one");
+        let refused = refusal(&second, Role::Active, pair(1)).await;
+        assert!(refused.starts_with("the instance a has the session from X"), "{refused}");
+        assert!(second.hold(Role::Passive, pair(2)).await.is_ok(), "what was held is still held");
+        let refused = refusal(&restarted, Role::Active, pair(1)).await;
+        assert!(refused.starts_with("another process of this instance has the session from X"), "{refused}");
+        first.hold(Role::Active, pair(3)).await.unwrap();
+        second.hold(Role::Active, pair(1)).await.expect_err("the other role has it still");
         first.release();
-        restarted.hold(Role::Active, pair(1)).unwrap();
+        restarted.hold(Role::Active, pair(1)).await.unwrap();
         drop(restarted);
-        second.hold(Role::Active, pair(1)).unwrap();
+        second.hold(Role::Active, pair(1)).await.expect("nothing is kept for who has no restart time");
+    }
+
+    #[tokio::test]
+    async fn within_a_process_who_follows_waits_and_has_it_at_once() {
+        let registry = Registry::new("a".into());
+        let [old, new] = ["old", "new"].map(|peer| Claims::new(Arc::clone(&registry), peer, Duration::ZERO));
+        old.hold(Role::Active, pair(4)).await.unwrap();
+        let refused = new.hold(Role::Active, pair(4)).await.unwrap_err().to_string();
+        assert!(refused.starts_with("the peer old has the session from 127."), "{refused}");
+        registry.ends("old");
+        let waiting = new.hold(Role::Active, pair(4));
+        tokio::pin!(waiting);
+        assert!(tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.is_err(), "it did not wait");
+        drop(old);
+        waiting.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_session_that_another_instance_had_is_left_to_it_for_the_restart_time() {
+        let owner = claims("a", Duration::ZERO);
+        let patient = claims("b", Duration::from_secs(60));
+        owner.hold(Role::Active, pair(5)).await.unwrap();
+        assert!(refusal(&patient, Role::Active, pair(5)).await.starts_with("the instance a has"));
+        drop(owner);
+        let awaited = "the instance a had the session from X to 127.0.0.1; it may come back within 60s";
+        assert_eq!(refusal(&patient, Role::Active, pair(5)).await, awaited);
+        let owner = claims("a", Duration::from_secs(60));
+        owner.hold(Role::Active, pair(5)).await.expect("it is its own");
+        assert!(refusal(&patient, Role::Active, pair(5)).await.starts_with("the instance a has"));
+        drop(owner);
+        assert_eq!(refusal(&patient, Role::Active, pair(5)).await, awaited);
+        let after = Claims { restart_time: Duration::from_nanos(1), ..patient.clone() };
+        after.hold(Role::Active, pair(5)).await.expect("the time is over");
+    }
+
+    #[tokio::test]
+    async fn a_session_that_is_left_for_good_is_had_at_once() {
+        let [owner, patient, another] = ["a", "b", "c"].map(|instance| claims(instance, Duration::from_secs(60)));
+        owner.hold(Role::Active, pair(6)).await.unwrap();
+        for waiting in [&patient, &another, &patient] {
+            assert!(refusal(waiting, Role::Active, pair(6)).await.starts_with("the instance a has"));
+        }
+        owner.release();
+        patient.hold(Role::Active, pair(6)).await.unwrap();
+        assert!(refusal(&another, Role::Active, pair(6)).await.starts_with("the instance b has"));
+        patient.release();
+        another.hold(Role::Active, pair(6)).await.unwrap();
     }
 
     #[tokio::test]
@@ -257,10 +498,10 @@ mod tests {
         let line = |inode: u32, name: &str| format!("ffff0000: 00000002 00000000 00000000 0002 01 {inode} {name}\n");
         let header = "Num       RefCount Protocol Flags    Type St Inode Path\n";
         let listing = format!("{header}{}{}{}", line(7, "@a"), line(8, "@vipherald-owner/7/vip-b"), line(9, "@c"));
-        assert_eq!(owner_in(&listing, "a").as_deref(), Some("vip-b"));
-        assert_eq!(owner_in(&listing, "c"), None);
-        assert_eq!(owner_in(&listing, "absent"), None);
-        assert_eq!(owner_in("", "a"), None);
+        assert_eq!(owner_in(&listing, "a"), (Some(7), Some("vip-b".to_owned())));
+        assert_eq!(owner_in(&listing, "c"), (Some(9), None));
+        assert_eq!(owner_in(&listing, "absent"), (None, None));
+        assert_eq!(owner_in("", "a"), (None, None));
     }
 
     #[test]

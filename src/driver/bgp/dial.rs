@@ -129,7 +129,7 @@ pub(super) async fn arrive(
 }
 
 async fn claim(claims: &Claims, role: Role, local: IpAddr, peer: Found, way: &Way) -> Result<(), ClaimError> {
-    claims.hold(role, Pair::new(local, peer, way).await?)
+    claims.hold(role, Pair::new(local, peer, way).await?).await
 }
 
 async fn connect(way: &Way, peer: Found, signature: Option<&Signature>) -> Result<(TcpStream, SocketAddr), DialError> {
@@ -148,7 +148,9 @@ async fn connect(way: &Way, peer: Found, signature: Option<&Signature>) -> Resul
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
+    use std::time::Duration;
 
+    use super::super::claim::Registry;
     use super::super::keyring::Key;
     use super::*;
     use crate::desired::Transport;
@@ -160,9 +162,8 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
         let way = Way { port, external: false, transport };
-        let error = dial(way, Found::new(Ipv4Addr::LOCALHOST.into(), 0), signature, watch::channel(None).1, Claims::new("test".into()))
-            .await
-            .unwrap_err();
+        let claims = Claims::new(Registry::new("test".into()), "tor", Duration::ZERO);
+        let error = dial(way, Found::new(Ipv4Addr::LOCALHOST.into(), 0), signature, watch::channel(None).1, claims).await.unwrap_err();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "dialled all the same");
         chain(&error)
     }

@@ -27,7 +27,7 @@ pub(super) enum Link {
 
 /// What happened on a link.
 pub(super) enum News {
-    Opened(Result<Dialled, DialError>),
+    Opened(Box<Result<Dialled, DialError>>),
     Happened(Happening),
 }
 
@@ -86,7 +86,7 @@ impl Link {
     async fn next(&mut self) -> News {
         match self {
             Self::Down => pending().await,
-            Self::Opening(opening) => News::Opened(opening.await),
+            Self::Opening(opening) => News::Opened(Box::new(opening.await)),
             Self::Up(connection) => News::Happened(connection.next().await),
         }
     }

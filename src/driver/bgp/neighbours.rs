@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-use super::claim::Claims;
+use super::claim::{Claims, Registry};
 use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
 use super::listener::Listener;
@@ -57,8 +57,8 @@ fn unknown_addresses(desired: &DesiredBgp) -> BTreeSet<PeerAddress> {
 
 /// The tasks and what they are to become.
 pub(super) struct Neighbours {
-    /// Whose sessions these are.
-    instance: Arc<str>,
+    /// Which sessions this process has.
+    registry: Arc<Registry>,
     seed: u64,
     /// Counts the tasks, so that each has a number of its own.
     started: u32,
@@ -71,6 +71,8 @@ pub(super) struct Neighbours {
     inheritance: Arc<OnceLock<Inheritance>>,
     /// Until then dynamic neighbours that have no task may hold what was inherited.
     held_until: Option<Instant>,
+    /// The neighbours of the first configuration have their tasks: those that come later knew no earlier process.
+    converged: bool,
     /// Neighbours that have had a task.
     begun: BTreeSet<String>,
     board: Board,
@@ -123,7 +125,7 @@ impl Neighbours {
         board: Board,
     ) -> Self {
         Self {
-            instance,
+            registry: Registry::new(instance),
             seed,
             started: 0,
             rib: Rib::default(),
@@ -133,6 +135,7 @@ impl Neighbours {
             routes,
             inheritance,
             held_until: None,
+            converged: false,
             begun: BTreeSet::new(),
             board,
             complaints: Complaints::default(),
@@ -230,19 +233,26 @@ impl Neighbours {
         let shared = !self.vrfs.is_empty() && listening::is_shared();
         let domains = listening::domains(desired, &keyring.keys(), &locator.whereabouts(), &self.vrfs, shared);
         self.listener.listen(address, domains);
+        let configured = self.configured_outside(desired, &locator.whereabouts());
         for (name, running) in &mut self.running {
             let wanted = match desired.peers.get(name) {
                 Some(peer) => Some(Settings::new(desired, identifier, peer.clone(), false)),
-                None if running.settings.dynamic => {
-                    running.dynamic_address().and_then(|address| dynamic_settings(desired, identifier, address))
-                }
+                None if running.settings.dynamic => running
+                    .dynamic_address()
+                    .filter(|address| !configured.contains(address))
+                    .and_then(|address| dynamic_settings(desired, identifier, address)),
                 None => None,
             };
-            match wanted {
-                None => running.order(Stop::Deconfigured),
-                Some(settings) if running.settings.is_same_session(&settings) => running.adjust(name, settings),
-                Some(_) => running.order(Stop::ConfigurationChange),
-            }
+            let stop = match wanted {
+                None => Stop::Deconfigured,
+                Some(settings) if running.settings.is_same_session(&settings) => {
+                    running.adjust(name, settings);
+                    continue;
+                }
+                Some(_) => Stop::ConfigurationChange,
+            };
+            running.order(stop);
+            self.registry.ends(name);
         }
         for (name, peer) in &desired.peers {
             if !self.running.contains_key(name) {
@@ -250,10 +260,17 @@ impl Neighbours {
                 self.start(name, settings, keyring, locator, None);
             }
         }
+        self.converged = true;
         self.board.set_problem(None);
         self.held_until = self.held_by_dynamic_until(desired);
         self.board.set_configured(Some(desired), Some(identifier), self.held_until.is_some());
         true
+    }
+
+    /// Where the configured neighbours outside of VRFs are: no dynamic one comes from there.
+    fn configured_outside(&self, desired: &DesiredBgp, whereabouts: &Whereabouts) -> BTreeSet<IpAddr> {
+        let outside = desired.peers.values().filter(|peer| self.vrfs.domain(peer.interface()).is_none());
+        outside.filter_map(|peer| candidates(&peer.address, whereabouts).ok()).flatten().map(|found| found.address).collect()
     }
 
     /// An interface that a neighbour is to dial by may be in a VRF.
@@ -279,8 +296,9 @@ impl Neighbours {
 
     fn stop_all(&mut self, stop: &Stop) {
         self.listener.listen(None, BTreeMap::new());
-        for running in self.running.values() {
+        for (name, running) in &self.running {
             running.order(stop.clone());
+            self.registry.ends(name);
         }
         self.held_until = None;
         self.board.set_configured(None, self.automatic, false);
@@ -304,14 +322,10 @@ impl Neighbours {
             location,
             whereabouts: locator.subscribe(),
             feed,
-            claims: Claims::new(Arc::clone(&self.instance)),
+            claims: Claims::new(Arc::clone(&self.registry), name, settings.restart_time()),
             complaints: self.complaints.clone(),
         };
-        let beginning = match (self.begun.insert(name.to_owned()), self.inheritance.get()) {
-            (false, _) => Beginning::Another,
-            (true, Some(inheritance)) => Beginning::Inherited(inheritance.clone()),
-            (true, None) => Beginning::First,
-        };
+        let beginning = self.begin(name, settings.dynamic);
         let session = Session::new(name, id, &settings, &beginning, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();
@@ -322,6 +336,18 @@ impl Neighbours {
         }));
     }
 
+    /// What was before the task of this neighbour.
+    fn begin(&mut self, name: &str, dynamic: bool) -> Beginning {
+        if !self.begun.insert(name.to_owned()) {
+            return Beginning::Another;
+        }
+        let knew_another = if dynamic { self.held_until.is_some() } else { !self.converged };
+        match self.inheritance.get().filter(|_| knew_another) {
+            Some(inheritance) => Beginning::Inherited(inheritance.clone()),
+            None => Beginning::First,
+        }
+    }
+
     /// Somebody has dialled us: a configured neighbour, a new dynamic one, or nobody we know; then the connection is closed without a word.
     fn accept(&mut self, stream: TcpStream, remote: SocketAddr, target: &Target, keyring: &Keyring, locator: &Locator) {
         let Target::Run(desired) = target else { return };
@@ -329,7 +355,9 @@ impl Neighbours {
         let whereabouts = locator.whereabouts();
         let domain = self.domain(&stream);
         let here = |running: &&Running| self.vrfs.domain(running.settings.peer.interface()) == domain;
-        if let Some(running) = self.running.values().filter(here).find(|running| running.is_at(remote, &whereabouts)) {
+        let mut there = self.running.values().filter(here).filter(|running| running.is_at(remote, &whereabouts));
+        // Of two, one is about to end.
+        if let Some(running) = there.clone().find(|running| !running.is_ending()).or_else(|| there.next()) {
             // Where its task is far behind, the neighbour will dial again.
             running.commands.try_send(Command::Accept(stream)).ok();
             return;
@@ -449,6 +477,11 @@ impl Running {
             order.get_or_insert(stop);
             first
         });
+    }
+
+    /// Whether it was told so.
+    fn is_ending(&self) -> bool {
+        self.end.borrow().is_some()
     }
 
     /// Hands a session the settings that it can go on with.

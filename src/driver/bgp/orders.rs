@@ -97,7 +97,10 @@ impl PeerRoutes {
             RoutesOf::Advertised => {
                 let adj_rib_out = peer.adj_rib_out();
                 let asked = |prefix: &Prefix| only.is_none_or(|only| only == *prefix);
-                let withheld = adj_rib_out.into_iter().flat_map(|rib| rib.withheld()).filter(|(prefix, _)| asked(prefix));
+                let withheld = adj_rib_out
+                    .into_iter()
+                    .flat_map(|rib| rib.withheld().iter().chain(rib.withheld_learned()))
+                    .filter(|(prefix, _)| asked(prefix));
                 Self::Advertised(adj_rib_out.map(|rib| rib.advertisements(only)), withheld.map(|(prefix, why)| (*prefix, *why)).collect())
             }
             RoutesOf::Received => {

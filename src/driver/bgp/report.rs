@@ -90,6 +90,7 @@ impl Report {
             families: BTreeSet::new(),
             capabilities: Vec::new(),
             advertised: 0,
+            reflected: BTreeMap::new(),
             held: BTreeMap::new(),
             omitted: BTreeMap::new(),
             withdrawing: Arc::default(),
@@ -482,10 +483,13 @@ fn update_routes(status: &mut PeerStatus, peer: &Peer) {
     status.next_hops = Family::ALL.into_iter().filter_map(own_next_hop).collect();
     let Some(adj_rib_out) = peer.adj_rib_out() else {
         status.advertised = 0;
+        status.reflected.clear();
         status.withheld = Arc::default();
         return;
     };
     status.advertised = adj_rib_out.advertised_count();
+    status.reflected =
+        adj_rib_out.reflected_counts().iter().filter(|(_, count)| **count > 0).map(|(family, count)| (*family, *count)).collect();
     let withheld = adj_rib_out.withheld();
     if *withheld != *status.withheld {
         status.withheld = Arc::new(withheld.clone());

@@ -123,7 +123,7 @@ impl Session {
     pub(super) fn new(name: &str, id: PeerId, settings: &Settings, beginning: &Beginning, seed: u64, inputs: Inputs, board: Board) -> Self {
         let mut peer = Peer::new(settings.peer_config(name, id, beginning), seed);
         if let Beginning::Inherited(inheritance) = beginning {
-            peer.inherit(Instant::now(), (*inheritance.prefixes).clone());
+            peer.inherit(inheritance.at, (*inheritance.prefixes).clone());
             let until = inheritance.at + SELECTION_DEFERRAL;
             if settings.cluster.is_some() && settings.peer.graceful_restart.is_some() && until > Instant::now() {
                 inputs.feed.rib.is_awaited();
@@ -173,6 +173,10 @@ impl Session {
             let input = self.wait().await;
             self.take(input);
             self.inputs.feed.turn.end().await;
+        }
+        // Unless who follows is ourselves.
+        if !matches!(*self.inputs.end.borrow(), Some(Stop::Keep | Stop::ConfigurationChange)) {
+            self.inputs.claims.release();
         }
     }
 
@@ -247,7 +251,7 @@ impl Session {
             Input::Whereabouts => self.take_whereabouts(),
             Input::Command(Command::Accept(stream)) => self.accept(stream),
             Input::Command(Command::Obey(order)) => self.obey(order),
-            Input::Link(role, News::Opened(opened)) => self.opened(role, opened),
+            Input::Link(role, News::Opened(opened)) => self.opened(role, *opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
             Input::Link(role, News::Happened(Happening::Drained)) => {
                 self.drained.insert(role);

@@ -113,6 +113,11 @@ impl Settings {
         RestartConfig { restart_time, restarting, forwarding_preserved, notification, long_lived_stale_time }
     }
 
+    /// For so long the peer keeps the routes of a speaker that restarts.
+    pub(super) fn restart_time(&self) -> Duration {
+        Duration::from_secs(self.peer.graceful_restart.map_or(0, |restart| restart.restart_time).into())
+    }
+
     /// Whether a session of these settings can go on with those.
     pub(super) fn is_same_session(&self, other: &Self) -> bool {
         let ao_keys = if self.peer.transport.ao_keys.is_empty() || other.peer.transport.ao_keys.is_empty() {

@@ -156,6 +156,8 @@ pub struct PeerStatus {
     pub capabilities: Vec<&'static str>,
     /// How many prefixes the peer was told and holds.
     pub advertised: usize,
+    /// How many of those other peers have told, by family.
+    pub reflected: BTreeMap<Family, usize>,
     /// How many routes of the peer are kept, in each family; none where nothing is imported.
     pub held: BTreeMap<Family, u32>,
     /// How many announcements of the peer were not kept because so many were already.
@@ -442,6 +444,7 @@ mod tests {
             families: BTreeSet::new(),
             capabilities: Vec::new(),
             advertised: 0,
+            reflected: BTreeMap::new(),
             held: BTreeMap::new(),
             omitted: BTreeMap::new(),
             withdrawing,

@@ -2,6 +2,7 @@
 //! The speaker against a scripted neighbour, over loopback TCP.
 
 mod changes;
+mod claiming;
 mod ending;
 mod fake_peer;
 mod inspecting;
@@ -301,6 +302,23 @@ fn rfc4724_4_1_what_an_earlier_process_announced_is_withdrawing_until_the_peer_k
     // The restart is over with that, and what is told from now on is served.
     drop(conversation);
     assert_eq!(restart_of(&fake.accept().expect_open()), Some((false, 60, true)));
+}
+
+#[test]
+fn a_neighbour_that_is_configured_later_holds_nothing_of_an_earlier_process() {
+    let [tor, late] = [FakePeer::listening(), FakePeer::listening()];
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
+    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), true);
+    speaker.advertise(set(["10.0.0.7"]));
+    speaker.configure(desired([("tor", restartable(&tor))]));
+    let mut conversation = tor.accept();
+    let theirs = conversation.expect_open();
+    conversation.establish_as(&keeping_open(), &theirs);
+    wait_for(&speaker, |status| is_up(status, "tor") && status.withdrawing().is_empty());
+    speaker.configure(desired([("tor", restartable(&tor)), ("late", restartable(&late))]));
+    assert_eq!(restart_of(&late.accept().expect_open()), Some((false, 60, false)));
+    let status = wait_for(&speaker, |status| status.peers.contains_key("late"));
+    assert_eq!(status.withdrawing(), prefixes([]));
 }
 
 #[test]

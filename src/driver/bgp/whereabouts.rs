@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) type Whereabouts = BTreeMap<PeerAddress, Result<Vec<Found>, Arc<str>>>;
 
 /// An address at which a peer may be.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Found {
     pub(super) address: IpAddr,
     /// The index of the interface, where the address is good on one link only; 0 where the configuration names the interface.

@@ -57,7 +57,7 @@ const fn ipv6_address(speaker: usize) -> Ipv6Addr {
 }
 
 const fn local(speaker: usize) -> LocalAddresses {
-    LocalAddresses { ipv4: Some(address(speaker)), ipv6: Some(ipv6_address(speaker)), link_local: None }
+    LocalAddresses { ipv4: Some(address(speaker)), ipv6: Some(ipv6_address(speaker)), ..LocalAddresses::NONE }
 }
 
 fn as_of(speaker: usize) -> Asn {

@@ -155,7 +155,7 @@ impl Star {
         }
         for (at_reflector, role, local) in [(true, Role::Passive, REFLECTOR), (false, Role::Active, address(client))] {
             let ipv6 = Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, local.octets()[3].into()));
-            let local = LocalAddresses { ipv4: Some(local), ipv6, link_local: None };
+            let local = LocalAddresses { ipv4: Some(local), ipv6, ..LocalAddresses::NONE };
             self.event(client, at_reflector, Event::Connected { role, local });
         }
     }

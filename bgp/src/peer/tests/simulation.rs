@@ -124,6 +124,7 @@ const fn local(host: usize) -> LocalAddresses {
             ipv4: Some(Ipv4Addr::new(10, 211, 1, 9)),
             ipv6: Some(Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 9)),
             link_local: None,
+            ..LocalAddresses::NONE
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::wire::{AsPath, AsPathSegment, BgpRole, Flags, Negotiated, NextHop, Nl
 pub struct Import {
     /// Its routes may be used; else they are kept only to be counted.
     pub accept: bool,
-    /// How many routes of a family it may have, those that are not used among them; no limit where there is none.
+    /// How many destinations of a family it may tell, those that are not used among them; no limit where there is none.
     pub max_prefixes: BTreeMap<Family, u32>,
     /// How many routes are held at most; those to further destinations are only counted. No bound where absent: a speaker that uses routes needs all.
     pub held_at_most: Option<usize>,

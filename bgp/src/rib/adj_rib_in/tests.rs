@@ -20,7 +20,7 @@ static EPOCH: LazyLock<Instant> = LazyLock::new(
     Instant::now,
 );
 
-const LOCAL: LocalAddresses = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 0, 0, 1)), ipv6: None, link_local: None };
+const LOCAL: LocalAddresses = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 0, 0, 1)), ipv6: None, ..LocalAddresses::NONE };
 
 fn asn(number: u32) -> Asn {
     Asn::new(number).unwrap()
@@ -86,6 +86,9 @@ impl Bench {
             .map(|(nlri, held)| (nlri, Arc::clone(&held.route)))
             .collect();
         assert_eq!(self.used, eligible);
+        let told = self.adj_rib_in.routes().filter(|(_, held)| !held.stale).map(|(nlri, _)| nlri.prefix);
+        let told: BTreeSet<Prefix> = told.filter(|prefix| prefix.family() == Family::Ipv4Unicast).collect();
+        assert_eq!(self.adj_rib_in.told(Family::Ipv4Unicast), u32::try_from(told.len()).unwrap());
         let of_ipv4 = self.adj_rib_in.routes().filter(|(nlri, _)| nlri.prefix.family() == Family::Ipv4Unicast).count();
         assert_eq!(self.adj_rib_in.count(Family::Ipv4Unicast), u32::try_from(of_ipv4).unwrap());
     }
@@ -246,6 +249,32 @@ fn rfc4486_section_4_the_limit_counts_what_is_not_used_too() {
         attributes: [attributes(), vec![PathAttribute::OriginatorId(Ipv4Addr::from_bits(1))]].concat(),
         ..Update::default()
     });
+    assert_eq!(bench.adj_rib_in.exceeded(), Some((Family::Ipv4Unicast, 2)));
+}
+
+#[test]
+fn rfc4486_section_4_the_limit_counts_destinations_and_not_paths() {
+    let import = Import { max_prefixes: [(Family::Ipv4Unicast, 1)].into(), held_at_most: Some(2), ..Import::default() };
+    let mut bench = Bench::with(import, negotiated(65001));
+    let path = |path_id| Nlri { path_id, ..nlri(1) };
+    bench.receive(&Update { announced: vec![path(1), path(2), path(3)], attributes: attributes(), ..Update::default() });
+    assert_eq!((bench.adj_rib_in.exceeded(), bench.adj_rib_in.omitted(Family::Ipv4Unicast)), (None, 1), "nor do paths without number stay");
+    bench.receive(&Update { withdrawn: vec![path(1)], ..Update::default() });
+    bench.receive(&Update { announced: vec![path(1)], attributes: attributes(), ..Update::default() });
+    assert_eq!(bench.adj_rib_in.exceeded(), None);
+    bench.announce([2]);
+    assert_eq!(bench.adj_rib_in.exceeded(), Some((Family::Ipv4Unicast, 1)));
+}
+
+#[test]
+fn rfc4724_section_4_2_stale_routes_do_not_count_against_the_limit() {
+    let import = Import { max_prefixes: [(Family::Ipv4Unicast, 2)].into(), ..Import::default() };
+    let mut bench = Bench::with(import, restarting(0));
+    bench.announce([1, 2]);
+    bench.lose(0);
+    bench.announce([2, 3]);
+    assert_eq!((bench.adj_rib_in.exceeded(), bench.adj_rib_in.count(Family::Ipv4Unicast)), (None, 3));
+    bench.announce([4]);
     assert_eq!(bench.adj_rib_in.exceeded(), Some((Family::Ipv4Unicast, 2)));
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::prefix::Prefix;
+use crate::prefix::{Family, Prefix};
 use crate::rib::Route;
 use crate::wire::Nlri;
 
@@ -52,9 +52,15 @@ impl Entry {
         self.is_to_be_withdrawn() || self.is_to_be_announced()
     }
 
+    /// The peer holds this route by another one that is told with the same octets.
+    pub(super) fn is_told_already(&mut self) {
+        self.told.clone_from(&self.wanted);
+    }
+
     fn standing(&self) -> Standing {
         match (&self.told, &self.wanted) {
             (Some(_), _) if self.is_leaving() => Standing::Leaving,
+            (Some(told), Some(_)) if told.learned.is_some() => Standing::Reflected,
             (Some(_), Some(_)) => Standing::Advertised,
             _ => Standing::Other,
         }
@@ -67,6 +73,8 @@ enum Standing {
     Other,
     /// It holds it, and is to hold it.
     Advertised,
+    /// It holds one that another peer told, and is to hold it or one in its place.
+    Reflected,
     /// It holds a route that starts here, and is to hold it no longer.
     Leaving,
 }
@@ -81,10 +89,15 @@ pub(super) struct Table {
 #[derive(Debug, Default)]
 struct Tally {
     advertised: usize,
+    reflected: BTreeMap<Family, usize>,
     leaving: BTreeSet<Nlri>,
 }
 
 impl Tally {
+    fn reflected(&mut self, key: Nlri) -> &mut usize {
+        self.reflected.entry(key.prefix.family()).or_default()
+    }
+
     fn moved(&mut self, key: Nlri, before: Standing, after: Standing) {
         if before == after {
             return;
@@ -92,11 +105,13 @@ impl Tally {
         match before {
             Standing::Other => {}
             Standing::Advertised => self.advertised -= 1,
+            Standing::Reflected => *self.reflected(key) -= 1,
             Standing::Leaving => drop(self.leaving.remove(&key)),
         }
         match after {
             Standing::Other => {}
             Standing::Advertised => self.advertised += 1,
+            Standing::Reflected => *self.reflected(key) += 1,
             Standing::Leaving => drop(self.leaving.insert(key)),
         }
     }
@@ -124,12 +139,17 @@ impl Table {
 
     /// The paths that the peer holds and is to hold.
     pub(super) fn advertised(&self) -> impl Iterator<Item = Nlri> {
-        self.entries.iter().filter(|(_, entry)| entry.standing() == Standing::Advertised).map(|(key, _)| *key)
+        self.entries.iter().filter(|(_, entry)| matches!(entry.standing(), Standing::Advertised | Standing::Reflected)).map(|(key, _)| *key)
     }
 
     /// How many those are.
-    pub(super) const fn advertised_count(&self) -> usize {
-        self.tally.advertised
+    pub(super) fn advertised_count(&self) -> usize {
+        self.tally.advertised + self.tally.reflected.values().sum::<usize>()
+    }
+
+    /// How many of them other peers have told, by family.
+    pub(super) const fn reflected_counts(&self) -> &BTreeMap<Family, usize> {
+        &self.tally.reflected
     }
 
     /// The paths that start here, and that the peer holds and is to hold no longer.
@@ -168,13 +188,13 @@ impl Table {
         &mut self,
         destinations: impl Iterator<Item = Prefix>,
         routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>,
-        mut changed: impl FnMut(Nlri, &Entry),
+        mut changed: impl FnMut(Nlri, &mut Entry),
     ) {
         let mut routes = routes.peekable();
         let (mut new, mut gone) = (Vec::new(), Vec::new());
-        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &Entry)| {
-            let entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
-            changed(key, &entry);
+        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &mut Entry)| {
+            let mut entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            changed(key, &mut entry);
             new.push((key, entry));
         };
         self.meet(destinations.map(|prefix| (all_of(prefix), prefix)), |prefix, entry| match entry {
@@ -261,12 +281,12 @@ impl Table {
     }
 
     /// From now on exactly these routes, which come in order, are wanted: one pass. Shows, in order, each entry that may be pending by that.
-    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>, mut changed: impl FnMut(Nlri, &Entry)) {
+    pub(super) fn want<'a>(&mut self, routes: impl Iterator<Item = (Nlri, &'a Arc<Route>)>, mut changed: impl FnMut(Nlri, &mut Entry)) {
         let mut routes = routes.peekable();
         let mut new = Vec::new();
-        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &Entry)| {
-            let entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
-            changed(key, &entry);
+        let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &mut Entry)| {
+            let mut entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            changed(key, &mut entry);
             new.push((key, entry));
         };
         for (&key, entry) in &mut self.entries {
@@ -275,8 +295,8 @@ impl Table {
             }
             let before = entry.standing();
             entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
-            self.tally.moved(key, before, entry.standing());
             changed(key, entry);
+            self.tally.moved(key, before, entry.standing());
         }
         routes.for_each(|route| add(route, &mut changed));
         self.entries.retain(|_, entry| !entry.is_nothing());

@@ -19,6 +19,7 @@ const LOCAL: LocalAddresses = LocalAddresses {
     ipv4: Some(Ipv4Addr::new(10, 211, 1, 2)),
     ipv6: Some(std::net::Ipv6Addr::new(0xfd00, 0, 0, 1, 0, 0, 0, 2)),
     link_local: Some(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2)),
+    ..LocalAddresses::NONE
 };
 
 const TARGET: Target = Target {
@@ -231,7 +232,7 @@ fn rfc4271_section_5_1_3_next_hop_is_an_address_of_ours_or_the_route_is_withheld
 fn rfc4271_section_6_3_an_address_that_is_no_next_hop_is_never_sent() {
     for (v4, v6) in [("0.0.0.0", "::"), ("224.0.0.1", "ff02::1"), ("255.255.255.255", "::ffff:10.0.0.1"), ("0.0.0.0", "fe80::1")] {
         let (v4, v6): (Ipv4Addr, std::net::Ipv6Addr) = (v4.parse().unwrap(), v6.parse().unwrap());
-        let local = LocalAddresses { ipv4: Some(v4), ipv6: Some(v6), link_local: None };
+        let local = LocalAddresses { ipv4: Some(v4), ipv6: Some(v6), ..LocalAddresses::NONE };
         let fixed =
             Export { next_hop_ipv4: NextHopPolicy::Address(v4.into()), next_hop_ipv6: NextHopPolicy::Address(v6.into()), ..export() };
         // On a link without other addresses a link-local one is what there is.

@@ -68,7 +68,7 @@ impl Told {
     fn new(peer: u32, client: bool, negotiated: Negotiated) -> Self {
         let target =
             Target { peer: PeerId(peer), address: Ipv4Addr::from_bits(0x0a00_0000 + peer).into(), client, cluster_id: identifier(0xC1) };
-        let local = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 9, 9, 9)), ipv6: Some(Ipv6Addr::LOCALHOST), link_local: None };
+        let local = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 9, 9, 9)), ipv6: Some(Ipv6Addr::LOCALHOST), ..LocalAddresses::NONE };
         let receiver = Receiver::new(&negotiated);
         let mut adj_rib_out = AdjRibOut::new(Export::default(), target, negotiated, local);
         adj_rib_out.set(&LocRib::default());

@@ -2,7 +2,7 @@
 //! Which routes of one peer another one is told, and with which next hop: roles, stale routes, third parties, confederations.
 
 use super::*;
-use crate::rib::NextHopPolicy;
+use crate::rib::{NextHopPolicy, Withheld};
 use crate::wire::{BgpRole, LongLivedFamily};
 
 const EXTERNAL: u32 = 65002;
@@ -14,7 +14,13 @@ fn external() -> Negotiated {
 fn external_told(export: Export, negotiated: Negotiated) -> Told {
     let mut told = Told::new(9, false, negotiated.clone());
     let target = Target { peer: PeerId(9), address: Ipv4Addr::new(10, 0, 0, 9).into(), client: false, cluster_id: identifier(0xC1) };
-    let local = LocalAddresses { ipv4: Some(Ipv4Addr::new(10, 9, 9, 9)), ipv6: Some("2001:db8::9".parse().unwrap()), link_local: None };
+    let local = LocalAddresses {
+        ipv4: Some(Ipv4Addr::new(10, 9, 9, 9)),
+        ipv6: Some("2001:db8::9".parse().unwrap()),
+        shared_ipv4: Prefix::new(Ipv4Addr::new(10, 0, 0, 0).into(), 24).ok(),
+        shared_ipv6: Prefix::new("2001:db8::".parse().unwrap(), 64).ok(),
+        ..LocalAddresses::NONE
+    };
     told.adj_rib_out = AdjRibOut::new(export, target, negotiated, local);
     told.adj_rib_out.set(&LocRib::default());
     told
@@ -141,6 +147,31 @@ fn rfc4271_section_5_1_3_an_unchanged_next_hop_goes_to_an_external_peer_where_po
 }
 
 #[test]
+fn rfc4271_section_5_1_3_an_external_peer_hears_of_a_third_party_on_the_link_only() {
+    let unchanged = Export { next_hop_ipv4: NextHopPolicy::Unchanged, next_hop_ipv6: NextHopPolicy::Unchanged, ..Export::default() };
+    let far = Ipv4Addr::new(10, 0, 1, 1);
+    for (next_hop, reason) in
+        [(NextHop::V4(far), Withheld::ThirdParty(far.into())), (hop(9), Withheld::NextHopOfPeer(Ipv4Addr::new(10, 0, 0, 9).into()))]
+    {
+        let mut reflector = Reflector::default();
+        let mut peer = external_told(unchanged.clone(), external());
+        peer.take(&reflector.learn(PeerId(1), &[(one(vip(1)), Some(of_client(1)))]));
+        assert_eq!(peer.next_hops(vip(1)), [hop(1)]);
+        let elsewhere = route_of(1, true, true, |_, learned| learned.next_hop = next_hop);
+        let changes = reflector.learn(PeerId(1), &[(one(vip(1)), Some(elsewhere))]);
+        peer.take(&changes);
+        assert_eq!(peer.paths, BTreeMap::new(), "it is withdrawn");
+        assert_eq!(*peer.adj_rib_out.withheld_learned(), BTreeMap::from([(vip(1), reason)]));
+        assert!(peer.adj_rib_out.withheld().is_empty(), "it is none of ours");
+        let mut internal = Told::client(2);
+        internal.take(&changes);
+        assert_eq!(internal.next_hops(vip(1)), [next_hop]);
+        peer.take(&reflector.learn(PeerId(1), &[(one(vip(1)), None)]));
+        assert!(peer.adj_rib_out.withheld_learned().is_empty());
+    }
+}
+
+#[test]
 fn b56_rfc2545_section_3_a_link_local_address_of_another_link_is_not_passed_on() {
     let prefix = Prefix::host("2001:db8:7::7".parse().unwrap());
     let (global, link_local): (Ipv6Addr, Ipv6Addr) = ("2001:db8::1".parse().unwrap(), "fe80::1".parse().unwrap());
@@ -194,4 +225,26 @@ fn b59_rfc8950_section_4_a_plain_external_peer_gets_a_next_hop_that_it_understan
     assert_eq!(plain.next_hops(vip(1)), [ours]);
     let mandatory = |type_code| plain.paths[&one(vip(1))].0.iter().any(|attribute| attribute.type_code() == type_code);
     assert!(mandatory(1) && mandatory(2));
+}
+
+#[test]
+fn what_differs_only_in_what_an_external_peer_is_not_told_is_not_told_again() {
+    let preferred =
+        |preference: u32, med: u32| route_of(1, true, true, |route, _| (route.local_preference, route.med) = (Some(preference), Some(med)));
+    let mut reflector = Reflector::default();
+    let (mut external, mut internal) = (external_told(Export { med: Some(5), ..Export::default() }, external()), Told::client(2));
+    let mut tell = |route: Option<Arc<Route>>| {
+        let changes = reflector.learn(PeerId(1), &[(one(vip(1)), route)]);
+        external.take(&changes);
+        internal.take(&changes);
+        assert_eq!(external.paths.len(), internal.paths.len());
+        assert_eq!(external.adj_rib_out.advertised_count(), external.paths.len());
+        assert_eq!(external.adj_rib_out.reflected_counts().get(&Family::Ipv4Unicast), Some(&external.paths.len()));
+        (external.receiver.updates.len(), internal.receiver.updates.len())
+    };
+    let (first, of_internal) = tell(Some(preferred(100, 1)));
+    assert_eq!(tell(Some(preferred(200, 1))), (first, of_internal + 1));
+    let (other, of_internal) = tell(Some(route_of(1, true, true, |route, _| route.communities.extend([7]))));
+    assert_eq!(other, first + 1);
+    assert_eq!(tell(None), (first + 2, of_internal + 1));
 }
