@@ -287,7 +287,9 @@ impl Kernel {
         let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
         let availability = IpvsAvailability::NotNeeded;
-        Ok(Balancer { availability, services, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
+        // Nobody else writes into the tables that have our name.
+        let made = services.keys().copied().collect();
+        Ok(Balancer { availability, services, made, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
     }
 
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the addresses, the record, those of other instances, and the routes.

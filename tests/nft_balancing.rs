@@ -14,6 +14,7 @@ mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Namespace, wait_until};
@@ -180,6 +181,28 @@ fn what_somebody_breaks_by_hand_is_repaired_and_a_crash_leaves_nothing() {
     wait_until("the other is gone", PATIENCE, || chain(&stage.router, &format!("tcp/{VIP}/81")).trim().is_empty());
     assert_eq!(chain(&stage.router, &one), whole);
     assert!(stage.connect(VIP, 80).is_ok());
+    stage.drain();
+}
+
+#[test]
+fn what_comes_and_goes_faster_than_it_is_made_leaves_nothing() {
+    let mut stage = Stage::with("nftables", "toggled", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    stage.publish("pods", &pods(&["192.168.1.1"]));
+    stage.start("");
+    for pause in [0, 5, 10, 20, 30, 50, 80, 120].into_iter().cycle().take(48) {
+        stage.publish("web", &web("mh"));
+        thread::sleep(Duration::from_millis(pause));
+        stage.publish("web", "# nothing\n");
+        thread::sleep(Duration::from_millis(pause / 2));
+    }
+    stage.wait_for_vip(VIP, false);
+    wait_until("the virtual service is gone", PATIENCE, || chain(&stage.router, &format!("tcp/{VIP}/80")).trim().is_empty());
+    assert!(stage.connect(VIP, 80).is_err());
+    assert!(!stage.show("rejections").contains("nothing proves"));
+    stage.publish("web", &web("mh"));
+    stage.wait_for_vip(VIP, true);
+    wait_until("it is served again", PATIENCE, || stage.connect(VIP, 80).is_ok());
     stage.drain();
 }
 

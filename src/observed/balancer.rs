@@ -38,7 +38,8 @@ pub struct Balancer {
     pub services: BTreeMap<ServiceKey, ObservedVirtualService>,
     /// Those of them that cannot be ours: this process made them not, and found no entry of them; a pending entry came after them.
     pub foreign: BTreeSet<ServiceKey>,
-    /// Those of them that are ours whatever the record says: this process made them, and has not found them missing since.
+    /// Those of them that are ours whatever the record says: this process made them in IPVS, and has not found them missing since, or they are in our own
+    /// tables of nft.
     pub made: BTreeSet<ServiceKey>,
     /// Firewall marks of services that we have not recorded.
     pub foreign_marks: BTreeSet<u32>,

@@ -2,8 +2,8 @@
 //! The decisions about virtual services, made before those about addresses: a VIP comes onto the interface, and is announced, only once somebody stands
 //! behind it in the kernel; and its virtual services go only after it.
 //!
-//! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where this process made it or
-//! the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
+//! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where this process made it, or
+//! it is in our own tables of nft, or the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
 //! and is no service of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is made,
 //! and let in, only with its filter in force, and keeps that until it is gone; its VIP is withdrawn before the last real server goes; who goes on
 //! removing a service is not fought.
@@ -347,7 +347,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Where a crash came between making it and confirming it, nothing proves it ours: it stays, and so does its entry, so that it is ours again once it is
+    /// Where in IPVS a crash came between making it and confirming it, nothing proves it ours: it stays, and so does its entry, so that it is ours again once it is
     /// wanted. The entry goes where somebody was there before it, and with the whole record.
     fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
         let theirs = self.observed.kernel.balancer.foreign.contains(&key);
@@ -496,7 +496,8 @@ fn lack(key: ServiceKey, desired: &Desired, observed: &Observed) -> Option<Lack>
     let KernelState { record, balancer, .. } = &observed.kernel;
     match balancer.services.get(&key) {
         None => Some(observed.losses.get(&key).filter(|loss| loss.count > 1).map_or(Lack::Absent, |loss| Lack::Removed(loss.count))),
-        Some(_) if !record.has_service(key) || balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
+        Some(_) if balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
+        Some(_) if !record.has_service(key) && !balancer.made.contains(&key) => Some(Lack::TakenByOthers),
         Some(service) => {
             let wanted = desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
             let distant = wanted.and_then(|wanted| distant(wanted, &observed.kernel.links));
