@@ -19,7 +19,7 @@ pub use self::balancer::{
     Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
 };
 use crate::desired::{Filter, RouteSet, Rules, ServiceKey};
-use crate::plan::{Entries, StepKey};
+use crate::plan::{Entries, Step, StepKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 use crate::telemetry::chain;
 
@@ -46,6 +46,8 @@ pub struct Observed {
     pub started: Option<Instant>,
     /// Steps that failed and have not succeeded since.
     pub failures: BTreeMap<StepKey, Failure>,
+    /// What this process itself removed, as long as it is missing and recorded as ours.
+    pub removed: BTreeSet<StepKey>,
 }
 
 /// The kernel, as the actuator reads it in one pass.
@@ -300,6 +302,14 @@ impl Observed {
         self.failures.remove(&key);
     }
 
+    /// As [`Self::succeed`], and notes what is gone by our own hand.
+    pub fn complete(&mut self, step: &Step) {
+        self.succeed(step.key());
+        if matches!(step, Step::RemoveAddress(_) | Step::RemoveVirtualService(_)) {
+            self.removed.insert(step.key());
+        }
+    }
+
     fn is_known(&self, vip: IpAddr) -> bool {
         let prefix = Prefix::host(vip);
         self.kernel.addresses.contains_key(&vip)
@@ -327,8 +337,17 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let started = previous.started.unwrap_or(now);
     let quiesced = balancer::quiesced(previous, &kernel, now);
     let losses = balancer::losses(previous, &kernel, now);
-    let mut observed =
-        Observed { kernel, speaker, announcements: BTreeMap::new(), quiesced, losses, started: Some(started), failures: BTreeMap::new() };
+    let removed = previous.removed.iter().filter(|key| is_missing(**key, &kernel)).copied().collect();
+    let mut observed = Observed {
+        kernel,
+        speaker,
+        announcements: BTreeMap::new(),
+        quiesced,
+        losses,
+        started: Some(started),
+        failures: BTreeMap::new(),
+        removed,
+    };
     let since = |prefix| announced_since(previous.announcements.get(&prefix), observed.announcement(prefix), started, now);
     let known: BTreeMap<_, _> = known_prefixes(&observed).map(|prefix| (prefix, since(prefix))).collect();
     let gone = previous.announcements.keys().filter(|prefix| !known.contains_key(prefix)).map(|prefix| (*prefix, since(*prefix)));
@@ -347,6 +366,16 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
     observed
+}
+
+/// Whether it is recorded as ours, and is not there.
+fn is_missing(key: StepKey, kernel: &KernelState) -> bool {
+    let KernelState { addresses, balancer, record, .. } = kernel;
+    match key {
+        StepKey::Address(address) => record.confirmed.contains(&address) && !addresses.contains_key(&address),
+        StepKey::VirtualService(service) => record.confirmed_services.contains(&service) && !balancer.services.contains_key(&service),
+        _ => false,
+    }
 }
 
 /// Every VIP and aggregate that is somewhere; some more than once.

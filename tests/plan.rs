@@ -392,6 +392,7 @@ impl ObservedInput {
             announcements,
             started: Some(started),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
+            removed: BTreeSet::new(),
             speaker: ObservedSpeaker {
                 advertised: set.map(Arc::new),
                 configured: self.peers.map(|names| Arc::new(DesiredBgp { asn: desired.bgp.asn, ..neighbours(&names) })),

@@ -13,6 +13,7 @@ use ipvs::{SyncDaemon, SyncRole, Timeouts, Weight};
 use super::{KernelState, Observed};
 use crate::api::ForwardingMethod;
 use crate::desired::{Scheduling, ServiceKey};
+use crate::plan::StepKey;
 
 /// How long a virtual service has to be there until it is forgotten that somebody had removed it.
 const AT_PEACE: Duration = Duration::from_secs(600);
@@ -126,7 +127,7 @@ pub struct ObservedRealServer {
 /// Since when each real server has been quiesced, or has got nothing new because another dataplane takes the connections.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
 
-/// The losses so far, with those of confirmed services that were there and are not. One that we removed ourselves leaves the record soon.
+/// The losses so far, with those of confirmed services that were there and are not, and that we have not removed ourselves.
 pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) -> Losses {
     let mut losses = Losses::new();
     let mut services = kernel.balancer.services.keys().peekable();
@@ -138,7 +139,8 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
         }
         let was_there = previous.kernel.balancer.services.contains_key(key);
         // Where another dataplane, or somebody else, is to have it, nobody took it.
-        let lost = !there && was_there && !kernel.balancer.former.contains_key(key) && !kernel.record.is_handing_over();
+        let by_us = || previous.removed.contains(&StepKey::VirtualService(*key));
+        let lost = !there && was_there && !kernel.balancer.former.contains_key(key) && !kernel.record.is_handing_over() && !by_us();
         match previous.losses.get(key) {
             before if lost => {
                 let count = before.map_or(0, |loss| loss.count).saturating_add(1);
