@@ -19,7 +19,7 @@ pub use self::balancer::{
     Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
 };
 use crate::desired::{Filter, RouteSet, Rules, ServiceKey};
-use crate::plan::{Entries, Step, StepKey};
+use crate::plan::{Entries, Step, StepKey, VirtualServiceChange};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 use crate::telemetry::chain;
 
@@ -48,6 +48,8 @@ pub struct Observed {
     pub failures: BTreeMap<StepKey, Failure>,
     /// What this process itself removed, as long as it is missing and recorded as ours.
     pub removed: BTreeSet<StepKey>,
+    /// What was to be done to a virtual service when a step about it failed last.
+    pub refused: BTreeMap<ServiceKey, VirtualServiceChange>,
 }
 
 /// The kernel, as the actuator reads it in one pass.
@@ -297,6 +299,14 @@ impl Observed {
         failure.last = now;
     }
 
+    /// As [`Self::fail`], and notes what it is that could not be done to a virtual service.
+    pub fn refuse(&mut self, step: &Step, error: &dyn Error, now: Instant) {
+        self.fail(step.key(), error, now);
+        if let Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) = step {
+            self.refused.insert(*service, change.clone());
+        }
+    }
+
     /// Notes that a step succeeded: its failures are over.
     pub fn succeed(&mut self, key: StepKey) {
         self.failures.remove(&key);
@@ -347,6 +357,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         started: Some(started),
         failures: BTreeMap::new(),
         removed,
+        refused: BTreeMap::new(),
     };
     let since = |prefix| announced_since(previous.announcements.get(&prefix), observed.announcement(prefix), started, now);
     let known: BTreeMap<_, _> = known_prefixes(&observed).map(|prefix| (prefix, since(prefix))).collect();
@@ -365,6 +376,8 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         | StepKey::Daemon(_) => true,
     };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
+    let refused = previous.refused.iter().filter(|(service, _)| observed.failures.contains_key(&StepKey::VirtualService(**service)));
+    observed.refused = refused.map(|(service, change)| (*service, change.clone())).collect();
     observed
 }
 

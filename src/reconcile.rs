@@ -307,7 +307,7 @@ impl Reconciler {
             }
             Some(error) => {
                 tracing::warn!(%step, error = %chain(error), "failed; it is planned again");
-                observed.fail(step.key(), error, Instant::now());
+                observed.refuse(step, error, Instant::now());
             }
         }
     }

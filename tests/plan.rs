@@ -393,6 +393,7 @@ impl ObservedInput {
             started: Some(started),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
             removed: BTreeSet::new(),
+            refused: BTreeMap::new(),
             speaker: ObservedSpeaker {
                 advertised: set.map(Arc::new),
                 configured: self.peers.map(|names| Arc::new(DesiredBgp { asn: desired.bgp.asn, ..neighbours(&names) })),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bgp::Prefix;
 
 use super::balancing::{RECOUNT, change, creation, is_as_desired, target};
-use super::{Planner, Step, StepKey};
+use super::{Planner, Step, StepKey, VirtualServiceChange};
 use crate::api::ForwardingMethod;
 use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Links, Observed, ObservedVirtualService, Record};
@@ -317,8 +317,11 @@ impl Planner<'_> {
         if !recorded {
             self.pending.services.insert(key);
             self.pending.marks.extend(mark.map(|mark| (key, mark)));
-        } else if makes && repairable && self.ready(step) {
-            self.balanced.steps.push(Step::AddVirtualService(key, creation(desired)));
+        } else if makes && repairable {
+            let change = creation(desired);
+            if self.may_try(key, &change) {
+                self.balanced.steps.push(Step::AddVirtualService(key, change));
+            }
         }
     }
 
@@ -335,10 +338,15 @@ impl Planner<'_> {
         let target = target(key, desired, observed, &self.observed.quiesced, bound, self.now);
         self.look_at(target.wake_at);
         if let Some(change) = change(desired, &target.servers, observed)
-            && self.ready(StepKey::VirtualService(key))
+            && self.may_try(key, &change)
         {
             self.balanced.steps.push(Step::ChangeVirtualService(key, change));
         }
+    }
+
+    /// Whether this may be done to a virtual service now: what failed waits, not what has come after it.
+    fn may_try(&mut self, key: ServiceKey, change: &VirtualServiceChange) -> bool {
+        self.observed.refused.get(&key).is_some_and(|refused| refused != change) || self.ready(StepKey::VirtualService(key))
     }
 
     pub(super) fn remove_service(&mut self, key: ServiceKey) {
