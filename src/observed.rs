@@ -83,13 +83,15 @@ pub struct KernelState {
     pub record: Record,
 }
 
-/// Which hosts are on a link of this node, by its main routing table.
+/// Which hosts are on a link of this node, by its main routing table, and which addresses are no hosts there, by the local one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Links {
     /// Prefixes that a route without next hop has.
     pub direct: BTreeSet<Prefix>,
     /// Prefixes inside these that are behind a next hop all the same.
     pub routed: BTreeSet<Prefix>,
+    /// Addresses that mean all hosts of a link.
+    pub broadcast: BTreeSet<IpAddr>,
 }
 
 impl Links {

@@ -49,7 +49,7 @@ pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
-pub use services::{Lack, left_out, unclaimed_services, unserved};
+pub use services::{Lack, Unreachable, endpoints_without_host, left_out, unclaimed_services, unserved};
 pub use step::{Entries, Step, StepKey};
 pub use sync::{daemons_of_others, owns_daemon};
 

@@ -458,6 +458,22 @@ fn the_next_hops_of_all_routes_are_gateways() {
 }
 
 #[test]
+fn the_address_that_means_all_hosts_of_a_link_is_told() {
+    let namespace = Namespace::new("broadcast");
+    namespace.ip("link add eth1 type veth peer name far");
+    for words in ["link set eth1 up", "link set far up", "addr add 192.0.2.1/25 dev eth1", "addr add 198.51.100.0/31 dev eth1"] {
+        namespace.ip(words);
+    }
+    namespace.enter(async || {
+        let mut kernel = Kernel::new("lo", "vipherald").await.unwrap();
+        let links = kernel.observe().await.unwrap().links;
+        let of_links: Vec<&IpAddr> = links.broadcast.iter().filter(|address| !address.is_loopback()).collect();
+        assert_eq!(of_links, [&ip("192.0.2.127")]);
+        assert!(links.reach(ip("192.0.2.126")));
+    });
+}
+
+#[test]
 fn five_thousand_addresses_are_quick() {
     const COUNT: u32 = 5000;
     /// What is expected of an idle machine, and how much longer a busy one may take.

@@ -268,6 +268,7 @@ struct ObservedInput {
     external: BTreeMap<String, [u8; 3]>,
     /// What is behind a next hop; all else is on a link.
     routed: Vec<String>,
+    broadcast: BTreeSet<IpAddr>,
     quiesced: BTreeMap<String, Time>,
     /// `3 1s`: how often, and how long ago.
     losses: BTreeMap<String, String>,
@@ -310,6 +311,7 @@ impl Default for ObservedInput {
             given: [0; 3],
             external: BTreeMap::new(),
             routed: Vec::new(),
+            broadcast: BTreeSet::new(),
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
             filters: BTreeMap::new(),
@@ -344,6 +346,7 @@ impl ObservedInput {
                 links: Links {
                     direct: ["0.0.0.0/0", "::/0"].map(prefix).into(),
                     routed: self.routed.iter().map(|text| prefix(text)).collect(),
+                    broadcast: self.broadcast,
                 },
                 sysctls: Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).map(|setting| (setting, self.sysctl(setting))).collect(),
                 interface,

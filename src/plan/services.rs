@@ -17,7 +17,7 @@ use bgp::Prefix;
 
 use super::balancing::{RECOUNT, change, creation, is_as_desired, target};
 use super::{Planner, Step, StepKey, VirtualServiceChange};
-use crate::api::ForwardingMethod;
+use crate::api::{ForwardingMethod, ObjectRef};
 use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Links, Observed, ObservedVirtualService, Record};
 
@@ -230,7 +230,7 @@ impl Planner<'_> {
     }
 
     fn decide_service(&mut self, known: Known<'_>, vip_is_wanted: bool) {
-        let reachable = known.desired.and_then(|desired| without_the_distant(desired, &self.observed.kernel.links));
+        let reachable = known.desired.and_then(|desired| without_the_unreachable(desired, &self.observed.kernel.links));
         let Known { key, desired, observed, confirmed, recorded } = Known { desired: reachable.as_ref().or(known.desired), ..known };
         let wanted = desired.filter(|_| vip_is_wanted);
         match observed {
@@ -406,21 +406,31 @@ impl Planner<'_> {
     }
 }
 
-/// The same service without the real servers to which no frame can be sent, where it has some and needs to.
-fn without_the_distant(desired: &DesiredVirtualService, links: &Links) -> Option<DesiredVirtualService> {
-    distant(desired, links)?;
-    let real_servers = desired.real_servers.iter().filter(|(server, _)| links.reach(server.ip()));
+/// Why packets cannot be sent to a real server from this node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unreachable {
+    /// They have to get there unchanged over a link, and it is behind a next hop.
+    Distant,
+    /// It is no host: the address means all hosts of a link. IPVS refuses it, and nft would lose its share of connections there.
+    Broadcast,
+}
+
+/// The same service without the real servers to which nothing can be sent, where it has some.
+fn without_the_unreachable(desired: &DesiredVirtualService, links: &Links) -> Option<DesiredVirtualService> {
+    all_unreachable(desired, links).next()?;
+    let real_servers = desired.real_servers.iter().filter(|(server, _)| unreachable(desired, server.ip(), links).is_none());
     Some(DesiredVirtualService { real_servers: real_servers.map(|(server, weight)| (*server, *weight)).collect(), ..desired.clone() })
 }
 
-/// A real server that is not on a link of this node, where it has to be.
-fn distant(desired: &DesiredVirtualService, links: &Links) -> Option<IpAddr> {
-    all_distant(desired, links).next()
+fn all_unreachable(desired: &DesiredVirtualService, links: &Links) -> impl Iterator<Item = (IpAddr, Unreachable)> {
+    desired.real_servers.keys().map(SocketAddr::ip).filter_map(|server| Some((server, unreachable(desired, server, links)?)))
 }
 
-fn all_distant(desired: &DesiredVirtualService, links: &Links) -> impl Iterator<Item = IpAddr> {
-    let servers = desired.real_servers.keys().filter(|_| desired.forwarding == ForwardingMethod::DirectRouting);
-    servers.map(SocketAddr::ip).filter(|server| !links.reach(*server))
+fn unreachable(desired: &DesiredVirtualService, server: IpAddr, links: &Links) -> Option<Unreachable> {
+    if links.broadcast.contains(&server) {
+        return Some(Unreachable::Broadcast);
+    }
+    (desired.forwarding == ForwardingMethod::DirectRouting && !links.reach(server)).then_some(Unreachable::Distant)
 }
 
 /// What is known of a virtual service.
@@ -464,8 +474,8 @@ pub enum Lack {
     Removed(u32),
     /// Somebody else has one for the same port.
     TakenByOthers,
-    /// Packets have to reach its real servers unchanged over a link, and this one is behind a next hop.
-    Distant(IpAddr),
+    /// Nothing can be sent to its real servers, of which this is one.
+    Unreachable(IpAddr, Unreachable),
     /// Nobody stands behind it there, or it is not recorded as ours yet.
     Nobody,
 }
@@ -478,14 +488,28 @@ pub fn unserved(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(Ser
     services.filter_map(|key| Some((key, lack(key, desired, observed)?))).collect()
 }
 
-/// The real servers of a VIP that is to be served to which no frame can be sent, though one has to be, while others of the same virtual service serve.
+/// The real servers of a VIP that is to be served to which nothing can be sent, while others of the same virtual service serve.
 #[must_use]
-pub fn left_out(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(ServiceKey, IpAddr)> {
+pub fn left_out(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(ServiceKey, IpAddr, Unreachable)> {
     let serves = desired.vips.get(&vip).is_some_and(|vip| matches!(vip.intent, VipIntent::Serve { .. }));
     let balancing = desired.balancing.iter().filter(|_| serves);
     let services = balancing.flat_map(|balancing| balancing.of(vip).filter_map(|key| Some((key, balancing.services.get(&key)?))));
     let serving = services.filter(|(key, _)| lack(*key, desired, observed).is_none());
-    serving.flat_map(|(key, service)| all_distant(service, &observed.kernel.links).map(move |server| (key, server))).collect()
+    let of_service = |(key, service)| all_unreachable(service, &observed.kernel.links).map(move |(server, why)| (key, server, why));
+    serving.flat_map(of_service).collect()
+}
+
+/// The endpoints of each object that are no hosts on this node.
+#[must_use]
+pub fn endpoints_without_host(desired: &Desired, observed: &Observed) -> BTreeSet<(ObjectRef, IpAddr)> {
+    let broadcast = &observed.kernel.links.broadcast;
+    let services = desired.balancing.iter().flat_map(|balancing| balancing.services.values());
+    let of_service = |service: &DesiredVirtualService| {
+        let servers: Vec<IpAddr> = service.real_servers.keys().map(SocketAddr::ip).filter(|server| broadcast.contains(server)).collect();
+        let owner = service.owner.clone();
+        servers.into_iter().map(move |server| (owner.clone(), server))
+    };
+    services.flat_map(of_service).collect()
 }
 
 /// Virtual services that a crash has left, or of which the record is lost: they may be ours, nobody asks for them, and they are kept.
@@ -508,9 +532,9 @@ fn lack(key: ServiceKey, desired: &Desired, observed: &Observed) -> Option<Lack>
         Some(_) if !record.has_service(key) && !balancer.made.contains(&key) => Some(Lack::TakenByOthers),
         Some(service) => {
             let wanted = desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
-            let distant = wanted.and_then(|wanted| distant(wanted, &observed.kernel.links));
+            let unreachable = wanted.and_then(|wanted| all_unreachable(wanted, &observed.kernel.links).next());
             let serves = takes_connections(key, service, record.confirmed_services.contains(&key), record);
-            (!serves).then(|| distant.map_or(Lack::Nobody, Lack::Distant))
+            (!serves).then(|| unreachable.map_or(Lack::Nobody, |(server, why)| Lack::Unreachable(server, why)))
         }
     }
 }

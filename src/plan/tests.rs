@@ -145,7 +145,7 @@ fn a_change_that_the_kernel_refused_holds_up_no_other() {
     };
     let refused = changes(&[1, 2], &observed, start);
     observed.refuse(&refused[0], &std::io::Error::other("no"), start);
-    assert_eq!(changes(&[1, 2], &observed, start), [], "it waits");
+    assert!(changes(&[1, 2], &observed, start).is_empty(), "it waits");
     assert_eq!(changes(&[1, 2], &observed, start + Duration::from_millis(100)), refused);
     assert_eq!(changes(&[1, 2, 3], &observed, start).len(), 1, "another change does not");
     assert_eq!(changes(&[3], &observed, start).len(), 1);

@@ -10,7 +10,7 @@ use bgp::Prefix;
 
 use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
 use crate::desired::{DesiredVip, Lifecycle, Rejection, RejectionReason, Subject, VipIntent, WithholdReason};
-use crate::plan::{self, Lack, StepKey};
+use crate::plan::{self, Lack, StepKey, Unreachable};
 
 /// What to do about kube-proxy where it manages IPVS too.
 pub(crate) const KUBE_PROXY_IN_IPVS_MODE: &str = ". kube-proxy runs in IPVS mode here (interface kube-ipvs0): give the Services the label \
@@ -124,15 +124,20 @@ impl<'a> Facts<'a> {
         if !unserved.is_empty() && matches!(state, VipState::Announced | VipState::Pending) {
             why.message.push_str(&format!("; not all of it is served: {}", unserved.join("; ")));
         }
-        for (service, server) in
+        for (service, server, unreachable) in
             self.inputs.desired.map(|desired| plan::left_out(self.address, desired, self.inputs.observed)).unwrap_or_default()
         {
             let owner =
                 self.inputs.desired.and_then(|desired| desired.balancing.as_ref()?.services.get(&service)).map(|service| &service.owner);
             let owner = owner.map(|owner| format!(" of {owner}")).unwrap_or_default();
-            why.message.push_str(&format!(
-                "; {service}{owner} does without {server}, which is behind a next hop: forwarding dr needs it on a link of this node"
-            ));
+            why.message.push_str(&match unreachable {
+                Unreachable::Distant => format!(
+                    "; {service}{owner} does without {server}, which is behind a next hop: forwarding dr needs it on a link of this node"
+                ),
+                Unreachable::Broadcast => {
+                    format!("; {service}{owner} does without {server}, which is no host but the broadcast address of a link of this node")
+                }
+            });
         }
         (state, why)
     }
@@ -276,9 +281,12 @@ impl<'a> Facts<'a> {
                 format!("somebody else removed {service} {times} times; it is made again after a while{}", self.suspicion())
             }
             (Some(failure), _) => format!("{service}: {} (tried {} times)", failure.error, failure.count),
-            (None, Lack::Distant(server)) => format!(
+            (None, Lack::Unreachable(server, Unreachable::Distant)) => format!(
                 "{service}: forwarding dr sends frames to real servers over a link of this node, and {server} is behind a next hop; use tun, gue or nat"
             ),
+            (None, Lack::Unreachable(server, Unreachable::Broadcast)) => {
+                format!("{service}: {server} is no host but the broadcast address of a link of this node")
+            }
             (None, Lack::Absent) => format!("{service} is about to be made"),
             (None, Lack::Nobody) => format!("{service} has no real server that takes connections"),
         };
