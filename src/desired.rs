@@ -36,6 +36,7 @@ use self::addresses::{Reserved, not_allowed, unfit};
 pub use self::churn::churn;
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
 pub use self::dispatch::BalancerKind;
+pub(crate) use self::dispatch::translated;
 use self::endpoints::{Availability, Behind, Slices};
 pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
 pub(crate) use self::rules::digest;
