@@ -400,6 +400,7 @@ impl<'a> Facts<'a> {
 fn withheld(reason: WithholdReason) -> Why {
     match reason {
         WithholdReason::Invalid => Why::new("Invalid", "every port that is asked for is rejected"),
+        WithholdReason::ServiceNotFound => Why::new("ServiceNotFound", "the Service that it names is not there"),
         WithholdReason::NoEndpoints => Why::new("NoEndpoints", "no endpoint of its Services is usable"),
         WithholdReason::NoLocalEndpoints => {
             Why::new("NoLocalEndpoints", "externalTrafficPolicy is Local and no usable endpoint is on this node")
