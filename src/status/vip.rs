@@ -188,15 +188,20 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Why all that is asked of it is rejected: the first of these rejections, and where to find the others.
+    /// Why all that is asked of it is rejected: the first of these rejections, and where to find the others. One of a port names the VIP; one that does not
+    /// may be of content that is not in force.
     fn refused(&self, wanted: &DesiredVip) -> Why {
-        let of_this = |rejection: &&Rejection| match &rejection.subject {
-            Subject::Object { object, vip } => wanted.owners.contains(object) && vip.is_none_or(|vip| vip == self.address),
+        let about = |rejection: &Rejection, about: Option<IpAddr>| match &rejection.subject {
+            Subject::Object { object, vip } => wanted.owners.contains(object) && *vip == about,
             Subject::File { .. } => false,
         };
-        let mut refusals = self.inputs.rejections.iter().filter(of_this).filter(|rejection| rejection.reason == RejectionReason::Invalid);
-        let first = refusals.next().map(|rejection| format!(": {}", rejection.message)).unwrap_or_default();
-        let more = match refusals.count() {
+        let invalid = || self.inputs.rejections.iter().filter(|rejection| rejection.reason == RejectionReason::Invalid);
+        let mut refusals: Vec<&Rejection> = invalid().filter(|rejection| about(rejection, Some(self.address))).collect();
+        if refusals.is_empty() {
+            refusals = invalid().filter(|rejection| about(rejection, None)).collect();
+        }
+        let first = refusals.first().map(|rejection| format!(": {}", rejection.message)).unwrap_or_default();
+        let more = match refusals.len().saturating_sub(1) {
             0 => String::new(),
             count => format!("; and {count} more, see 'vipherald show rejections'"),
         };
