@@ -65,8 +65,10 @@ pub struct KernelState {
     pub unusable: BTreeSet<IpAddr>,
     /// Whether the kernel is known to keep the protocol of an address (`IFA_PROTO`): then one that carries none is not ours.
     pub address_protocols: bool,
-    /// Addresses with our protocol that another instance on this node has in its record, and we have not.
+    /// Addresses with our protocol that another instance on this node has in its record.
     pub claimed_by_others: BTreeSet<IpAddr>,
+    /// Addresses with our protocol that this process has left to another instance which has them no more.
+    pub orphaned: BTreeSet<IpAddr>,
     /// The virtual services.
     pub balancer: Balancer,
     /// Whether kube-proxy manages IPVS on this node too.

@@ -42,6 +42,8 @@ pub struct Balancer {
     /// Those of them that are ours whatever the record says: this process made them in IPVS, and has not found them missing since, or they are in our own
     /// tables of nft.
     pub made: BTreeSet<ServiceKey>,
+    /// Virtual services that another instance on this node has, whether they are in the kernel or not.
+    pub taken: BTreeSet<ServiceKey>,
     /// Firewall marks of services that we have not recorded.
     pub foreign_marks: BTreeSet<u32>,
     /// How long idle connections are remembered; `None` where IPVS was not asked.

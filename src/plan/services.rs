@@ -232,7 +232,7 @@ impl Planner<'_> {
     fn decide_service(&mut self, known: Known<'_>, vip_is_wanted: bool) {
         let reachable = known.desired.and_then(|desired| without_the_unreachable(desired, &self.observed.kernel.links));
         let Known { key, desired, observed, confirmed, recorded } = Known { desired: reachable.as_ref().or(known.desired), ..known };
-        let wanted = desired.filter(|_| vip_is_wanted);
+        let wanted = desired.filter(|_| vip_is_wanted && !self.observed.kernel.balancer.taken.contains(&key));
         match observed {
             None => match wanted {
                 Some(desired) if recorded && self.is_misplaced(key, desired) => self.strike(key),
@@ -423,7 +423,7 @@ fn without_the_unreachable(desired: &DesiredVirtualService, links: &Links) -> Op
 }
 
 fn all_unreachable(desired: &DesiredVirtualService, links: &Links) -> impl Iterator<Item = (IpAddr, Unreachable)> {
-    desired.real_servers.keys().map(SocketAddr::ip).filter_map(|server| Some((server, unreachable(desired, server, links)?)))
+    desired.real_servers.keys().map(SocketAddr::ip).filter_map(move |server| Some((server, unreachable(desired, server, links)?)))
 }
 
 fn unreachable(desired: &DesiredVirtualService, server: IpAddr, links: &Links) -> Option<Unreachable> {
@@ -495,8 +495,9 @@ pub fn left_out(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(Ser
     let balancing = desired.balancing.iter().filter(|_| serves);
     let services = balancing.flat_map(|balancing| balancing.of(vip).filter_map(|key| Some((key, balancing.services.get(&key)?))));
     let serving = services.filter(|(key, _)| lack(*key, desired, observed).is_none());
-    let of_service = |(key, service)| all_unreachable(service, &observed.kernel.links).map(move |(server, why)| (key, server, why));
-    serving.flat_map(of_service).collect()
+    serving
+        .flat_map(|(key, service)| all_unreachable(service, &observed.kernel.links).map(move |(server, why)| (key, server, why)))
+        .collect()
 }
 
 /// The endpoints of each object that are no hosts on this node.
@@ -527,6 +528,7 @@ pub fn unclaimed_services(desired: &Desired, observed: &Observed) -> Vec<Service
 fn lack(key: ServiceKey, desired: &Desired, observed: &Observed) -> Option<Lack> {
     let KernelState { record, balancer, .. } = &observed.kernel;
     match balancer.services.get(&key) {
+        _ if balancer.taken.contains(&key) => Some(Lack::TakenByOthers),
         None => Some(observed.losses.get(&key).filter(|loss| loss.count > 1).map_or(Lack::Absent, |loss| Lack::Removed(loss.count))),
         Some(_) if balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
         Some(_) if !record.has_service(key) && !balancer.made.contains(&key) => Some(Lack::TakenByOthers),
