@@ -173,16 +173,18 @@ impl Kernel {
     /// There is no netlink, `nft` cannot be used, the instance's name cannot name a table, or the record tells of another interface.
     pub async fn new(interface: &str, instance: &str) -> Result<Self, KernelError> {
         let handle = address::connect().map_err(KernelError::Connect)?;
-        let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
+        let mut hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
         let dnat = Dnat::open(instance, table.known().is_handing_over()).await?;
         // What the chains of nft balance is recorded alike, and proves nothing about IPVS.
         let ipvs = Ipvs::new(table.known(), dnat.known().exists);
+        let claims = others::read(instance).await?;
+        hints.follow(&claims.tables);
         Ok(Self {
             interface: interface.to_owned(),
             handle,
             hints,
-            keeper: Keeper::new(table, dnat),
+            keeper: Keeper::new(table, dnat, claims),
             addresses: None,
             routes: None,
             kube_ipvs: None,
@@ -217,6 +219,9 @@ impl Kernel {
         if told.record {
             self.keeper.suspect();
         }
+        if told.others {
+            self.keeper.suspect_others();
+        }
         if told.kernel {
             self.addresses = None;
         }
@@ -230,7 +235,7 @@ impl Kernel {
             None => address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?,
         };
         self.addresses = Some((self.hints.index, addresses.clone()));
-        let alike = self.unrecorded(&addresses.here);
+        let (recorded, alike) = self.marked_as_ours(&addresses.here);
         self.keeper.catch_up(&alike);
         let routes = match self.routes.take() {
             Some(routes) => routes,
@@ -247,8 +252,9 @@ impl Kernel {
             self.kube_ipvs = Some(found.map_err(|source| KernelError::Lookup { interface: KUBE_IPVS.to_owned(), source })?.is_some());
         }
         let balancer = self.observe_services(needed).await?;
+        let taken = if needed { self.keeper.taken() } else { BTreeSet::new() };
         Ok(KernelState {
-            balancer,
+            balancer: Balancer { taken, ..balancer },
             kube_proxy_in_ipvs_mode: needed && self.kube_ipvs == Some(true),
             external: if needed { self.read_external(&default_interfaces) } else { BTreeMap::new() },
             sysctls: if needed { sysctl::read(self.balancer) } else { BTreeMap::new() },
@@ -258,7 +264,8 @@ impl Kernel {
             elsewhere: addresses.elsewhere,
             unusable: addresses.unusable,
             address_protocols: addresses.protocols,
-            claimed_by_others: self.keeper.claimed(&alike),
+            claimed_by_others: self.keeper.claimed(&recorded, &alike),
+            orphaned: self.keeper.orphaned(&alike),
             gateways,
             links,
             record: self.keeper.known().clone(),
@@ -287,13 +294,15 @@ impl Kernel {
         let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
         let availability = IpvsAvailability::NotNeeded;
-        Ok(Balancer { availability, services, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
+        // Nobody else writes into the tables that have our name.
+        let made = services.keys().copied().collect();
+        Ok(Balancer { availability, services, made, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
     }
 
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the addresses, the record, those of other instances, and the routes.
     pub fn distrust(&mut self) {
         self.keeper.audit();
-        self.keeper.forget_claims();
+        self.keeper.suspect_others();
         self.addresses = None;
         (self.routes, self.kube_ipvs) = (None, None);
         self.ipvs.distrust();
@@ -318,13 +327,11 @@ impl Kernel {
         }
     }
 
-    /// The addresses that look like ours, and that we have not recorded.
-    fn unrecorded(&self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> BTreeSet<IpAddr> {
+    /// The addresses that look like ours: those that we have recorded, and those that we have not.
+    fn marked_as_ours(&self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let record = self.keeper.known();
-        let alike = addresses.iter().filter(|(address, seen)| {
-            seen.protocol == Some(ADDRESS_PROTOCOL) && !record.confirmed.contains(address) && !record.pending.contains(address)
-        });
-        alike.map(|(address, _)| *address).collect()
+        let alike = addresses.iter().filter(|(_, seen)| seen.protocol == Some(ADDRESS_PROTOCOL)).map(|(address, _)| *address);
+        alike.partition(|address| record.confirmed.contains(address) || record.pending.contains(address))
     }
 
     /// Whether a step is carried out by nft: about the record, or about virtual services where nft balances.

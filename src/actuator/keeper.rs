@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 
 use super::KernelError;
 use super::dnat::Dnat;
-use super::others::Others;
+use super::others::{self, Claims};
 use super::record::{Change, Table};
-use crate::desired::Rules;
+use crate::desired::{Rules, ServiceKey};
 use crate::observed::{Record, Translated};
 use crate::plan::{Entries, Step};
 
@@ -25,7 +25,11 @@ pub(super) struct Keeper {
     job: Option<JoinHandle<(Box<Books>, Vec<Outcome>)>>,
     known: Record,
     translated: Translated,
-    claims: Claims,
+    /// The instance's name.
+    name: String,
+    beside: Beside,
+    /// Addresses that were left to another instance which has them no more.
+    orphaned: BTreeSet<IpAddr>,
     /// The netlink ports from which our finished changes came, until their notifications were taken.
     own: BTreeSet<u32>,
     outcomes: Vec<Outcome>,
@@ -38,15 +42,19 @@ pub type Outcome = (Step, Result<(), KernelError>);
 struct Books {
     table: Table,
     dnat: Dnat,
-    others: Others,
-    claims: Claims,
+    beside: Beside,
+    /// Others may have changed what they have.
+    beside_is_stale: bool,
+    /// Addresses that were taken out of our record since another instance had them, and of which it is to be read again whether it still has.
+    released: BTreeSet<IpAddr>,
+    orphaned: BTreeSet<IpAddr>,
 }
 
-/// Which of the addresses that were asked about another instance has.
+/// What other instances have, and the addresses about which that was asked.
 #[derive(Clone, Debug, Default)]
-struct Claims {
+struct Beside {
     asked: BTreeSet<IpAddr>,
-    claimed: BTreeSet<IpAddr>,
+    claims: Claims,
 }
 
 /// What a task does with the books.
@@ -56,11 +64,13 @@ enum Job {
 }
 
 impl Keeper {
-    pub(super) fn new(table: Table, dnat: Dnat) -> Self {
-        let books = Box::new(Books { table, dnat, others: Others::default(), claims: Claims::default() });
+    pub(super) fn new(table: Table, dnat: Dnat, claims: Claims) -> Self {
+        let (name, beside) = (table.name().to_owned(), Beside { asked: BTreeSet::new(), claims });
+        let (released, orphaned) = (BTreeSet::new(), BTreeSet::new());
+        let books = Box::new(Books { table, dnat, beside: beside.clone(), beside_is_stale: false, released, orphaned });
         let (known, translated) = (books.record(), books.dnat.known().clone());
-        let (claims, own) = (Claims::default(), BTreeSet::new());
-        Self { books: Some(books), job: None, known, translated, claims, own, outcomes: Vec::new() }
+        let (orphaned, own) = (BTreeSet::new(), BTreeSet::new());
+        Self { books: Some(books), job: None, known, translated, name, beside, orphaned, own, outcomes: Vec::new() }
     }
 
     /// The record as last known.
@@ -111,25 +121,37 @@ impl Keeper {
         }
     }
 
-    /// The next question about other instances is asked anew.
-    pub(super) fn forget_claims(&mut self) {
+    /// Other instances may have changed what they have.
+    pub(super) const fn suspect_others(&mut self) {
         if let Some(books) = &mut self.books {
-            books.others.forget();
-            self.claims.asked.clear();
+            books.beside_is_stale = true;
         }
     }
 
-    /// Those of the addresses that another instance has, with those of which that is not known yet.
-    pub(super) fn claimed(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
-        let Claims { asked, claimed } = &self.claims;
-        addresses.iter().filter(|address| !asked.contains(address) || claimed.contains(address)).copied().collect()
+    /// Those of our addresses that another instance has too, and those of the others that look alike which it has, or of which that is not known yet.
+    pub(super) fn claimed(&self, ours: &BTreeSet<IpAddr>, alike: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let Beside { asked, claims } = &self.beside;
+        let theirs = alike.iter().filter(|address| !asked.contains(address) || claims.addresses.contains(address));
+        ours.intersection(&claims.addresses).chain(theirs).copied().collect()
+    }
+
+    /// Those of the addresses that look like ours, and are not recorded, which this process has left to another instance that has them no more.
+    pub(super) fn orphaned(&mut self, alike: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        self.orphaned.retain(|address| alike.contains(address) && !self.beside.claims.addresses.contains(address));
+        self.orphaned.clone()
+    }
+
+    /// The virtual services that another instance has.
+    pub(super) fn taken(&self) -> BTreeSet<ServiceKey> {
+        self.beside.claims.taken(&self.known, &self.name)
     }
 
     /// Begins to read again what may differ from what is known, where there is such a thing and nothing else is under way: our table, and who has
     /// these addresses.
     pub(super) fn catch_up(&mut self, addresses: &BTreeSet<IpAddr>) {
-        let asks = *addresses != self.claims.asked;
-        if self.books.as_ref().is_some_and(|books| asks || books.table.is_suspect() || books.dnat.is_suspect()) {
+        let asks = *addresses != self.beside.asked;
+        let is_stale = |books: &Books| books.beside_is_stale || books.table.is_suspect() || books.dnat.is_suspect();
+        if self.books.as_ref().is_some_and(|books| asks || is_stale(books)) {
             self.begin(Job::CatchUp(addresses.clone()));
         }
     }
@@ -152,7 +174,8 @@ impl Keeper {
         let (mut books, outcomes) = job.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         self.known = books.record();
         self.translated.clone_from(books.dnat.known());
-        self.claims = books.claims.clone();
+        self.beside.clone_from(&books.beside);
+        self.orphaned.append(&mut books.orphaned);
         self.own.extend(books.table.take_processes());
         self.own.extend(books.dnat.take_processes());
         self.outcomes.extend(outcomes);
@@ -213,8 +236,16 @@ impl Books {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot read the virtual services of nft; what was last known of them stands");
         }
-        match self.others.claimed(addresses.clone(), self.table.name()).await {
-            Ok(claimed) => self.claims = Claims { asked: addresses, claimed },
+        if !self.beside_is_stale && self.beside.asked == addresses {
+            return;
+        }
+        match others::read(self.table.name()).await {
+            Ok(claims) => {
+                let released = std::mem::take(&mut self.released);
+                self.orphaned.extend(released.difference(&claims.addresses));
+                self.beside = Beside { asked: addresses, claims };
+                self.beside_is_stale = false;
+            }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "cannot read the records of other instances; what looks like ours is taken for theirs");
@@ -237,7 +268,12 @@ impl Books {
         match step {
             Step::RecordPending(entries) => self.table.change(Change::Pending(entries)).await?,
             Step::RecordConfirmed(entries) => self.table.change(Change::Confirmed(entries)).await?,
-            Step::RecordRemoved(entries) => self.table.change(Change::Removed(entries)).await?,
+            Step::RecordRemoved(entries) => {
+                self.table.change(Change::Removed(entries)).await?;
+                let shared: BTreeSet<IpAddr> = entries.addresses.intersection(&self.beside.claims.addresses).copied().collect();
+                self.beside_is_stale |= !shared.is_empty();
+                self.released.extend(shared);
+            }
             Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             Step::WriteRules(rules) => self.write_rules(rules.as_ref()).await?,
             Step::DropRecord => {

@@ -20,7 +20,7 @@ use super::{
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, MssClamp,
-    PeerAddress, Scope, Transport, Ttl, UnservedPorts,
+    PeerAddress, Scheduling, Scope, Transport, Ttl, UnservedPorts, translated,
 };
 
 const INSTANCE: &str = "vipherald";
@@ -155,6 +155,9 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let connection_sync = if section.has("connectionSync") { connection_sync(reader, &section, kind).map(Some) } else { Some(None) };
     let first_mark = reader.or(&section, "fwmarkFrom", &kinds::dataplane::FWMARK, FIRST_MARK);
     let set_sysctls = reader.flag(&section, "setSysctls", true);
+    if kind == Some(DataplaneType::Nftables) {
+        refuse_what_needs_ipvs(reader, &section, scheduler?, forwarding?)?;
+    }
     // Speaker-only use needs to be told what it may announce.
     if kind == Some(DataplaneType::None) && vips.is_some_and(|vips| vips.allow.is_none()) {
         let message = "'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes".to_owned();
@@ -178,6 +181,22 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         first_mark: first_mark?,
         set_sysctls: set_sysctls?,
     })
+}
+
+/// What is said for all Services has to be possible for some.
+fn refuse_what_needs_ipvs(
+    reader: &mut Reader<'_>,
+    dataplane: &Section<'_>,
+    scheduler: Scheduler,
+    forwarding: ForwardingMethod,
+) -> Option<()> {
+    let by_itself = [
+        ("scheduler", translated(Scheduling::of(scheduler), ForwardingMethod::Masquerade)),
+        ("forwarding", translated(Scheduling::of(Scheduler::MaglevHashing), forwarding)),
+    ];
+    let refused = by_itself
+        .map(|(name, translated)| translated.map_err(|message| reader.report(dataplane.place_of(name), dataplane.key(name), message)).ok());
+    refused.iter().all(Option::is_some).then_some(())
 }
 
 fn connection_sync(reader: &mut Reader<'_>, dataplane: &Section<'_>, kind: Option<DataplaneType>) -> Option<ConnectionSync> {

@@ -141,7 +141,7 @@ fn source(element: &Value) -> Option<Prefix> {
 }
 
 /// The virtual service of an element, such as `10.0.0.7 . tcp . 80` or `10.0.0.7 . tcp . 1000-2000`.
-fn service(element: &Value) -> Option<ServiceKey> {
+pub(in crate::actuator) fn service(element: &Value) -> Option<ServiceKey> {
     let value = element.get("elem").and_then(|element| element.get("val")).unwrap_or(element);
     let [vip, protocol, ports, ..] = value.get("concat")?.as_array()?.as_slice() else { return None };
     let number = |value: &Value| value.as_i64();
