@@ -173,18 +173,16 @@ impl Kernel {
     /// There is no netlink, `nft` cannot be used, the instance's name cannot name a table, or the record tells of another interface.
     pub async fn new(interface: &str, instance: &str) -> Result<Self, KernelError> {
         let handle = address::connect().map_err(KernelError::Connect)?;
-        let mut hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
+        let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
         let table = Table::open(instance, interface).await?;
         let dnat = Dnat::open(instance, table.known().is_handing_over()).await?;
         // What the chains of nft balance is recorded alike, and proves nothing about IPVS.
         let ipvs = Ipvs::new(table.known(), dnat.known().exists);
-        let claims = others::read(instance).await?;
-        hints.follow(&claims.tables);
         Ok(Self {
             interface: interface.to_owned(),
             handle,
             hints,
-            keeper: Keeper::new(table, dnat, claims),
+            keeper: Keeper::new(table, dnat).await,
             addresses: None,
             routes: None,
             kube_ipvs: None,
@@ -215,6 +213,7 @@ impl Kernel {
     /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
     pub async fn observe(&mut self) -> Result<KernelState, KernelError> {
         self.keeper.look().await;
+        self.hints.follow(self.keeper.others());
         let told = self.hints.drain(self.keeper.own_ports());
         if told.record {
             self.keeper.suspect();
@@ -235,7 +234,7 @@ impl Kernel {
             None => address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?,
         };
         self.addresses = Some((self.hints.index, addresses.clone()));
-        let (recorded, alike) = self.marked_as_ours(&addresses.here);
+        let (shared, alike) = self.may_be_of_instances(&addresses);
         self.keeper.catch_up(&alike);
         let routes = match self.routes.take() {
             Some(routes) => routes,
@@ -253,6 +252,7 @@ impl Kernel {
         }
         let balancer = self.observe_services(needed).await?;
         let taken = if needed { self.keeper.taken() } else { BTreeSet::new() };
+        let orphaned = self.keeper.orphaned(&addresses.here);
         Ok(KernelState {
             balancer: Balancer { taken, ..balancer },
             kube_proxy_in_ipvs_mode: needed && self.kube_ipvs == Some(true),
@@ -264,8 +264,8 @@ impl Kernel {
             elsewhere: addresses.elsewhere,
             unusable: addresses.unusable,
             address_protocols: addresses.protocols,
-            claimed_by_others: self.keeper.claimed(&recorded, &alike),
-            orphaned: self.keeper.orphaned(&alike),
+            claimed_by_others: self.keeper.claimed(&shared, &alike),
+            orphaned,
             gateways,
             links,
             record: self.keeper.known().clone(),
@@ -327,11 +327,16 @@ impl Kernel {
         }
     }
 
-    /// The addresses that look like ours: those that we have recorded, and those that we have not.
-    fn marked_as_ours(&self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
+    /// The addresses that instances on this node may have placed: those of which only a record can tell, or that ours has, and those that look like ours.
+    fn may_be_of_instances(&self, addresses: &Addresses) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let record = self.keeper.known();
-        let alike = addresses.iter().filter(|(_, seen)| seen.protocol == Some(ADDRESS_PROTOCOL)).map(|(address, _)| *address);
-        alike.partition(|address| record.confirmed.contains(address) || record.pending.contains(address))
+        let may_be = |seen: &ObservedAddress| seen.protocol == Some(ADDRESS_PROTOCOL) || (seen.protocol.is_none() && !addresses.protocols);
+        let placed = addresses.here.iter().filter(|(_, seen)| may_be(seen));
+        let (alike, shared): (Vec<_>, Vec<_>) = placed.partition(|(address, seen)| {
+            seen.protocol.is_some() && !record.confirmed.contains(address) && !record.pending.contains(address)
+        });
+        let keys = |placed: Vec<(&IpAddr, _)>| placed.into_iter().map(|(address, _)| *address).collect();
+        (keys(shared), keys(alike))
     }
 
     /// Whether a step is carried out by nft: about the record, or about virtual services where nft balances.

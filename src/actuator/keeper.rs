@@ -5,7 +5,7 @@
 //! Invariant: while a job is under way no other is begun, and what is known stays as it was, but that an entry which a job takes out counts as out from
 //! its beginning: nothing may be placed on the strength of an entry that is about to go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tokio::task::JoinHandle;
@@ -15,7 +15,7 @@ use super::dnat::Dnat;
 use super::others::{self, Claims};
 use super::record::{Change, Table};
 use crate::desired::{Rules, ServiceKey};
-use crate::observed::{Record, Translated};
+use crate::observed::{ObservedAddress, Record, Translated};
 use crate::plan::{Entries, Step};
 
 /// See the module.
@@ -28,6 +28,7 @@ pub(super) struct Keeper {
     /// The instance's name.
     name: String,
     beside: Beside,
+    tried: BTreeSet<IpAddr>,
     /// Addresses that were left to another instance which has them no more.
     orphaned: BTreeSet<IpAddr>,
     /// The netlink ports from which our finished changes came, until their notifications were taken.
@@ -45,6 +46,8 @@ struct Books {
     beside: Beside,
     /// Others may have changed what they have.
     beside_is_stale: bool,
+    /// The addresses that were asked about last, in vain or not: what failed is tried again when there is a hint, or an audit.
+    tried: BTreeSet<IpAddr>,
     /// Addresses that were taken out of our record since another instance had them, and of which it is to be read again whether it still has.
     released: BTreeSet<IpAddr>,
     orphaned: BTreeSet<IpAddr>,
@@ -64,13 +67,30 @@ enum Job {
 }
 
 impl Keeper {
-    pub(super) fn new(table: Table, dnat: Dnat, claims: Claims) -> Self {
-        let (name, beside) = (table.name().to_owned(), Beside { asked: BTreeSet::new(), claims });
-        let (released, orphaned) = (BTreeSet::new(), BTreeSet::new());
-        let books = Box::new(Books { table, dnat, beside: beside.clone(), beside_is_stale: false, released, orphaned });
-        let (known, translated) = (books.record(), books.dnat.known().clone());
-        let (orphaned, own) = (BTreeSet::new(), BTreeSet::new());
-        Self { books: Some(books), job: None, known, translated, name, beside, orphaned, own, outcomes: Vec::new() }
+    /// Reads what other instances have, as far as that can be read.
+    pub(super) async fn new(table: Table, dnat: Dnat) -> Self {
+        let mut books = Box::new(Books {
+            table,
+            dnat,
+            beside: Beside::default(),
+            beside_is_stale: true,
+            tried: BTreeSet::new(),
+            released: BTreeSet::new(),
+            orphaned: BTreeSet::new(),
+        });
+        books.look_beside(BTreeSet::new()).await;
+        Self {
+            known: books.record(),
+            translated: books.dnat.known().clone(),
+            name: books.table.name().to_owned(),
+            beside: books.beside.clone(),
+            tried: BTreeSet::new(),
+            books: Some(books),
+            job: None,
+            orphaned: BTreeSet::new(),
+            own: BTreeSet::new(),
+            outcomes: Vec::new(),
+        }
     }
 
     /// The record as last known.
@@ -128,16 +148,22 @@ impl Keeper {
         }
     }
 
-    /// Those of our addresses that another instance has too, and those of the others that look alike which it has, or of which that is not known yet.
-    pub(super) fn claimed(&self, ours: &BTreeSet<IpAddr>, alike: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
-        let Beside { asked, claims } = &self.beside;
-        let theirs = alike.iter().filter(|address| !asked.contains(address) || claims.addresses.contains(address));
-        ours.intersection(&claims.addresses).chain(theirs).copied().collect()
+    /// The tables of other instances.
+    pub(super) const fn others(&self) -> &BTreeSet<String> {
+        &self.beside.claims.tables
     }
 
-    /// Those of the addresses that look like ours, and are not recorded, which this process has left to another instance that has them no more.
-    pub(super) fn orphaned(&mut self, alike: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
-        self.orphaned.retain(|address| alike.contains(address) && !self.beside.claims.addresses.contains(address));
+    /// Those of the addresses that another instance has: of the `shared` ones where its record says so, of those that look `alike` also where that is not
+    /// known yet.
+    pub(super) fn claimed(&self, shared: &BTreeSet<IpAddr>, alike: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let Beside { asked, claims } = &self.beside;
+        let theirs = alike.iter().filter(|address| !asked.contains(address) || claims.addresses.contains(address));
+        shared.intersection(&claims.addresses).chain(theirs).copied().collect()
+    }
+
+    /// Those of the addresses on the interface which this process has left to another instance that has them no more.
+    pub(super) fn orphaned(&mut self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> BTreeSet<IpAddr> {
+        self.orphaned.retain(|address| addresses.contains_key(address) && !self.beside.claims.addresses.contains(address));
         self.orphaned.clone()
     }
 
@@ -149,7 +175,7 @@ impl Keeper {
     /// Begins to read again what may differ from what is known, where there is such a thing and nothing else is under way: our table, and who has
     /// these addresses.
     pub(super) fn catch_up(&mut self, addresses: &BTreeSet<IpAddr>) {
-        let asks = *addresses != self.beside.asked;
+        let asks = *addresses != self.tried;
         let is_stale = |books: &Books| books.beside_is_stale || books.table.is_suspect() || books.dnat.is_suspect();
         if self.books.as_ref().is_some_and(|books| asks || is_stale(books)) {
             self.begin(Job::CatchUp(addresses.clone()));
@@ -175,6 +201,7 @@ impl Keeper {
         self.known = books.record();
         self.translated.clone_from(books.dnat.known());
         self.beside.clone_from(&books.beside);
+        self.tried.clone_from(&books.tried);
         self.orphaned.append(&mut books.orphaned);
         self.own.extend(books.table.take_processes());
         self.own.extend(books.dnat.take_processes());
@@ -236,15 +263,19 @@ impl Books {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot read the virtual services of nft; what was last known of them stands");
         }
-        if !self.beside_is_stale && self.beside.asked == addresses {
-            return;
+        if self.beside_is_stale || self.tried != addresses {
+            self.look_beside(addresses).await;
         }
-        match others::read(self.table.name()).await {
+    }
+
+    async fn look_beside(&mut self, addresses: BTreeSet<IpAddr>) {
+        self.beside_is_stale = false;
+        self.tried.clone_from(&addresses);
+        match others::read(self.table.name(), self.table.interface()).await {
             Ok(claims) => {
                 let released = std::mem::take(&mut self.released);
                 self.orphaned.extend(released.difference(&claims.addresses));
                 self.beside = Beside { asked: addresses, claims };
-                self.beside_is_stale = false;
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;

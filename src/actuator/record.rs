@@ -115,6 +115,11 @@ impl Table {
         &self.name
     }
 
+    /// The interface that the addresses are on.
+    pub(super) fn interface(&self) -> &str {
+        &self.interface
+    }
+
     /// The record as last read, with the changes that were made since.
     pub(super) const fn known(&self) -> &Record {
         &self.known
@@ -230,6 +235,8 @@ fn apply(record: &mut Record, change: Change<'_>) {
 pub(super) enum SetKind {
     /// Addresses that are placed, or are about to be.
     Addresses,
+    /// The interface that these are on.
+    Interface,
     /// Virtual services.
     Services {
         /// They are about to be made.
@@ -242,6 +249,8 @@ pub(super) fn set_kind(name: &str) -> Option<SetKind> {
     let is_of = |pairs: [script::Pair; 2]| pairs.iter().any(|pair| pair.has(name));
     if is_of([PLACED, PENDING]) {
         Some(SetKind::Addresses)
+    } else if name == INTERFACE {
+        Some(SetKind::Interface)
     } else if is_of([SERVICES, RANGES]) {
         Some(SetKind::Services { pending: false })
     } else {

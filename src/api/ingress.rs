@@ -486,12 +486,12 @@ mod tests {
 
     use super::*;
 
-    fn eric(config: serde_json::Value) -> Result<EricIngress, String> {
+    fn eric(config: Value) -> Result<EricIngress, String> {
         let object = json!({"spec": {"virtualServiceIP": "10.232.35.199", "backends": {"name": "mscm", "config": config}}});
         serde_json::from_value(object).map_err(|error| error.to_string())
     }
 
-    fn ranges(vip: (i64, i64), service: (i64, i64)) -> serde_json::Value {
+    fn ranges(vip: (i64, i64), service: (i64, i64)) -> Value {
         json!({"vipPortRange": {"start": vip.0, "end": vip.1}, "svcPortRange": {"start": service.0, "end": service.1}})
     }
 

@@ -155,9 +155,7 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let connection_sync = if section.has("connectionSync") { connection_sync(reader, &section, kind).map(Some) } else { Some(None) };
     let first_mark = reader.or(&section, "fwmarkFrom", &kinds::dataplane::FWMARK, FIRST_MARK);
     let set_sysctls = reader.flag(&section, "setSysctls", true);
-    if kind == Some(DataplaneType::Nftables) {
-        refuse_what_needs_ipvs(reader, &section, scheduler?, forwarding?)?;
-    }
+    let is_possible = kind != Some(DataplaneType::Nftables) || needs_no_ipvs(reader, &section, scheduler, forwarding);
     // Speaker-only use needs to be told what it may announce.
     if kind == Some(DataplaneType::None) && vips.is_some_and(|vips| vips.allow.is_none()) {
         let message = "'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes".to_owned();
@@ -165,7 +163,7 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         return None;
     }
     Some(Dataplane {
-        kind: kind?,
+        kind: kind.filter(|_| is_possible)?,
         scheduler: scheduler?,
         forwarding: forwarding?,
         drain_timeout: drain_timeout?,
@@ -183,20 +181,23 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     })
 }
 
-/// What is said for all Services has to be possible for some.
-fn refuse_what_needs_ipvs(
+/// Whether nft can do what is said for all Services: else none of them would be served.
+fn needs_no_ipvs(
     reader: &mut Reader<'_>,
     dataplane: &Section<'_>,
-    scheduler: Scheduler,
-    forwarding: ForwardingMethod,
-) -> Option<()> {
-    let by_itself = [
-        ("scheduler", translated(Scheduling::of(scheduler), ForwardingMethod::Masquerade)),
-        ("forwarding", translated(Scheduling::of(Scheduler::MaglevHashing), forwarding)),
-    ];
-    let refused = by_itself
-        .map(|(name, translated)| translated.map_err(|message| reader.report(dataplane.place_of(name), dataplane.key(name), message)).ok());
-    refused.iter().all(Option::is_some).then_some(())
+    scheduler: Option<Scheduler>,
+    forwarding: Option<ForwardingMethod>,
+) -> bool {
+    let scheduling = scheduler.map(|scheduler| translated(Scheduling::of(scheduler), ForwardingMethod::Masquerade));
+    let delivering = forwarding.map(|forwarding| translated(Scheduling::of(Scheduler::MaglevHashing), forwarding));
+    let mut possible = true;
+    for (name, translated) in [("scheduler", scheduling), ("forwarding", delivering)] {
+        if let Some(Err(message)) = translated {
+            reader.report(dataplane.place_of(name), dataplane.key(name), message);
+            possible = false;
+        }
+    }
+    possible
 }
 
 fn connection_sync(reader: &mut Reader<'_>, dataplane: &Section<'_>, kind: Option<DataplaneType>) -> Option<ConnectionSync> {

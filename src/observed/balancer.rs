@@ -58,6 +58,13 @@ pub struct Balancer {
     pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
 }
 
+impl Balancer {
+    /// Whether another instance on this node has the virtual service, or one with a port in common.
+    pub(crate) fn is_taken(&self, key: ServiceKey) -> bool {
+        key.overlapping(&self.taken).next().is_some()
+    }
+}
+
 /// The virtual services in nft tables.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Translated {

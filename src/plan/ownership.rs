@@ -40,7 +40,7 @@ pub fn ownership(address: IpAddr, desired: &Desired, observed: &Observed) -> Opt
     }
     Some(match (evidence, entry, serves(desired, address)) {
         (Evidence::Ours, Entry::Pending | Entry::Confirmed, _) => Ownership::Ours,
-        (Evidence::Ours, Entry::None, false) if observed.kernel.orphaned.contains(&address) => Ownership::Ours,
+        (Evidence::Ours | Evidence::Unknown, Entry::None, false) if observed.kernel.orphaned.contains(&address) => Ownership::Ours,
         // The record is lost: what matches the intent exactly is adopted.
         (Evidence::Ours, Entry::None, true) => Ownership::Ours,
         (Evidence::Ours, Entry::None, false) => Ownership::Unclaimed,

@@ -232,7 +232,7 @@ impl Planner<'_> {
     fn decide_service(&mut self, known: Known<'_>, vip_is_wanted: bool) {
         let reachable = known.desired.and_then(|desired| without_the_unreachable(desired, &self.observed.kernel.links));
         let Known { key, desired, observed, confirmed, recorded } = Known { desired: reachable.as_ref().or(known.desired), ..known };
-        let wanted = desired.filter(|_| vip_is_wanted && !self.observed.kernel.balancer.taken.contains(&key));
+        let wanted = desired.filter(|_| vip_is_wanted && !self.observed.kernel.balancer.is_taken(key));
         match observed {
             None => match wanted {
                 Some(desired) if recorded && self.is_misplaced(key, desired) => self.strike(key),
@@ -528,7 +528,7 @@ pub fn unclaimed_services(desired: &Desired, observed: &Observed) -> Vec<Service
 fn lack(key: ServiceKey, desired: &Desired, observed: &Observed) -> Option<Lack> {
     let KernelState { record, balancer, .. } = &observed.kernel;
     match balancer.services.get(&key) {
-        _ if balancer.taken.contains(&key) => Some(Lack::TakenByOthers),
+        _ if balancer.is_taken(key) => Some(Lack::TakenByOthers),
         None => Some(observed.losses.get(&key).filter(|loss| loss.count > 1).map_or(Lack::Absent, |loss| Lack::Removed(loss.count))),
         Some(_) if balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
         Some(_) if !record.has_service(key) && !balancer.made.contains(&key) => Some(Lack::TakenByOthers),
