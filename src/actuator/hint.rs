@@ -93,13 +93,18 @@ impl Hints {
     /// Waits until something is told that was not drained; what comes from one of the netlink ports `own` is no news. While those are not known
     /// (`None`), changes of the table are kept to be judged later. Cancel safe.
     pub(super) async fn told(&mut self, own: Option<&BTreeSet<u32>>) {
-        while !self.kernel && !self.is_record_told(own) && !(own.is_some() && self.others_changed) {
+        while !(self.kernel || self.is_record_told(own) || self.are_others_told(own)) {
             let (mut route, mut nft) = (Vec::with_capacity(DATAGRAM), Vec::with_capacity(DATAGRAM));
             tokio::select! {
                 received = self.route.recv_from(&mut route) => self.take_route(received.map(|_| route.as_slice())),
                 received = self.nft.recv_from(&mut nft) => self.take_nft(received.map(|_| nft.as_slice())),
             }
         }
+    }
+
+    /// Whether a record of other instances changed, once nothing of ours is under way that reads them.
+    const fn are_others_told(&self, own: Option<&BTreeSet<u32>>) -> bool {
+        own.is_some() && self.others_changed
     }
 
     fn is_record_told(&self, own: Option<&BTreeSet<u32>>) -> bool {
@@ -122,8 +127,8 @@ impl Hints {
     /// What was told since the last time, with what is there now.
     pub(super) fn drain(&mut self, own: Option<&BTreeSet<u32>>) -> Told {
         self.collect();
-        let others = own.is_some() && self.others_changed;
-        let told = Told { kernel: std::mem::take(&mut self.kernel), record: self.is_record_told(own), others };
+        let (record, others) = (self.is_record_told(own), self.are_others_told(own));
+        let told = Told { kernel: std::mem::take(&mut self.kernel), record, others };
         if own.is_some() {
             self.ports.clear();
             (self.lost, self.others_changed) = (false, false);

@@ -79,9 +79,7 @@ fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::
                 addresses.entry(set.table.clone()).or_default().extend(elements.filter_map(|text| text.parse::<IpAddr>().ok()));
             }
             Some(SetKind::Interface) => {
-                if elements.any(|other| other != interface) {
-                    elsewhere.insert(set.table.clone());
-                }
+                elsewhere.extend(elements.any(|other| other != interface).then(|| set.table.clone()));
             }
             Some(SetKind::Services { pending }) => {
                 for service in set.elem.iter().filter_map(service) {

@@ -36,9 +36,9 @@ pub struct ServiceKey {
 impl ServiceKey {
     /// Those of these that take in packets which this one takes in too.
     pub(crate) fn overlapping(self, keys: &BTreeSet<Self>) -> impl Iterator<Item = &Self> {
-        let of_vip = keys.range(Self { ports: PortRange::LOWEST, ..self }..).take_while(move |key| {
-            (key.vip, key.protocol) == (self.vip, self.protocol) && key.ports.start() <= self.ports.end()
-        });
+        let of_vip = keys
+            .range(Self { ports: PortRange::LOWEST, ..self }..)
+            .take_while(move |key| (key.vip, key.protocol) == (self.vip, self.protocol) && key.ports.start() <= self.ports.end());
         of_vip.filter(move |key| key.ports.overlaps(self.ports))
     }
 }

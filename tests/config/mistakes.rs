@@ -157,7 +157,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "@dataplane: {type: nftables, scheduler: lc, forwarding: dr}\n",
-        "c.yaml:2:41: dataplane.scheduler: scheduler lc needs IPVS, which dataplane nftables does without, since nft does not count connections; use rr, wrr, sh or mh, or dataplane.type ipvs\nc.yaml:2:57: dataplane.forwarding: forwarding dr needs IPVS, which dataplane nftables does without; use nat, or dataplane.type ipvs",
+        "c.yaml:2:40: dataplane.scheduler: scheduler lc needs IPVS, which dataplane nftables does without, since nft does not count connections; use rr, wrr, sh or mh, or dataplane.type ipvs\nc.yaml:2:56: dataplane.forwarding: forwarding dr needs IPVS, which dataplane nftables does without; use nat, or dataplane.type ipvs",
     ),
     ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected auto, ipvs, nftables, kube-proxy or none, found 'iptables'"),
     ("bgp: {asn: 0}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '0': no speaker may use it (RFC 7607)"),
