@@ -48,7 +48,7 @@ pub struct Observed {
     pub failures: BTreeMap<StepKey, Failure>,
     /// What this process itself removed, as long as it is missing and recorded as ours.
     pub removed: BTreeSet<StepKey>,
-    /// What was to be done to a virtual service when a step about it failed last.
+    /// What was to be done to a virtual service when a step about it failed last, where it was not to be removed.
     pub refused: BTreeMap<ServiceKey, VirtualServiceChange>,
 }
 
@@ -306,8 +306,14 @@ impl Observed {
     /// As [`Self::fail`], and notes what it is that could not be done to a virtual service.
     pub fn refuse(&mut self, step: &Step, error: &dyn Error, now: Instant) {
         self.fail(step.key(), error, now);
-        if let Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) = step {
-            self.refused.insert(*service, change.clone());
+        match step {
+            Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) => {
+                self.refused.insert(*service, change.clone());
+            }
+            Step::RemoveVirtualService(service) => {
+                self.refused.remove(service);
+            }
+            _ => {}
         }
     }
 

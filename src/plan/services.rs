@@ -350,7 +350,7 @@ impl Planner<'_> {
     }
 
     pub(super) fn remove_service(&mut self, key: ServiceKey) {
-        if self.ready(StepKey::VirtualService(key)) {
+        if self.observed.refused.contains_key(&key) || self.ready(StepKey::VirtualService(key)) {
             self.balanced.steps.push(Step::RemoveVirtualService(key));
         }
     }

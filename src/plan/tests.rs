@@ -149,6 +149,13 @@ fn a_change_that_the_kernel_refused_holds_up_no_other() {
     assert_eq!(changes(&[1, 2], &observed, start + Duration::from_millis(100)), refused);
     assert_eq!(changes(&[1, 2, 3], &observed, start).len(), 1, "another change does not");
     assert_eq!(changes(&[3], &observed, start).len(), 1);
+
+    let mut unwanted = wanted(&[1]);
+    unwanted.balancing.as_mut().unwrap().services.clear();
+    let remove = Step::RemoveVirtualService(service);
+    assert!(plan(&unwanted, &observed, start).steps.contains(&remove), "nor its removal");
+    observed.refuse(&remove, &std::io::Error::other("no"), start);
+    assert!(!plan(&unwanted, &observed, start).steps.contains(&remove), "it waits");
 }
 
 #[test]
