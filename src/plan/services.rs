@@ -358,7 +358,8 @@ impl Planner<'_> {
     /// Where in IPVS a crash came between making it and confirming it, nothing proves it ours: it stays, and so does its entry, so that it is ours again once it is
     /// wanted. The entry goes where somebody was there before it, and with the whole record.
     fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
-        let theirs = self.observed.kernel.balancer.foreign.contains(&key);
+        let balancer = &self.observed.kernel.balancer;
+        let theirs = balancer.foreign.contains(&key) || balancer.is_taken(key);
         if recorded && (theirs || self.desired.lifecycle == Lifecycle::Drain) {
             self.strike(key);
         }
@@ -519,7 +520,7 @@ pub fn unclaimed_services(desired: &Desired, observed: &Observed) -> Vec<Service
     let KernelState { record, balancer, .. } = &observed.kernel;
     let is_wanted = |key: &ServiceKey| desired.balancing.as_ref().is_some_and(|balancing| balancing.services.contains_key(key));
     let is_proven = |key: &ServiceKey| record.confirmed_services.contains(key) || balancer.made.contains(key);
-    let is_of_others = |key: &ServiceKey| balancer.foreign.contains(key);
+    let is_of_others = |key: &ServiceKey| balancer.foreign.contains(key) || balancer.is_taken(*key);
     let may_be_ours = |key: &ServiceKey| record.pending_services.contains(key) || desired.vips.contains_key(&key.vip);
     let keys = balancer.services.keys().filter(|key| may_be_ours(key));
     keys.filter(|key| !is_wanted(key) && !is_proven(key) && !is_of_others(key)).copied().collect()

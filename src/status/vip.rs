@@ -273,7 +273,7 @@ impl<'a> Facts<'a> {
         let balancing = self.inputs.desired?.balancing.as_ref()?;
         let lacks = self.unserved();
         let none = lacks.len() == balancing.of(self.address).count();
-        none.then(|| Why::new("NotProgrammed", format!("IPVS does not serve it yet: {}", lacks.join("; "))))
+        none.then(|| Why::new("NotProgrammed", format!("this node does not balance it yet: {}", lacks.join("; "))))
     }
 
     /// Its ports that IPVS does not serve, each with the reason.
