@@ -67,20 +67,22 @@ impl<V> Parts<V> {
     /// Puts in entries that come in order, and whose keys have none.
     pub(super) fn put_in(&mut self, new: Vec<(Nlri, V)>) {
         self.length += new.len();
-        let mut new = new.into_iter().peekable();
+        let mut new = new.into_iter();
         let mut at = 0;
-        while let Some((first, _)) = new.peek() {
+        while let Some((first, _)) = new.as_slice().first() {
             // Behind the last part there is no other, and what comes there goes into that.
-            let before_end = self.parts.len().saturating_sub(1);
-            at = (at + part_of(self.parts.get(at..).unwrap_or_default(), first)).min(before_end);
+            let last_part = self.parts.len().saturating_sub(1);
+            at = (at + part_of(self.parts.get(at..).unwrap_or_default(), first)).min(last_part);
             let next = self.parts.get(at + 1).and_then(|part| part.first()).map(|(key, _)| *key);
-            let here = std::iter::from_fn(|| new.next_if(|(key, _)| next.is_none_or(|next| *key < next)));
+            let count = next.map_or_else(|| new.len(), |next| new.as_slice().partition_point(|(key, _)| *key < next));
+            let here = new.by_ref().take(count);
             match self.parts.get_mut(at) {
                 Some(part) => {
-                    let merged = merge(std::mem::take(part), here.collect());
-                    self.parts.splice(at..=at, in_parts(merged));
+                    let part = std::mem::take(part);
+                    let length = part.len() + count;
+                    self.parts.splice(at..=at, in_parts(merge(part, here), length));
                 }
-                None => self.parts.extend(in_parts(here.collect())),
+                None => self.parts.extend(in_parts(here, count)),
             }
         }
     }
@@ -163,27 +165,23 @@ fn part_of<V>(parts: &[Part<V>], key: &Nlri) -> usize {
 }
 
 /// Both in order; no key is in both.
-fn merge<V>(old: Part<V>, new: Part<V>) -> Part<V> {
-    let mut merged = Vec::with_capacity(old.len() + new.len());
-    let mut old = old.into_iter().peekable();
-    for entry in new {
-        while let Some(before) = old.next_if(|(key, _)| *key < entry.0) {
-            merged.push(before);
-        }
-        merged.push(entry);
-    }
-    merged.extend(old);
-    merged
+fn merge<V>(old: Part<V>, new: impl Iterator<Item = (Nlri, V)>) -> impl Iterator<Item = (Nlri, V)> {
+    let (mut old, mut new) = (old.into_iter().peekable(), new.peekable());
+    std::iter::from_fn(move || match new.peek() {
+        Some((key, _)) => old.next_if(|(other, _)| other < key).or_else(|| new.next()),
+        None => old.next(),
+    })
 }
 
-/// The same in parts that are about equal.
-fn in_parts<V>(entries: Part<V>) -> impl Iterator<Item = Part<V>> {
-    let number = entries.len().div_ceil(IN_ONE_PART).max(1);
-    let each = entries.len().div_ceil(number);
-    let mut rest = entries.into_iter();
+/// So many entries in parts that are about equal.
+fn in_parts<V>(mut entries: impl Iterator<Item = (Nlri, V)>, count: usize) -> impl Iterator<Item = Part<V>> {
+    let each = count.div_ceil(count.div_ceil(IN_ONE_PART).max(1));
+    let mut rest = count;
     std::iter::from_fn(move || {
-        let mut part = Vec::with_capacity(each.min(rest.len()));
-        part.extend(rest.by_ref().take(each));
+        let here = each.min(rest);
+        rest -= here;
+        let mut part = Vec::with_capacity(here);
+        part.extend(entries.by_ref().take(here));
         Some(part).filter(|part| !part.is_empty())
     })
 }
