@@ -314,6 +314,9 @@ impl Planner<'_> {
         if !named && !self.translates() {
             self.pending.in_ipvs.insert(key);
         }
+        if !recorded && self.meets_old_range(key) {
+            return;
+        }
         if !recorded {
             self.pending.services.insert(key);
             self.pending.marks.extend(mark.map(|mark| (key, mark)));
@@ -323,6 +326,13 @@ impl Planner<'_> {
                 self.balanced.steps.push(Step::AddVirtualService(key, change));
             }
         }
+    }
+
+    /// Whether the record has a range of ports that this one overlaps, and that has to go first: no set has both.
+    fn meets_old_range(&self, key: ServiceKey) -> bool {
+        let Record { pending_services, confirmed_services, .. } = &self.observed.kernel.record;
+        let is_range = |key: &ServiceKey| key.ports.count() > 1;
+        is_range(&key) && [pending_services, confirmed_services].into_iter().any(|keys| key.overlapping(keys).any(is_range))
     }
 
     fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
