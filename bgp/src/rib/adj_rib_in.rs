@@ -32,7 +32,7 @@ pub struct AdjRibIn {
     cluster_id: BgpIdentifier,
     routes: BTreeMap<Nlri, Held>,
     counts: BTreeMap<Family, u32>,
-    /// Destinations with a route that is not stale.
+    /// Destinations with a route that is not stale, of the families that have a limit.
     told: BTreeMap<Family, u32>,
     omitted: BTreeMap<Family, u64>,
     restarts: BTreeMap<Family, Restart>,
@@ -175,6 +175,14 @@ impl AdjRibIn {
     /// Other limits. Routes are judged by them when they are told again.
     pub fn set_import(&mut self, import: Import) {
         self.import = import;
+        self.told.clear();
+        let mut last = None;
+        for (Nlri { prefix, .. }, _) in self.routes.iter().filter(|(_, held)| !held.stale) {
+            let family = prefix.family();
+            if last.replace(*prefix) != Some(*prefix) && self.import.max_prefixes.contains_key(&family) {
+                *self.told.entry(family).or_default() += 1;
+            }
+        }
     }
 
     /// Takes an UPDATE of an Established session.
@@ -321,15 +329,16 @@ impl AdjRibIn {
 
     fn announce(&mut self, nlri: Nlri, held: Held, learnt: &mut Vec<Learnt>) {
         // What a limit still allows is held, so that the limit can be found exceeded.
-        let (family, known) = (nlri.prefix.family(), self.tells(nlri.prefix));
-        let limited = !known && self.import.max_prefixes.get(&family).is_some_and(|limit| self.told(family) <= *limit);
-        let full = !limited && self.import.held_at_most.is_some_and(|most| self.routes.len() >= most);
+        let family = nlri.prefix.family();
+        let limit = self.import.max_prefixes.get(&family).copied().filter(|_| !self.tells(nlri.prefix));
+        let allowed = limit.is_some_and(|limit| self.told(family) <= limit);
+        let full = !allowed && self.import.held_at_most.is_some_and(|most| self.routes.len() >= most);
         if full && !self.routes.contains_key(&nlri) {
             *self.omitted.entry(family).or_default() += 1;
             return;
         }
         let route = held.ineligible.is_none().then(|| Arc::clone(&held.route));
-        if !known {
+        if limit.is_some() {
             *self.told.entry(family).or_default() += 1;
         }
         let before = self.routes.insert(nlri, held);
@@ -345,7 +354,7 @@ impl AdjRibIn {
     fn withdraw(&mut self, nlri: Nlri, learnt: &mut Vec<Learnt>) {
         let Some(held) = self.routes.remove(&nlri) else { return };
         self.dropped(nlri.prefix.family(), 1);
-        if !held.stale && !self.tells(nlri.prefix) {
+        if self.import.max_prefixes.contains_key(&nlri.prefix.family()) && !held.stale && !self.tells(nlri.prefix) {
             subtract(&mut self.told, nlri.prefix.family(), 1);
         }
         if held.ineligible.is_none() {

@@ -6,6 +6,7 @@
 //! so changes that cancel each other out before they are written cost nothing. Work and memory are in proportion to the routes, whatever the peer
 //! reads; a change costs in proportion to itself.
 
+mod parts;
 mod pending;
 mod table;
 mod told;
@@ -109,9 +110,7 @@ impl AdjRibOut {
 
     /// From now on the peer is to hold what policy leaves of these routes to their destinations; nothing else changes.
     pub fn apply(&mut self, changes: &Changes) {
-        for prefix in changes.keys() {
-            self.refusals.remove(prefix);
-        }
+        self.refusals.remove(changes.keys());
         let changed_paths = changes.iter().map(|(prefix, paths)| (*prefix, &**paths));
         let selected = self.exporter.select(changed_paths, &mut self.refusals);
         let mut changed = self.pending.begin();
@@ -202,7 +201,7 @@ impl AdjRibOut {
             if begun.contains(&key.prefix.family()) {
                 entry.again = entry.told.is_some();
                 if entry.is_pending() {
-                    pending.push(*key);
+                    pending.push(key);
                 }
             }
         });
@@ -248,10 +247,10 @@ impl AdjRibOut {
         self.table.advertised_count()
     }
 
-    /// How many of them other peers have told, by family.
+    /// How many of them, of one family, other peers have told.
     #[must_use]
-    pub const fn reflected_counts(&self) -> &BTreeMap<Family, usize> {
-        self.table.reflected_counts()
+    pub const fn reflected_count(&self, family: Family) -> usize {
+        self.table.reflected_count(family)
     }
 
     /// The destinations of routes that start here and are to be withdrawn, or are withdrawn by an UPDATE that TCP has not acknowledged: the peer may
@@ -369,8 +368,8 @@ impl AdjRibOut {
                         } else if entry.is_leaving() {
                             replaced.push(key);
                         }
-                        let told = Some(Arc::clone(route));
-                        *entry = Entry { wanted: told.clone(), told, again: false };
+                        entry.is_told_already();
+                        entry.again = false;
                     });
                     if !replaced.is_empty() {
                         self.withdrawals.written(position_after(position, out), replaced);
@@ -390,13 +389,19 @@ impl AdjRibOut {
 
     /// The first pending group cannot be told: what the peer holds of its destinations is out of date, and is withdrawn.
     fn refuse(&mut self, family: Family, reason: Withheld) {
-        let group = self.pending.pop_group(family);
-        for (group, &key) in group.iter().flat_map(|group| group.run.rest().iter().map(move |key| (group, key))) {
+        let Some(group) = self.pending.pop_group(family) else { return };
+        let keys = group.run.rest();
+        for key in keys {
             self.refusals.insert(key.prefix, &group.route, reason);
-            if self.table.change(key, |entry| entry.wanted = None) {
-                self.pending.withdraw(key);
-            }
         }
+        let pending = &mut self.pending;
+        self.table.change_each(keys, |key, entry| {
+            entry.wanted = None;
+            if entry.is_pending() {
+                pending.withdraw(key);
+            }
+        });
+        self.table.sweep(keys);
     }
 
     /// Appends the End-of-RIB of a family that has nothing pending, once a session (RFC 4724 §2).

@@ -7,7 +7,9 @@
 mod attributes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Chain;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::slice;
 use std::sync::Arc;
 
 use super::{Learned, Path, PeerId, Route};
@@ -134,6 +136,9 @@ pub struct Target {
     pub cluster_id: BgpIdentifier,
 }
 
+/// The paths to one destination in the order of identifiers.
+type Ordered<'a> = Chain<Chain<slice::Iter<'a, Path>, slice::Iter<'a, Path>>, slice::Iter<'a, Path>>;
+
 /// The policy of one session.
 #[derive(Clone, Debug)]
 pub(super) struct Exporter {
@@ -173,20 +178,30 @@ impl Exporter {
     /// where the session has Path Identifiers (RFC 7911 §2). They come in the order of destinations and identifiers. Also why it does not get some.
     pub(super) fn select<'a>(
         &self,
-        destinations: impl Iterator<Item = (Prefix, &'a [Path])>,
+        mut destinations: impl Iterator<Item = (Prefix, &'a [Path])>,
         refusals: &mut Refusals,
     ) -> impl Iterator<Item = (Nlri, &'a Arc<Route>)> {
-        let in_order = |(prefix, paths): (Prefix, &'a [Path])| {
-            let several = self.sends_several(prefix.family());
-            let (best, others) = paths.split_at(paths.len().min(1));
-            let others = others.get(..if several { others.len() } else { 0 }).unwrap_or_default();
-            let (before, behind) = others.split_at(others.partition_point(|path| best.first().is_some_and(|best| path.id < best.id)));
-            let key = move |path: &Path| Nlri { prefix, path_id: if several { path.id } else { 0 } };
-            before.iter().chain(best).chain(behind).map(move |path| (key(path), &path.route))
-        };
+        // Those of one destination of which several are told.
+        let mut several: Option<(Prefix, Ordered<'a>)> = None;
+        let paths = std::iter::from_fn(move || {
+            loop {
+                if let Some((prefix, paths)) = &mut several
+                    && let Some(path) = paths.next()
+                {
+                    return Some((Nlri { prefix: *prefix, path_id: path.id }, &path.route));
+                }
+                let (prefix, paths) = destinations.next()?;
+                let Some((best, others)) = paths.split_first() else { continue };
+                if !self.sends_several(prefix.family()) {
+                    return Some((Nlri::from(prefix), &best.route));
+                }
+                let (before, behind) = others.split_at(others.partition_point(|path| path.id < best.id));
+                several = Some((prefix, before.iter().chain(slice::from_ref(best)).chain(behind)));
+            }
+        });
         // Neighbouring paths tend to have the same route.
         let mut last = None;
-        destinations.flat_map(in_order).filter(move |(Nlri { prefix, .. }, route)| {
+        paths.filter(move |(Nlri { prefix, .. }, route)| {
             let about = (prefix.family(), Arc::as_ptr(route));
             let verdict = match last {
                 Some((known, verdict)) if known == about => verdict,
@@ -363,10 +378,15 @@ impl Refusals {
         refusals.insert(prefix, reason);
     }
 
-    /// Of this destination nothing is known.
-    pub(super) fn remove(&mut self, prefix: &Prefix) {
-        self.own.remove(prefix);
-        self.learned.remove(prefix);
+    /// Of these destinations nothing is known.
+    pub(super) fn remove<'a>(&mut self, prefixes: impl Iterator<Item = &'a Prefix>) {
+        if self.own.is_empty() && self.learned.is_empty() {
+            return;
+        }
+        for prefix in prefixes {
+            self.own.remove(prefix);
+            self.learned.remove(prefix);
+        }
     }
 }
 

@@ -488,8 +488,8 @@ fn update_routes(status: &mut PeerStatus, peer: &Peer) {
         return;
     };
     status.advertised = adj_rib_out.advertised_count();
-    status.reflected =
-        adj_rib_out.reflected_counts().iter().filter(|(_, count)| **count > 0).map(|(family, count)| (*family, *count)).collect();
+    let reflected = Family::ALL.map(|family| (family, adj_rib_out.reflected_count(family)));
+    status.reflected = reflected.into_iter().filter(|(_, count)| *count > 0).collect();
     let withheld = adj_rib_out.withheld();
     if *withheld != *status.withheld {
         status.withheld = Arc::new(withheld.clone());

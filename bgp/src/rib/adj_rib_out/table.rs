@@ -4,16 +4,14 @@
 //! Input: changes of single paths, of some in order, or of all. Output: which of them are pending. How many the peer holds, and which of ours are about
 //! to go, is kept with each change, so that asking costs nothing.
 
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::parts::Parts;
 use crate::prefix::{Family, Prefix};
 use crate::rib::Route;
 use crate::wire::Nlri;
-
-/// Entries that are passed over one by one before the next key is looked up from the root.
-const NEAR: usize = 8;
 
 /// One path: what the peer holds of it, as far as UPDATEs were written, and what it is to hold. There is none that is neither.
 #[derive(Debug, Default)]
@@ -82,20 +80,24 @@ enum Standing {
 /// All paths.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    entries: BTreeMap<Nlri, Entry>,
+    entries: Parts<Entry>,
     tally: Tally,
 }
 
 #[derive(Debug, Default)]
 struct Tally {
     advertised: usize,
-    reflected: BTreeMap<Family, usize>,
+    reflected_ipv4: usize,
+    reflected_ipv6: usize,
     leaving: BTreeSet<Nlri>,
 }
 
 impl Tally {
-    fn reflected(&mut self, key: Nlri) -> &mut usize {
-        self.reflected.entry(key.prefix.family()).or_default()
+    const fn reflected(&mut self, key: Nlri) -> &mut usize {
+        match key.prefix.family() {
+            Family::Ipv4Unicast => &mut self.reflected_ipv4,
+            Family::Ipv6Unicast => &mut self.reflected_ipv6,
+        }
     }
 
     fn moved(&mut self, key: Nlri, before: Standing, after: Standing) {
@@ -144,34 +146,20 @@ impl Table {
 
     /// How many those are.
     pub(super) fn advertised_count(&self) -> usize {
-        self.tally.advertised + self.tally.reflected.values().sum::<usize>()
+        self.tally.advertised + self.tally.reflected_ipv4 + self.tally.reflected_ipv6
     }
 
-    /// How many of them other peers have told, by family.
-    pub(super) const fn reflected_counts(&self) -> &BTreeMap<Family, usize> {
-        &self.tally.reflected
+    /// How many of them, of one family, other peers have told.
+    pub(super) const fn reflected_count(&self, family: Family) -> usize {
+        match family {
+            Family::Ipv4Unicast => self.tally.reflected_ipv4,
+            Family::Ipv6Unicast => self.tally.reflected_ipv6,
+        }
     }
 
     /// The paths that start here, and that the peer holds and is to hold no longer.
     pub(super) fn leaving(&self) -> impl Iterator<Item = Nlri> {
         self.tally.leaving.iter().copied()
-    }
-
-    /// Changes one path, which need not have been there. Whether it is pending now.
-    pub(super) fn change(&mut self, key: Nlri, change: impl FnOnce(&mut Entry)) -> bool {
-        let mut occupied = match self.entries.entry(key) {
-            btree_map::Entry::Occupied(occupied) => occupied,
-            btree_map::Entry::Vacant(vacant) => vacant.insert_entry(Entry::default()),
-        };
-        let entry = occupied.get_mut();
-        let before = entry.standing();
-        change(entry);
-        self.tally.moved(key, before, entry.standing());
-        let pending = entry.is_pending();
-        if entry.is_nothing() {
-            occupied.remove();
-        }
-        pending
     }
 
     /// Changes those of these paths, which come in order, that are there. One that becomes nothing stays until the next [`sweep`](Self::sweep).
@@ -215,68 +203,38 @@ impl Table {
             }
         });
         self.sweep(&gone);
-        self.put_in(new);
-    }
-
-    /// Puts in entries that are not there yet, which come in order.
-    fn put_in(&mut self, new: Vec<(Nlri, Entry)>) {
-        // To put them together in one pass costs about as much as to put in some one by one, which also leaves nodes half empty.
-        if new.len() * 16 > self.entries.len() {
-            self.entries.append(&mut new.into_iter().collect());
-        } else {
-            self.entries.extend(new);
-        }
+        self.entries.put_in(new);
     }
 
     /// Removes those of these entries, which come in order, that have become nothing.
     pub(super) fn sweep(&mut self, keys: &[Nlri]) {
-        /// From so many on it costs less to pass over what is between them than to look each of them up.
-        const MANY: usize = 16;
-        match (keys, keys.last()) {
-            ([first, ..], Some(last)) if keys.len() >= MANY && first <= last => {
-                if self.entries.values().all(Entry::is_nothing) {
-                    self.entries.clear();
-                } else {
-                    self.entries.extract_if(*first..=*last, |_, entry| entry.is_nothing()).for_each(drop);
-                }
-            }
-            _ => keys.iter().for_each(|key| self.entries.extract_if(*key..=*key, |_, entry| entry.is_nothing()).for_each(drop)),
-        }
+        self.entries.sweep(keys, Entry::is_nothing);
     }
 
     /// Brings values with ranges of keys, which come in order, together with the entries in these: shows each entry with its value, and then none once.
-    /// Entries that are near to one another are reached by walking, the others are looked up.
     fn meet<T: Copy>(
         &mut self,
         values: impl Iterator<Item = (RangeInclusive<Nlri>, T)>,
         mut visit: impl FnMut(T, Option<(Nlri, &mut Entry)>),
     ) {
-        let mut values = values.peekable();
-        while let Some(first) = values.peek().map(|(range, _)| *range.start()) {
-            let mut behind = self.entries.range_mut(first..).peekable();
-            while let Some((range, _)) = values.peek() {
-                let start = *range.start();
-                let steps = std::iter::from_fn(|| behind.next_if(|(other, _)| **other < start)).take(NEAR).count();
-                if steps == NEAR && start != first {
-                    break;
-                }
-                let Some((range, value)) = values.next() else { return };
-                while let Some((key, entry)) = behind.next_if(|(key, _)| *key <= range.end()) {
-                    let before = entry.standing();
-                    visit(value, Some((*key, entry)));
-                    self.tally.moved(*key, before, entry.standing());
-                }
-                visit(value, None);
+        let mut entries = self.entries.cursor();
+        for (range, value) in values {
+            entries.seek(range.start());
+            while let Some((key, entry)) = entries.next_to(range.end()) {
+                let before = entry.standing();
+                visit(value, Some((key, entry)));
+                self.tally.moved(key, before, entry.standing());
             }
+            visit(value, None);
         }
     }
 
     /// Changes all paths.
-    pub(super) fn change_all(&mut self, mut change: impl FnMut(&Nlri, &mut Entry)) {
-        for (key, entry) in &mut self.entries {
+    pub(super) fn change_all(&mut self, mut change: impl FnMut(Nlri, &mut Entry)) {
+        for (key, entry) in self.entries.iter_mut() {
             let before = entry.standing();
             change(key, entry);
-            self.tally.moved(*key, before, entry.standing());
+            self.tally.moved(key, before, entry.standing());
         }
     }
 
@@ -289,7 +247,7 @@ impl Table {
             changed(key, &mut entry);
             new.push((key, entry));
         };
-        for (&key, entry) in &mut self.entries {
+        for (key, entry) in self.entries.iter_mut() {
             while let Some(route) = routes.next_if(|(other, _)| *other < key) {
                 add(route, &mut changed);
             }
@@ -299,12 +257,8 @@ impl Table {
             self.tally.moved(key, before, entry.standing());
         }
         routes.for_each(|route| add(route, &mut changed));
-        self.entries.retain(|_, entry| !entry.is_nothing());
-        if self.entries.is_empty() {
-            self.entries = new.into_iter().collect();
-        } else {
-            self.put_in(new);
-        }
+        self.entries.sweep_all(Entry::is_nothing);
+        self.entries.put_in(new);
     }
 }
 

@@ -239,7 +239,7 @@ fn what_differs_only_in_what_an_external_peer_is_not_told_is_not_told_again() {
         internal.take(&changes);
         assert_eq!(external.paths.len(), internal.paths.len());
         assert_eq!(external.adj_rib_out.advertised_count(), external.paths.len());
-        assert_eq!(external.adj_rib_out.reflected_counts().get(&Family::Ipv4Unicast), Some(&external.paths.len()));
+        assert_eq!(external.adj_rib_out.reflected_count(Family::Ipv4Unicast), external.paths.len());
         (external.receiver.updates.len(), internal.receiver.updates.len())
     };
     let (first, of_internal) = tell(Some(preferred(100, 1)));
