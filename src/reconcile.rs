@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::Prefix;
+use bgp::peer::Forwarding;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -133,6 +134,7 @@ impl Reconciler {
             // What nft still does may be what has to be taken back.
             let settled = readable && !self.kernel.is_busy();
             if settled && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
+                self.intent.has_left();
                 return Ok(());
             }
             if let Some(late) = self.overdue(now) {
@@ -192,16 +194,26 @@ impl Reconciler {
     }
 
     /// What the record tells of at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
-    /// may have kept it.
+    /// may have kept it. So may they what others have placed and an earlier process wanted to announce, which is in no record, and what it has reflected.
     fn inherit(&self) {
-        let left = self.kernel_state.left_behind();
-        if !left.is_empty() {
-            let KernelState { interface, addresses, .. } = &self.kernel_state;
+        let KernelState { interface, addresses, .. } = &self.kernel_state;
+        let placed_by_others = addresses.keys().copied().filter(|address| self.intent.was_wanted(*address));
+        let left: BTreeSet<IpAddr> = self.kernel_state.left_behind().into_iter().chain(placed_by_others).collect();
+        if !left.is_empty() || self.intent.follows_another() {
             let around = |prefix: &Prefix| left.iter().any(|vip| prefix.contains(*vip));
             let aggregates = self.intent.aggregates().into_iter().filter(around);
-            let forwarding = *interface == InterfaceState::Up && left.iter().all(|address| addresses.contains_key(address));
+            let served = |is_of_family: fn(&IpAddr) -> bool| {
+                let mut of_family = left.iter().filter(|address| is_of_family(address));
+                *interface == InterfaceState::Up && of_family.all(|address| addresses.contains_key(address))
+            };
+            let forwarding = Forwarding { ipv4: served(IpAddr::is_ipv4), ipv6: served(IpAddr::is_ipv6) };
             let prefixes = left.iter().copied().map(Prefix::host).chain(aggregates).collect();
-            tracing::info!(vips = left.len(), forwarding, "goes on from an earlier process");
+            tracing::info!(
+                vips = left.len(),
+                ipv4 = forwarding.ipv4,
+                ipv6 = forwarding.ipv6,
+                "goes on from an earlier process, whose state of these families was kept"
+            );
             self.speaker.inherit(prefixes, forwarding);
         }
     }

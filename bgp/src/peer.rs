@@ -32,7 +32,7 @@ use crate::rib::{AdjRibIn, AdjRibOut, Changes, Learnt, LocRib};
 use crate::wire::{Cease, Negotiated, Notification, Open};
 
 pub use crate::rib::{Export, Import, LocalAddresses, NextHopPolicy, PeerId};
-pub use config::{PeerConfig, RestartConfig, RoleConfig};
+pub use config::{Forwarding, PeerConfig, RestartConfig, RoleConfig};
 pub use status::{Counters, DownReason, MessageCounts, PrefixCounts, State};
 pub use timers::Timers;
 

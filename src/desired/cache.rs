@@ -22,6 +22,9 @@ const VERSION: u32 = 3;
 #[derive(Serialize, Deserialize)]
 struct Cached<V, S> {
     version: u32,
+    /// The process that had it has withdrawn everything before it ended.
+    #[serde(default)]
+    drained: bool,
     vips: V,
     services: S,
 }
@@ -37,11 +40,15 @@ pub fn save(state_dir: &Path, desired: &Desired) -> io::Result<()> {
     fs::create_dir_all(state_dir)?;
     let unfinished = state_dir.join(format!(".{FILE}"));
     let services: Vec<_> = desired.balancing.iter().flat_map(|balancing| &balancing.services).collect();
-    fs::write(&unfinished, serde_json::to_vec(&Cached { version: VERSION, vips: &desired.vips, services })?)?;
+    fs::write(
+        &unfinished,
+        serde_json::to_vec(&Cached { version: VERSION, drained: desired.lifecycle == Lifecycle::Drain, vips: &desired.vips, services })?,
+    )?;
     fs::rename(unfinished, state_dir.join(FILE))
 }
 
-/// The intent that was kept last, without what the configuration no longer allows. It is not complete, so that nothing is removed as a stray.
+/// The intent that was kept last, without what the configuration no longer allows. It is not complete, so that nothing is removed as a stray. Its lifecycle
+/// is that of a drain where nothing of it was left.
 #[must_use]
 pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
     let path = state_dir.join(FILE);
@@ -50,8 +57,8 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => Err(error.to_string()),
     };
-    let (mut vips, services) = match cached {
-        Ok(cached) if cached.version == VERSION => (cached.vips, cached.services),
+    let Cached { drained, mut vips, services, .. } = match cached {
+        Ok(cached) if cached.version == VERSION => cached,
         Ok(cached) => {
             warn!(path = %path.display(), version = cached.version, "the last good intent is of another version, and is not used");
             return None;
@@ -69,7 +76,7 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
     let balancing = config.dataplane.balances().then(|| DesiredBalancing::new(services, config));
     Some(Desired {
         complete: false,
-        lifecycle: Lifecycle::Run,
+        lifecycle: if drained { Lifecycle::Drain } else { Lifecycle::Run },
         vips,
         balancing,
         found: super::found(config),

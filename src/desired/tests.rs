@@ -146,7 +146,11 @@ fn the_last_good_intent_survives_a_start() {
     let manifests = [web, slice("a", "IPv4", READY), eric("e", "10.0.1.8", "a", 80)].concat();
     let desired = compile(&snapshot_of(&manifests), &config()).desired;
     cache::save(&path, &desired).unwrap();
-    assert_eq!(cache::load(&path, &config()), Some(Desired { complete: false, ..desired }));
+    assert_eq!(cache::load(&path, &config()), Some(Desired { complete: false, ..desired.clone() }));
+    // A drain is remembered.
+    let drained = Desired { lifecycle: Lifecycle::Drain, ..desired };
+    cache::save(&path, &drained).unwrap();
+    assert_eq!(cache::load(&path, &config()), Some(Desired { complete: false, ..drained }));
     // What is no longer allowed is left out.
     let allow = Some(vec![Allowed { prefix: Prefix::new("10.0.1.0".parse().unwrap(), 24).unwrap(), namespaces: vec![] }]);
     let narrower = Config { vips: Vips { allow, ..config().vips }, ..config() };

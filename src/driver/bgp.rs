@@ -46,6 +46,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use bgp::Prefix;
+use bgp::peer::Forwarding;
 use tokio::sync::{mpsc, watch};
 
 pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
@@ -117,8 +118,8 @@ impl Speaker {
     }
 
     /// Says, before the first [`configure`](Self::configure), that an earlier process has announced these prefixes and has not withdrawn them: peers with
-    /// graceful restart may hold them. `forwarding`: the node has gone on serving them. Without this call nothing was left.
-    pub fn inherit(&self, prefixes: BTreeSet<Prefix>, forwarding: bool) {
+    /// graceful restart may hold them. `forwarding`: of which families the node has gone on serving them all. Without this call nothing was left.
+    pub fn inherit(&self, prefixes: BTreeSet<Prefix>, forwarding: Forwarding) {
         let prefixes = Arc::new(prefixes);
         self.board.inherit(&prefixes);
         if self.inheritance.set(Inheritance { prefixes, forwarding, at: Instant::now() }).is_err() {
@@ -194,8 +195,8 @@ enum Target {
 #[derive(Clone, Debug)]
 struct Inheritance {
     prefixes: Arc<BTreeSet<Prefix>>,
-    /// The node has gone on serving them.
-    forwarding: bool,
+    /// Of which families the node has gone on serving them all.
+    forwarding: Forwarding,
     /// When this process began.
     at: Instant,
 }

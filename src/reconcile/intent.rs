@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,6 +32,8 @@ pub(super) struct Intent {
     snapshots: Snapshots,
     purpose: Purpose,
     state_dir: PathBuf,
+    /// The last good intent of an earlier process that has not withdrawn everything.
+    former: Option<Desired>,
     patience_ends: Instant,
     lifecycle: Lifecycle,
     in_force: Option<Arc<Compiled>>,
@@ -46,11 +49,13 @@ pub(super) struct Intent {
 impl Intent {
     pub(super) fn new(config: watch::Receiver<Arc<InForce>>, snapshots: Snapshots, purpose: Purpose, started: Instant) -> Self {
         let Config { state_dir, startup_patience, .. } = (*config.borrow().config).clone();
+        let former = cache::load(&state_dir, &config.borrow().config).filter(|desired| desired.lifecycle == Lifecycle::Run);
         Self {
             config,
             snapshots,
             purpose,
             state_dir,
+            former,
             patience_ends: started + startup_patience,
             lifecycle: Lifecycle::Run,
             in_force: None,
@@ -142,6 +147,17 @@ impl Intent {
         termination
     }
 
+    /// Whether there was an earlier process that has not withdrawn everything.
+    pub(super) const fn follows_another(&self) -> bool {
+        self.former.is_some()
+    }
+
+    /// Whether it wanted to announce this address.
+    pub(super) fn was_wanted(&self, address: IpAddr) -> bool {
+        let Some(Desired { vips, found, .. }) = &self.former else { return false };
+        vips.contains_key(&address) || found.iter().any(|prefix| prefix.contains(address))
+    }
+
     /// The times of a drain, once there is an intent.
     pub(super) fn drain_times(&self) -> Option<DrainTimes> {
         Some(self.in_force.as_ref()?.desired.drain)
@@ -180,6 +196,12 @@ impl Intent {
             () = impatient => {}
         }
         Ok(())
+    }
+
+    /// The node has left as it was to. Where that was a drain, the next process is told.
+    pub(super) fn has_left(&mut self) {
+        self.unsaved = self.lifecycle == Lifecycle::Drain && self.in_force.as_ref().is_some_and(|compiled| compiled.desired.complete);
+        self.save();
     }
 
     /// Keeps the last good intent for a start without a source. Called when there is nothing more urgent to do.

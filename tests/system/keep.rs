@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use nix::sys::signal::Signal;
 
-use crate::common::wait_until;
-use crate::rig::{Monitor, PATIENCE, Record, Rig, Settings, addresses, vips, wait_until_equal};
+use crate::common::{Process, wait_until};
+use crate::rig::{Daemon, Monitor, PATIENCE, Record, Rig, Settings, addresses, vips, wait_until_equal};
 use crate::tor::{assert_no_loss, ping};
 
 fn three() -> BTreeSet<IpAddr> {
@@ -83,4 +83,79 @@ fn keep_without_graceful_restart_leaves_the_node_as_it_is_and_the_tor_is_told() 
     assert!(rig.tor.notifications()[0].contains("node: Received: Administrative shutdown"), "{:?}", rig.tor.notifications());
     rig.daemon.start(&rig.node);
     rig.wait_until_exact(&three());
+}
+
+/// Starts the daemon, ends it in both ways, starts it again, and looks for anything that BIRD may notice of VIPs that others have placed.
+fn unnoticed_where_others_placed(rig: &Rig, start: impl Fn() -> Process, routes: &BTreeSet<IpAddr>) {
+    let mut process = start();
+    wait_until_equal("routes of BIRD", routes, || rig.tor.learned());
+    wait_until_equal("routes in the ToR's kernel", routes, || rig.tor.kernel_routes());
+    let tor = Monitor::start(&rig.tor.namespace, "route");
+    let counted = |words: &str| rig.tor.log().matches(words).count();
+    for restarts in 1..=2 {
+        if restarts == 1 {
+            process.signal(Signal::SIGTERM);
+            assert_eq!(process.wait(PATIENCE).code(), Some(0));
+        } else {
+            process.kill();
+        }
+        wait_until("BIRD keeps the routes", PATIENCE, || counted("Neighbor graceful restart detected") == restarts);
+        process = start();
+        wait_until_equal("sessions", &(restarts + 1), || rig.tor.sessions());
+        wait_until("BIRD has heard all", PATIENCE, || counted("Neighbor graceful restart done") == restarts);
+        wait_until_equal("routes of BIRD", routes, || rig.tor.learned());
+    }
+    // What comes after all that is seen last.
+    rig.tor.namespace.ip("route add blackhole 198.51.100.1/32");
+    rig.tor.namespace.ip("route del blackhole 198.51.100.1/32");
+    wait_until("the kernel has told all", PATIENCE, || !tor.events("Deleted blackhole 198.51.100.1").is_empty());
+    assert_eq!(tor.removals().len(), 1, "{:?}", tor.removals());
+}
+
+#[test]
+fn rfc4724_vips_that_others_have_placed_are_kept_as_well() {
+    let mut rig = Rig::new("keepused");
+    rig.daemon = Daemon::new(settings());
+    rig.daemon.publish(&three());
+    for vip in three() {
+        rig.node.ip(&format!("address add {vip} dev lo"));
+    }
+    unnoticed_where_others_placed(&rig, || rig.node.spawn(&mut rig.daemon.command(&rig.node)), &three());
+}
+
+#[test]
+fn rfc4724_a_speaker_only_restarts_unnoticed() {
+    let mut rig = Rig::new("keepspeak");
+    rig.daemon = Daemon::new(settings());
+    let config = std::fs::read_to_string(rig.daemon.path("config.yaml")).unwrap();
+    let allowed = "dataplane: {type: none}\nvips: {allow: [{prefix: 10.1.0.0/24}, {prefix: \"2001:db8:7::/64\"}], interface: lo";
+    rig.daemon.replace("config.yaml", &config.replace("vips: {interface: lo", allowed));
+    for vip in three() {
+        rig.node.ip(&format!("address add {vip} dev lo"));
+    }
+    let start = || {
+        let mut command = rig.node.command(env!("CARGO_BIN_EXE_vipherald"));
+        rig.node.spawn(command.arg("run").arg("--config").arg(rig.daemon.path("config.yaml")))
+    };
+    unnoticed_where_others_placed(&rig, start, &three());
+}
+
+#[test]
+fn rfc4724_section_4_1_a_process_without_vips_follows_another_one_but_for_one_that_has_drained() {
+    let mut rig = Rig::serving("keepnone", Settings { on_termination: "keep", ..settings() }, &BTreeSet::new());
+    wait_until_equal("sessions", &1, || rig.tor.sessions());
+    for (start, (on_termination, follows)) in [("keep", false), ("drain", true), ("keep", false)].into_iter().enumerate() {
+        if start > 0 {
+            rig.daemon.start(&rig.node);
+            wait_until_equal("sessions", &(start + 1), || rig.tor.sessions());
+        }
+        assert_eq!(rig.daemon.logged("goes on from an earlier process").len(), usize::from(follows), "start {start}");
+        rig.daemon.settings.on_termination = on_termination;
+        rig.daemon.write_config();
+        wait_until("the daemon has the configuration", PATIENCE, || {
+            on_termination == "keep" || !rig.daemon.logged("onTermination").is_empty()
+        });
+        rig.daemon.process().signal(Signal::SIGTERM);
+        assert_eq!(rig.daemon.process().wait(PATIENCE).code(), Some(0));
+    }
 }

@@ -70,8 +70,8 @@ pub struct RestartConfig {
     pub restart_time: u16,
     /// This process has restarted: the peer may hold routes of the one before. Holds until the first set is told, or the restart time is over.
     pub restarting: bool,
-    /// Forwarding state was kept over that restart (F). Once a set is told it is kept over the sessions of this process.
-    pub forwarding_preserved: bool,
+    /// Of which families forwarding state was kept over that restart (F). Once a set is told it is kept over the sessions of this process.
+    pub forwarding_preserved: Forwarding,
     /// Routes are kept after a NOTIFICATION too (N, RFC 8538 §2).
     pub notification: bool,
     /// Seconds for which stale routes are kept beyond the restart time; 0 for not at all (RFC 9494 §3).
@@ -81,7 +81,30 @@ pub struct RestartConfig {
 impl Default for RestartConfig {
     /// Back within two minutes; not restarting; also after a NOTIFICATION; not long-lived.
     fn default() -> Self {
-        Self { restart_time: 120, restarting: false, forwarding_preserved: true, notification: true, long_lived_stale_time: 0 }
+        Self { restart_time: 120, restarting: false, forwarding_preserved: Forwarding::ALL, notification: true, long_lived_stale_time: 0 }
+    }
+}
+
+/// Of which families something is forwarded (RFC 4724 §3).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Forwarding {
+    /// IPv4 unicast.
+    pub ipv4: bool,
+    /// IPv6 unicast.
+    pub ipv6: bool,
+}
+
+impl Forwarding {
+    /// Of both.
+    pub const ALL: Self = Self { ipv4: true, ipv6: true };
+    /// Of neither.
+    pub const NONE: Self = Self { ipv4: false, ipv6: false };
+
+    const fn of(self, family: Family) -> bool {
+        match family {
+            Family::Ipv4Unicast => self.ipv4,
+            Family::Ipv6Unicast => self.ipv6,
+        }
     }
 }
 
@@ -178,15 +201,15 @@ impl PeerConfig {
             restarting: restart.restarting,
             notification: restart.notification,
             restart_time: restart.restart_time,
-            families: families.clone().map(|family| (*family, restart.forwarding_preserved)).collect(),
+            families: families.clone().map(|family| (*family, restart.forwarding_preserved.of(*family))).collect(),
         };
         let mut capabilities = vec![Capability::GracefulRestart(graceful)];
         if restart.long_lived_stale_time > 0 {
-            let long_lived = LongLivedFamily {
-                forwarding: restart.forwarding_preserved,
+            let long_lived = |family: &Family| LongLivedFamily {
+                forwarding: restart.forwarding_preserved.of(*family),
                 stale_time: restart.long_lived_stale_time.min(LongLivedFamily::MAX_STALE_TIME),
             };
-            capabilities.push(Capability::LongLivedGracefulRestart(families.map(|family| (*family, long_lived)).collect()));
+            capabilities.push(Capability::LongLivedGracefulRestart(families.map(|family| (*family, long_lived(family))).collect()));
         }
         capabilities
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::config::Forwarding;
 use super::connection::{Connection, Phase};
 use super::{DownReason, Peer, Role, State, Turn};
 use crate::prefix::{Family, Prefix};
@@ -191,10 +192,12 @@ impl Peer {
     fn restart_is_over(&mut self, told: bool) {
         self.restart_until = None;
         if let Some(restart) = &mut self.config.graceful_restart
-            && (restart.restarting || (told && !restart.forwarding_preserved))
+            && (restart.restarting || (told && restart.forwarding_preserved != Forwarding::ALL))
         {
             restart.restarting = false;
-            restart.forwarding_preserved |= told;
+            if told {
+                restart.forwarding_preserved = Forwarding::ALL;
+            }
             self.open = self.config.open();
         }
     }

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use bgp::peer::{Import, PeerConfig, PeerId, RestartConfig};
+use bgp::peer::{Forwarding, Import, PeerConfig, PeerId, RestartConfig};
 use bgp::rib::{Export, NextHopPolicy};
 use bgp::{Asn, BgpIdentifier};
 
@@ -103,12 +103,12 @@ impl Settings {
     fn restart_config(&self, restart: DesiredRestart, beginning: &Beginning) -> RestartConfig {
         let DesiredRestart { restart_time, notification, long_lived_stale_time } = restart;
         let (restarting, forwarding_preserved) = match beginning {
-            Beginning::First => (false, false),
+            Beginning::First => (false, Forwarding::NONE),
             Beginning::Inherited(inheritance) => {
                 let in_time = inheritance.at.elapsed() < Duration::from_secs(restart_time.into());
-                (in_time, in_time && inheritance.forwarding)
+                (in_time, if in_time { inheritance.forwarding } else { Forwarding::NONE })
             }
-            Beginning::Another => (false, true),
+            Beginning::Another => (false, Forwarding::ALL),
         };
         RestartConfig { restart_time, restarting, forwarding_preserved, notification, long_lived_stale_time }
     }

@@ -21,7 +21,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bgp::peer::State;
+use bgp::peer::{Forwarding, State};
 use bgp::rib::Withheld;
 use bgp::wire::{Capability, Cease, GracefulRestart, Message, Notification, Open, PathAttribute, Transitive};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
@@ -285,7 +285,7 @@ fn rfc4724_4_release_closes_without_a_word_where_the_peer_keeps_the_routes() {
 fn rfc4724_4_1_what_an_earlier_process_announced_is_withdrawing_until_the_peer_knows_better() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), true);
+    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), Forwarding::ALL);
     assert_eq!(speaker.status().withdrawing(), prefixes(["10.0.0.7", "10.0.0.8"]));
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(desired([("tor", restartable(&fake))]));
@@ -308,7 +308,7 @@ fn rfc4724_4_1_what_an_earlier_process_announced_is_withdrawing_until_the_peer_k
 fn a_neighbour_that_is_configured_later_holds_nothing_of_an_earlier_process() {
     let [tor, late] = [FakePeer::listening(), FakePeer::listening()];
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), true);
+    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), Forwarding::ALL);
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(desired([("tor", restartable(&tor))]));
     let mut conversation = tor.accept();
@@ -325,7 +325,7 @@ fn a_neighbour_that_is_configured_later_holds_nothing_of_an_earlier_process() {
 fn rfc4724_4_1_the_forwarding_bit_is_clear_where_the_node_did_not_go_on_serving() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.inherit(prefixes(["10.0.0.7"]), false);
+    speaker.inherit(prefixes(["10.0.0.7"]), Forwarding::NONE);
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(desired([("tor", restartable(&fake))]));
     assert_eq!(restart_of(&fake.accept().expect_open()), Some((true, 60, false)));
@@ -335,7 +335,7 @@ fn rfc4724_4_1_the_forwarding_bit_is_clear_where_the_node_did_not_go_on_serving(
 fn without_graceful_restart_nothing_of_an_earlier_process_is_left_at_a_peer() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.inherit(prefixes(["10.0.0.7"]), true);
+    speaker.inherit(prefixes(["10.0.0.7"]), Forwarding::ALL);
     speaker.advertise(set([]));
     assert_eq!(speaker.status().withdrawing(), prefixes(["10.0.0.7"]));
     speaker.configure(desired([("tor", neighbour(fake.address()))]));

@@ -3,6 +3,8 @@
 
 use super::fake_peer::Conversation;
 use super::listening::{dial, listening, listening_on};
+use bgp::peer::Forwarding;
+
 use super::*;
 use crate::desired::DesiredListen;
 
@@ -131,7 +133,7 @@ fn rfc4724_4_1_a_dynamic_neighbour_that_is_not_back_yet_may_hold_what_an_earlier
     let (configuration, address) = keeping_listener();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     let started = Instant::now();
-    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), true);
+    speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), Forwarding::ALL);
     speaker.advertise(set(["10.0.0.7"]));
     speaker.configure(configuration);
     let status = wait_for(&speaker, |status| status.configured.is_some());
@@ -141,7 +143,7 @@ fn rfc4724_4_1_a_dynamic_neighbour_that_is_not_back_yet_may_hold_what_an_earlier
 
     let (plain, _) = listening_on(address, &["127.0.0.2/32"], []);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.inherit(prefixes(["10.0.0.8"]), true);
+    speaker.inherit(prefixes(["10.0.0.8"]), Forwarding::ALL);
     speaker.advertise(set([]));
     speaker.configure(plain);
     wait_for(&speaker, |status| status.configured.is_some() && status.withdrawing().is_empty());

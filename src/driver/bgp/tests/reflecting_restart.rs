@@ -4,6 +4,8 @@
 use bgp::wire::{AsPath, Origin, Update};
 
 use super::fake_peer::Conversation;
+use bgp::peer::Forwarding;
+
 use super::*;
 
 /// A client that keeps our routes while we restart.
@@ -64,7 +66,7 @@ fn end_of_rib(conversation: &mut Conversation) {
 fn rfc4724_4_1_end_of_rib_of_a_restarted_reflector_comes_after_those_of_its_clients() {
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.inherit(prefixes(["10.0.0.9"]), true);
+    speaker.inherit(prefixes(["10.0.0.9"]), Forwarding::ALL);
     speaker.advertise(set(["10.0.0.9"]));
     speaker.configure(desired([("first", client(&first)), ("second", client(&second))]));
     let mut early = establish(&first);
