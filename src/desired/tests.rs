@@ -6,6 +6,7 @@ mod claims;
 mod filters;
 mod load_balancer;
 mod node;
+mod node_drain;
 mod policies;
 mod refusals;
 mod serving;
@@ -19,7 +20,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::config::{Allowed, Dataplane, DataplaneType, LocalPolicy, Log, LogFormat, OnTermination, Vips};
+use crate::config::{Allowed, Dataplane, DataplaneType, LocalPolicy, Log, LogFormat, OnCordon, OnTermination, Vips};
 use crate::source::dir::snapshot_of;
 
 pub(crate) fn config() -> Config {
@@ -50,6 +51,8 @@ pub(crate) fn config() -> Config {
         bgp: DesiredBgp { peers: [("rr1".into(), peer)].into(), ..DesiredBgp::new(Asn::new(65001).unwrap()) },
         routing: Routing::default(),
         on_termination: OnTermination::Auto,
+        on_cordon: OnCordon::Auto,
+        drain_taints: Vec::new(),
         workload: None,
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
         startup_patience: Duration::from_secs(5),

@@ -67,7 +67,7 @@ impl Explainer {
     }
 
     fn explain(&self) -> Arc<NodeStatus> {
-        let View { compiled, cached, observed, .. } = self.view.borrow().clone();
+        let View { compiled, cached, node_drain, observed, .. } = self.view.borrow().clone();
         let (desired, rejections) = match compiled.as_deref() {
             Some(compiled) => (Some(&compiled.desired), compiled.rejections.as_slice()),
             None => (None, &[][..]),
@@ -76,6 +76,7 @@ impl Explainer {
         let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
         let inputs = Inputs {
             desired,
+            node_drain: &node_drain,
             observed: &observed,
             rejections,
             placements: &desired.map(|desired| placements(desired, &observed)).unwrap_or_default(),

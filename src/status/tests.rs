@@ -17,6 +17,7 @@ use crate::observed::Failure;
 /// All inputs in one hand.
 pub(crate) struct Node {
     pub(crate) desired: Option<Desired>,
+    pub(crate) node_drain: NodeDrain,
     pub(crate) observed: Observed,
     pub(crate) rejections: Vec<Rejection>,
     pub(crate) placements: BTreeMap<IpAddr, Ownership>,
@@ -64,6 +65,7 @@ impl Node {
         };
         let mut node = Self {
             desired: Some(desired),
+            node_drain: NodeDrain::None,
             observed: Observed::default(),
             rejections: Vec::new(),
             found: BTreeSet::new(),
@@ -218,6 +220,7 @@ impl Node {
         };
         let inputs = Inputs {
             desired: self.desired.as_ref(),
+            node_drain: &self.node_drain,
             observed: &self.observed,
             rejections: &self.rejections,
             placements: &self.placements,
