@@ -39,8 +39,8 @@ use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts,
 pub use self::dispatch::BalancerKind;
 use self::endpoints::{Availability, Behind, Slices};
 pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
-pub(crate) use self::rules::digest;
 pub use self::node_drain::{Asked, NodeDrain, asked};
+pub(crate) use self::rules::digest;
 pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
 pub use self::scope::Scope;
 pub use self::speaker::{

@@ -22,6 +22,8 @@ mod conditions;
 mod faults;
 #[path = "kubernetes_status/lease.rs"]
 mod lease;
+#[path = "kubernetes_status/maintenance.rs"]
+mod maintenance;
 #[path = "common/passage.rs"]
 mod passage;
 #[path = "common/port.rs"]

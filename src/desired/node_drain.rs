@@ -55,7 +55,7 @@ impl NodeDrain {
         match self {
             Self::None => None,
             Self::Waiting { reason, obstacle } => Some(format!("{reason}; VIPs stay all the same: {obstacle}")),
-            Self::Drained { reason } => Some(format!("{reason}: all VIPs are withdrawn and removed until that is over")),
+            Self::Drained { reason } => Some(format!("{reason}: VIPs are withdrawn and removed until that is over")),
         }
     }
 }
@@ -67,7 +67,7 @@ pub fn asked(config: &Config, snapshot: Option<&Snapshot>) -> Asked {
     let Some(node) = snapshot.and_then(|snapshot| snapshot.nodes.get(&name)) else { return Asked::Unknown };
     let cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
     let counts = match config.on_cordon {
-        OnCordon::Auto => is_dedicated(node),
+        OnCordon::Auto => is_dedicated(node, &config.drain_taints),
         OnCordon::Always => true,
         OnCordon::Never => false,
     };
@@ -78,10 +78,13 @@ pub fn asked(config: &Config, snapshot: Option<&Snapshot>) -> Asked {
     matching.map_or(Asked::Nothing, |taint| Asked::Leave(format!("the Node has the taint {}", words(taint))))
 }
 
-/// Whether the node is for routing alone: by a taint that keeps application pods away.
-fn is_dedicated(node: &Node) -> bool {
+/// Whether the node is for routing alone: by a taint that keeps application pods away, and is not for the time of some work only.
+fn is_dedicated(node: &Node, of_work: &[DrainTaint]) -> bool {
     let keeps_away = |taint: &Taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute");
-    taints(node).any(|taint| keeps_away(taint) && !NOT_DEDICATED.iter().any(|known| taint.key.starts_with(known)))
+    let lasts = |taint: &Taint| {
+        !NOT_DEDICATED.iter().any(|known| taint.key.starts_with(known)) && !of_work.iter().any(|wanted| wanted.key == taint.key)
+    };
+    taints(node).any(|taint| keeps_away(taint) && lasts(taint))
 }
 
 fn taints(node: &Node) -> impl Iterator<Item = &Taint> {

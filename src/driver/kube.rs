@@ -185,7 +185,8 @@ impl Task {
             let due = if office.due { now } else { office.writer.deadline() };
             due.max(office.pace.next())
         });
-        let at = [Some(self.lease.deadline()), Some(node_at), objects_at, self.drainer.deadline()].into_iter().flatten().min().unwrap_or(now);
+        let at =
+            [Some(self.lease.deadline()), Some(node_at), objects_at, self.drainer.deadline()].into_iter().flatten().min().unwrap_or(now);
         let reported = async {
             match &mut self.objects {
                 Some(office) => drop(office.reports.changed().await),
@@ -284,7 +285,8 @@ impl Task {
         let denied = office.map(|office| office.writer.denied()).unwrap_or_default();
         let failing = [self.lease.trouble(), self.node_trouble.as_deref(), office.and_then(|office| office.trouble.as_deref())];
         let unread = office.and_then(|office| office.reports.borrow().trouble.clone());
-        let mut troubles: Vec<String> = failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).chain(self.drainer.denied()).collect();
+        let mut troubles: Vec<String> =
+            failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).chain(self.drainer.denied()).collect();
         troubles.dedup();
         self.sources.troubles.send_if_modified(|told| {
             let differs = **told != troubles;

@@ -282,7 +282,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("@drain: {onCordon: yes}\n", "c.yaml:2:19: drain.onCordon: expected auto, always or never, found 'yes'"),
     (
         "@drain: {taints: [{effect: NoExecute}, {key: a/b/c}, {key: a, value: 'b c', effect: Evict}]}\n",
-        "c.yaml:2:19: drain.taints[0].key: this key is missing, expected the key of a taint such as maintenance or example.com/maintenance\nc.yaml:2:46: drain.taints[1].key: expected the key of a taint such as maintenance or example.com/maintenance, found 'a/b/c'\nc.yaml:2:70: drain.taints[2].value: expected the value of a taint (at most 63 letters, digits, '-', '_' and '.'), found 'b c'\nc.yaml:2:85: drain.taints[2].effect: expected NoSchedule, PreferNoSchedule or NoExecute, found 'Evict'",
+        "c.yaml:2:18: drain.taints[0].key: this key is missing, expected the key of a taint such as maintenance or example.com/maintenance\nc.yaml:2:45: drain.taints[1].key: expected the key of a taint such as maintenance or example.com/maintenance, found 'a/b/c'\nc.yaml:2:69: drain.taints[2].value: expected the value of a taint (at most 63 letters, digits, '-', '_' and '.'), found 'b c'\nc.yaml:2:84: drain.taints[2].effect: expected NoSchedule, PreferNoSchedule or NoExecute, found 'Evict'",
     ),
     (
         "@drain: {workload: Deployment/a/b}\n",

@@ -226,7 +226,7 @@ impl RouterNode {
         let configuration = format!(
             "node: {{name: {}}}\nvips: {{allow: [{{prefix: 10.0.0.0/24}}, {{prefix: \"2001:db8:7::/64\"}}], pools: [{{name: small, prefixes: [10.0.0.64/30]}}]}}\n{more}\n\
              bgp:\n  asn: 65001\n  peers:\n  - {{name: tor, address: 10.99.0.2, asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}}}\n\
-             drain: {{fabricDelay: 100ms, timeout: 5s}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: info, format: text}}\n",
+             drain: {{fabricDelay: 100ms, timeout: 5s, taints: [{{key: maintenance}}]}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: info, format: text}}\n",
             self.name,
             self.path("state").display()
         );

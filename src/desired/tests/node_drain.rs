@@ -32,6 +32,9 @@ fn a_cordoned_node_asks_where_it_is_dedicated_or_the_configuration_says_so() {
         let config = Config { on_cordon, ..config() };
         assert_eq!(&asked(&config, Some(&cordoned(taints))), expected, "{on_cordon:?} {taints}");
     }
+    let with_work = Config { drain_taints: vec![taint("work", Some("disk"), None)], ..config() };
+    let tainted = cordoned("{key: work, effect: NoSchedule}");
+    assert_eq!(asked(&with_work, Some(&tainted)), Asked::Nothing, "a taint for some work does not make it dedicated");
     let open = node("{taints: [{key: node, effect: NoSchedule}]}");
     assert_eq!(asked(&config(), Some(&open)), Asked::Nothing);
 }

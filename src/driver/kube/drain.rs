@@ -126,7 +126,9 @@ impl Drainer {
         self.unread = None;
         match read {
             Ok((reports, _)) if has_others(&reports, &self.node, snapshot) => None,
-            Ok(_) => Some(Obstacle::Is("it is the last one: no other router node of this instance that is Ready announces VIPs".to_owned())),
+            Ok(_) => {
+                Some(Obstacle::Is("it is the last one: no other router node of this instance that is Ready announces VIPs".to_owned()))
+            }
             Err(error) => {
                 let obstacle = format!("it is not known whether other router nodes announce: {}", chain(&error));
                 self.unread = Some(error);
@@ -177,7 +179,9 @@ mod tests {
     #[test]
     fn only_another_node_that_announces_and_is_heard_counts() {
         let node = |name: &str, ready: &str| {
-            format!("---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\nstatus: {{conditions: [{{type: Ready, status: {ready}}}]}}\n")
+            format!(
+                "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\nstatus: {{conditions: [{{type: Ready, status: {ready}}}]}}\n"
+            )
         };
         let nodes = snapshot_of(&[node("n1", "\"True\""), node("n2", "\"True\""), node("n3", "Unknown")].concat());
         for (name, announced, ready, expected) in [
