@@ -18,6 +18,8 @@ mod cluster;
 mod common;
 #[path = "kubernetes_status/conditions.rs"]
 mod conditions;
+#[path = "kubernetes_status/endpoints.rs"]
+mod endpoints;
 #[path = "kubernetes_status/faults.rs"]
 mod faults;
 #[path = "kubernetes_status/lease.rs"]

@@ -3,6 +3,7 @@
 
 mod churn;
 mod claims;
+mod endpoint_rules;
 mod filters;
 mod load_balancer;
 mod node;
@@ -160,6 +161,20 @@ fn the_last_good_intent_survives_a_start() {
         std::fs::write(path.join("desired.json"), text).unwrap();
         assert_eq!(cache::load(&path, &config()), None);
     }
+}
+
+#[test]
+fn that_vips_have_left_survives_a_start() {
+    let state_dir = tempfile::TempDir::new().unwrap();
+    let path = state_dir.path().join("state");
+    assert_eq!(cache::load_drain(&path), NodeDrain::None);
+    cache::save_drain(&path, &NodeDrain::None).unwrap();
+    let drained = NodeDrain::Drained { reason: "the Node is cordoned".to_owned() };
+    cache::save_drain(&path, &drained).unwrap();
+    assert_eq!(cache::load_drain(&path), drained);
+    let waiting = NodeDrain::Waiting { reason: "the Node is cordoned".to_owned(), obstacle: "it is the last one".to_owned() };
+    cache::save_drain(&path, &waiting).unwrap();
+    assert_eq!(cache::load_drain(&path), NodeDrain::None);
 }
 
 /// Objects with numbers of their own, so that they have nothing to do with one another.

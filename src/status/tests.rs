@@ -360,6 +360,33 @@ fn a_graceful_shutdown_is_told() {
 }
 
 #[test]
+fn a_node_in_standby_says_why_and_one_that_waits_serves() {
+    let mut node = Node::serving();
+    node.desired.as_mut().unwrap().lifecycle = Lifecycle::Standby;
+    node.node_drain = NodeDrain::Drained { reason: "the Node is cordoned".to_owned() };
+    assert_eq!(node.seven().0, "Withdrawing NodeDrained: the Node is cordoned; it is being withdrawn");
+    node.tell(&[]);
+    assert_eq!(
+        node.seven().0,
+        "Draining NodeDrained: the Node is cordoned; withdrawn; its address stays for 1s after that, until the fabric has moved its flows"
+    );
+    node.placements.clear();
+    says(
+        &node,
+        "Withheld NodeDrained: the Node is cordoned",
+        "Accepted=True/Accepted Programmed=False/NodeDrained Advertised=False/NodeDrained",
+    );
+    let warnings = Envelope::of(&node.status(None)).warnings;
+    assert_eq!(warnings, ["drain: the Node is cordoned: VIPs are withdrawn and removed until that is over"]);
+
+    let mut node = Node::serving();
+    node.node_drain = NodeDrain::Waiting { reason: "the Node is cordoned".to_owned(), obstacle: "it is the last one".to_owned() };
+    assert_eq!(node.seven().0, "Announced Served: announced to rr1");
+    let warnings = Envelope::of(&node.status(None)).warnings;
+    assert_eq!(warnings, ["drain: the Node is cordoned; VIPs stay all the same: it is the last one"]);
+}
+
+#[test]
 fn the_way_in() {
     let mut node = Node::serving();
     node.placements.clear();
