@@ -186,6 +186,8 @@ pub struct Config {
     pub node_name: String,
     /// `node.externalInterface`: where routers and clients are; `None` for those with a default route.
     pub external_interface: Option<String>,
+    /// `node.labelExternalIP`: whether its address is kept on the Node as a label.
+    pub label_external_ip: bool,
     /// Where VIPs go and which are allowed.
     pub vips: Vips,
     /// Who balances.

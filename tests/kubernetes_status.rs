@@ -22,6 +22,8 @@ mod conditions;
 mod endpoints;
 #[path = "kubernetes_status/faults.rs"]
 mod faults;
+#[path = "kubernetes_status/label.rs"]
+mod label;
 #[path = "kubernetes_status/lease.rs"]
 mod lease;
 #[path = "kubernetes_status/maintenance.rs"]

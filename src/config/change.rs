@@ -69,6 +69,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("namespaceSelector", config.scope.namespace_selector.as_ref().map(ToString::to_string).unwrap_or_default());
     put("node.name", config.node_name.clone());
     put("node.externalInterface", config.external_interface.clone().unwrap_or_else(|| "that of the default route".to_owned()));
+    put("node.labelExternalIP", config.label_external_ip.to_string());
     put("vips.interface", config.vips.interface.clone());
     let allow = config.vips.allow.as_ref();
     put("vips.allow[].prefix", format!("{:?}", allow.map(|all| all.iter().map(|allowed| allowed.prefix).collect::<Vec<_>>())));
@@ -356,6 +357,7 @@ bgp:
         ("namespaceSelector", "namespaceSelector: team=enm"),
         ("node.name", "node: {name: n}"),
         ("node.externalInterface", "node: {externalInterface: eth7}"),
+        ("node.labelExternalIP", "node: {labelExternalIP: false}"),
         ("vips.interface", "vips: {interface: eth7, allow: [{prefix: 10.0.0.0/24}]}"),
         ("vips.allow[].prefix", "vips: {allow: [{prefix: 10.0.1.0/24}]}"),
         ("vips.allow[].namespaces", "vips: {allow: [{prefix: 10.0.0.0/24, namespaces: [a]}]}"),

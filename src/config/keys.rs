@@ -46,6 +46,7 @@ pub const KEYS: &[Key] = &[
     hot("namespaceSelector"),
     restart("node.name"),
     hot("node.externalInterface"),
+    hot("node.labelExternalIP"),
     restart("vips.interface"),
     hot("vips.allow[].prefix"),
     hot("vips.allow[].namespaces"),

@@ -63,6 +63,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let node_name = node_name(reader, &root);
     let node = reader.section(&root, "node");
     let external_interface = reader.optional(&node, "externalInterface", &kinds::INTERFACE);
+    let label_external_ip = reader.flag(&node, "labelExternalIP", true);
     let vips = vips(reader, &root);
     let dataplane = dataplane(reader, &root, vips.as_ref());
     let bgp_section = reader.section(&root, "bgp");
@@ -86,6 +87,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         scope: scope?,
         node_name: node_name?,
         external_interface,
+        label_external_ip: label_external_ip?,
         vips: vips?,
         dataplane: dataplane?,
         bgp: bgp?,

@@ -31,6 +31,7 @@ pub(crate) fn config() -> Config {
         node_name: "node1".into(),
         scope: Scope::default(),
         external_interface: None,
+        label_external_ip: false,
         vips: Vips { interface: "lo".into(), allow: None, pools: Vec::new(), without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane {
             kind: DataplaneType::KubeProxy,

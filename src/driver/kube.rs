@@ -8,6 +8,7 @@
 mod drain;
 mod election;
 mod events;
+mod label;
 mod lease;
 mod node;
 mod objects;
@@ -19,11 +20,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use k8s_openapi::api::core::v1::Node;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
 use self::drain::Drainer;
+use self::label::NodeLabel;
 use self::lease::Lease;
 use self::node::NodeWriter;
 use self::objects::{ObjectWriter, Pass, Wanted};
@@ -35,7 +38,7 @@ use crate::config::InForce;
 use crate::desired::{Compiled, NodeDrain, asked};
 use crate::source::kube::Access;
 use crate::source::{Snapshot, Snapshots};
-use crate::status::{NodeStatus, Reports, Time, is_heard};
+use crate::status::{NodeStatus, Phase, Reports, Time, is_heard};
 use crate::telemetry::chain;
 
 /// Changes that come together are written together.
@@ -120,6 +123,7 @@ struct Task {
     node_resync: Instant,
     node_trouble: Option<String>,
     drainer: Drainer,
+    label: NodeLabel,
     /// While the Lease is held.
     objects: Option<Office>,
 }
@@ -153,6 +157,7 @@ impl Task {
             node_resync: now + RESYNC,
             node_trouble: None,
             drainer: Drainer::new(&sources.namespace, &config.instance, &config.node_name, sources.node_drain.clone()),
+            label: NodeLabel::new(&config.instance, sources.seed),
             objects: None,
             sources,
         }
@@ -167,6 +172,7 @@ impl Task {
             self.write_node().await;
             self.write_objects().await;
             self.drain().await;
+            self.label_node().await;
             self.tell_troubles();
         }
         self.objects = None;
@@ -175,6 +181,12 @@ impl Task {
         self.node_pace = Pace::new(Instant::now(), self.sources.seed);
         self.node_due = true;
         self.write_node().await;
+        let leaves = self.sources.view.borrow().as_ref().is_some_and(|view| view.status.lifecycle == Some(Phase::Draining));
+        if leaves {
+            let config = Arc::clone(&self.sources.config.borrow().config);
+            let node = self.own_node();
+            self.label.remove(&mut self.server, &config, node.as_deref()).await;
+        }
     }
 
     /// Until something is to be done. True where that is to stop.
@@ -185,8 +197,11 @@ impl Task {
             let due = if office.due { now } else { office.writer.deadline() };
             due.max(office.pace.next())
         });
-        let at =
-            [Some(self.lease.deadline()), Some(node_at), objects_at, self.drainer.deadline()].into_iter().flatten().min().unwrap_or(now);
+        let at = [Some(self.lease.deadline()), Some(node_at), objects_at, self.drainer.deadline(), Some(self.label.deadline())]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(now);
         let reported = async {
             match &mut self.objects {
                 Some(office) => drop(office.reports.changed().await),
@@ -254,6 +269,7 @@ impl Task {
         let mut denied = self.objects.as_ref().map(|office| office.writer.denied()).unwrap_or_default();
         denied.extend(self.lease.denied().map(ToOwned::to_owned));
         denied.extend(self.drainer.denied());
+        denied.extend(self.label.denied().map(ToOwned::to_owned));
         let time = Time::from(SystemTime::now());
         match self.node.write(&mut self.server, &view.status, owner.as_deref(), &denied, time).await {
             Ok(written) => {
@@ -280,10 +296,21 @@ impl Task {
         self.drainer.turn(&mut self.server, asked, snapshot.as_deref(), reported).await;
     }
 
+    /// Keeps the label of our Node.
+    async fn label_node(&mut self) {
+        let config = Arc::clone(&self.sources.config.borrow().config);
+        let compiled = self.sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
+        // Which addresses are VIPs is not known before.
+        let Some(compiled) = compiled else { return };
+        let node = self.own_node();
+        self.label.turn(&mut self.server, &config, node.as_deref(), |address| compiled.desired.vips.contains_key(address)).await;
+    }
+
     fn tell_troubles(&self) {
         let office = self.objects.as_ref();
         let denied = office.map(|office| office.writer.denied()).unwrap_or_default();
-        let failing = [self.lease.trouble(), self.node_trouble.as_deref(), office.and_then(|office| office.trouble.as_deref())];
+        let failing =
+            [self.lease.trouble(), self.node_trouble.as_deref(), self.label.trouble(), office.and_then(|office| office.trouble.as_deref())];
         let unread = office.and_then(|office| office.reports.borrow().trouble.clone());
         let mut troubles: Vec<String> =
             failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).chain(self.drainer.denied()).collect();
@@ -299,8 +326,13 @@ impl Task {
 
     /// The UID of our Node, as far as the snapshot has it.
     fn own_uid(&self) -> Option<String> {
+        self.own_node()?.metadata.uid.clone()
+    }
+
+    /// Our Node, likewise.
+    fn own_node(&self) -> Option<Arc<Node>> {
         let name = ObjectRef { kind: Kind::Node, namespace: String::new(), name: self.sources.config.borrow().config.node_name.clone() };
-        self.sources.snapshots.borrow().as_ref()?.nodes.get(&name)?.metadata.uid.clone()
+        self.sources.snapshots.borrow().as_ref()?.nodes.get(&name).map(Arc::clone)
     }
 
     async fn write_objects(&mut self) {
