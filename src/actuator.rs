@@ -7,6 +7,7 @@
 pub(crate) mod address;
 pub mod conntrack;
 mod dnat;
+mod handover;
 mod hint;
 mod ipvs;
 mod keeper;

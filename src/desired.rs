@@ -41,7 +41,7 @@ use self::endpoints::{Availability, Behind, Slices};
 pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
 pub use self::node_drain::{Asked, NodeDrain, asked};
 pub(crate) use self::rules::digest;
-pub use self::rules::{Chain, MssClamp, Rule, Rules, UnservedPorts};
+pub use self::rules::{Chain, MssClamp, Rule, Rules, Turn, UnservedPorts};
 pub use self::scope::Scope;
 pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,

@@ -7,6 +7,8 @@ mod alike;
 mod common;
 #[path = "common/filters.rs"]
 mod filters;
+#[path = "common/flood.rs"]
+mod flood;
 #[path = "common/stage.rs"]
 mod stage;
 #[path = "common/traffic.rs"]
@@ -173,6 +175,12 @@ fn what_somebody_breaks_by_hand_is_repaired_and_a_crash_leaves_nothing() {
         wait_until(what, PATIENCE, || chain(&stage.router, &one) == whole && stage.connect(VIP, 80).is_ok());
     }
     stage.wait_for_vip(VIP, true);
+    let unserved = || stage.router.output(&["nft", "-y", "list", "chain", "inet", "vipherald", "unserved"]);
+    let before = unserved();
+    stage.router.nft(
+        "delete chain inet vipherald unserved\nadd chain inet vipherald unserved { type filter hook prerouting priority -10; policy drop; }\n",
+    );
+    wait_until("a chain is moved to another hook", PATIENCE, || unserved() == before);
     // While nobody looks, one port is given up.
     stage.daemon.take().unwrap().kill();
     stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: mh")]));
@@ -339,4 +347,9 @@ fn only_connections_of_removed_back_ends_end() {
 #[test]
 fn no_error_while_kube_proxy_takes_over_and_gives_back() {
     traffic::no_error_while_kube_proxy_takes_over_and_gives_back("nftables");
+}
+
+#[test]
+fn every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back() {
+    flood::every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back("nftables");
 }

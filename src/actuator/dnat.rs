@@ -149,19 +149,20 @@ impl Dnat {
             let made = self.known.exists.then(|| FAMILIES.map(|family| self.layout(family)).concat());
             return Ok(removal + &made.unwrap_or_default());
         }
+        Ok(self.script_of_dispatch(true))
+    }
+
+    /// The lines that make the tables where they are not there yet, and the chains which dispatch do so, or nothing.
+    pub(super) fn script_of_dispatch(&self, dispatches: bool) -> String {
         let mut script = String::new();
         for family in FAMILIES {
             script += &self.layout(family);
-            for chain in Rules::dispatch(family.ip) {
-                let (ip, name) = (family.ip, &self.name);
-                line(&mut script, &format!("add chain {ip} {name} {} {{ {} }}", chain.name, chain.hook));
-                line(&mut script, &format!("flush chain {ip} {name} {}", chain.name));
-                for rule in &chain.rules {
-                    line(&mut script, &format!("add rule {ip} {name} {} {} comment \"{}\"", chain.name, rule.text, rule.comment()));
-                }
+            for mut chain in Rules::dispatch(family.ip) {
+                chain.rules.retain(|_| dispatches);
+                script += &chain.script(family.ip, &self.name);
             }
         }
-        Ok(script)
+        script
     }
 
     /// The script of [`Self::script_of_rules`] was carried out.

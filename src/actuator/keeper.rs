@@ -12,8 +12,10 @@ use tokio::task::JoinHandle;
 
 use super::KernelError;
 use super::dnat::Dnat;
+use super::handover::{self, Stage};
+use super::nft::NftError;
 use super::others::Others;
-use super::record::{Change, Table};
+use super::record::{Change, RecordError, Table};
 use crate::desired::Rules;
 use crate::observed::{Record, Translated};
 use crate::plan::{Entries, Step};
@@ -222,15 +224,32 @@ impl Books {
         }
     }
 
-    /// In all tables at once: no new connection is let in and not dispatched, or dispatched and not masqueraded.
     async fn write_rules(&mut self, rules: Option<&Rules>) -> Result<(), KernelError> {
+        // It reads the tables, which may take a while: none is to pass between the transactions.
         let script = self.dnat.script_of_rules(rules).await?;
-        let done = self.table.change_with(Change::Rules(rules), &script).await;
+        let done = self.carry_out(rules, &script).await;
         match done {
             Ok(()) => self.dnat.have_written(rules),
             Err(_) => self.dnat.suspect(),
         }
         Ok(done?)
+    }
+
+    /// Stage by stage, and in the end in all tables at once.
+    async fn carry_out(&mut self, rules: Option<&Rules>, script: &str) -> Result<(), RecordError> {
+        let before: Vec<String> = self.table.known().rules.iter().chain(&self.dnat.known().rules).cloned().collect();
+        for Stage { chains, dispatches } in handover::stages(&before, rules) {
+            let dispatch = dispatches.map(|dispatches| self.dnat.script_of_dispatch(dispatches)).unwrap_or_default();
+            match self.table.prepare(&chains, &dispatch).await {
+                Err(RecordError::Nft(NftError::Refused { .. })) => break,
+                done => done?,
+            }
+        }
+        match self.table.change_with(Change::Rules(rules), script).await {
+            // The kernel does not move a chain to another hook.
+            Err(RecordError::Nft(NftError::Refused { .. })) => self.table.change_with(Change::RulesAnew(rules), script).await,
+            done => done,
+        }
     }
 
     async fn change(&mut self, step: &Step) -> Result<(), KernelError> {

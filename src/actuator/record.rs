@@ -2,7 +2,7 @@
 //! The ownership record: the nft table `inet <instance>`, whose sets list the addresses that we placed and those that we are about to place.
 //!
 //! Input: what to add to the record or take out of it. Output: the record as it is. Invariants: every change is one transaction of `nft`, which is
-//! made whole or not at all; it says the same whatever the table held before, so that it can be repeated; nothing in the table but our own sets
+//! made whole or not at all, but that of who balances, which is a few; it says the same whatever the table held before, so that it can be repeated; nothing in the table but our own sets
 //! is touched; a table that cannot be read is an error, never an empty record.
 
 mod listing;
@@ -14,7 +14,7 @@ use self::listing::Listed;
 pub(super) use self::listing::element;
 use self::script::{INTERFACE, PENDING, PLACED};
 use super::nft::{NftError, nft};
-use crate::desired::{Filter, Rules, ServiceKey};
+use crate::desired::{Chain, Filter, Rules, ServiceKey};
 use crate::observed::Record;
 use crate::plan::Entries;
 
@@ -71,6 +71,8 @@ pub(super) enum Change<'a> {
     Filters(&'a BTreeMap<ServiceKey, Filter>),
     /// The chains are to do this, or to be gone.
     Rules(Option<&'a Rules>),
+    /// The same, where a chain that is there has another type, hook or priority.
+    RulesAnew(Option<&'a Rules>),
 }
 
 /// The table of one instance, and what is known of it.
@@ -156,6 +158,13 @@ impl Table {
         Ok(())
     }
 
+    /// Carries out a part of a change of the rules, of which [`Self::change_with`] is the last: the lines of these chains, and those of other tables. Until
+    /// then, what is known of the rules stays as it was.
+    pub(super) async fn prepare(&mut self, chains: &[Chain], more: &str) -> Result<(), RecordError> {
+        let chains: String = chains.iter().map(|chain| chain.script("inet", &self.name)).collect();
+        self.transact(&(script::layout(&self.name, &self.interface) + &chains + more)).await
+    }
+
     /// Removes the table, or only our sets where somebody put other things into it, or nothing where somebody's rules use our sets.
     pub(super) async fn remove(&mut self) -> Result<(), RecordError> {
         let listed = self.list().await?;
@@ -220,7 +229,7 @@ fn apply(record: &mut Record, change: Change<'_>) {
         }
         Change::Removed(entries) => record.forget(entries),
         Change::Filters(filters) => record.filter(filters),
-        Change::Rules(rules) => record.rules = rules.map(Rules::fingerprint_of_record).unwrap_or_default(),
+        Change::Rules(rules) | Change::RulesAnew(rules) => record.rules = rules.map(Rules::fingerprint_of_record).unwrap_or_default(),
     }
 }
 

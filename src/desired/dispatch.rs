@@ -5,7 +5,7 @@
 //! two maps, one for single ports and one for ranges. Invariant: they come before those that bind a connection to the VIP for IPVS, which never see what is
 //! translated here; and so before kube-proxy.
 
-use super::rules::{Chain, Rule};
+use super::rules::{Chain, Rule, Turn};
 use super::{Rules, Scheduling, ServiceKey};
 use crate::api::{ForwardingMethod, Scheduler};
 
@@ -70,8 +70,8 @@ impl Rules {
         };
         let [incoming, local] = Self::DISPATCH_CHAINS;
         vec![
-            Chain { name: incoming, hook: "type nat hook prerouting priority -111;", rules: rules() },
-            Chain { name: local, hook: "type nat hook output priority -111;", rules: rules() },
+            Chain { name: incoming, hook: "type nat hook prerouting priority -111;", turn: Turn::Dispatches, rules: rules() },
+            Chain { name: local, hook: "type nat hook output priority -111;", turn: Turn::Dispatches, rules: rules() },
         ]
     }
 

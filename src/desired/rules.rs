@@ -6,6 +6,7 @@
 //! from those that should be; instances that share a VIP let each other's ports through.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
@@ -58,12 +59,30 @@ pub enum UnservedPorts {
     Reject,
 }
 
+/// When chains come into force where somebody else balanced before. They go in the opposite order.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Turn {
+    /// First: what goes with connections that are ours, such as marks and masquerading.
+    Attends,
+    /// Then what hands new connections to real servers.
+    Dispatches,
+    /// Last: what binds new connections to their VIP, where somebody must know what to do with them, and what keeps out those that nobody serves.
+    Claims,
+}
+
+impl Turn {
+    /// All of them, in order.
+    pub const ALL: [Self; 3] = [Self::Attends, Self::Dispatches, Self::Claims];
+}
+
 /// One chain.
 pub struct Chain {
     /// Its name.
     pub name: &'static str,
     /// Type, hook and priority.
     pub hook: &'static str,
+    /// When it comes and goes.
+    pub turn: Turn,
     /// Its rules in order.
     pub rules: Vec<Rule>,
 }
@@ -85,6 +104,21 @@ impl Rule {
     #[must_use]
     pub fn comment(&self) -> String {
         format!("{} [{:08x}]", self.purpose, digest(&self.text))
+    }
+}
+
+impl Chain {
+    /// The lines that make it in this table, where it is not there yet, and put these rules in the place of those that it has. A packet meets all of the
+    /// former rules of a chain or all of these; one that is deleted with its rules would keep them until the kernel has come to take it off its hook.
+    #[must_use]
+    pub fn script(&self, family: &str, table: &str) -> String {
+        let Self { name, hook, rules, .. } = self;
+        let mut script = format!("add chain {family} {table} {name} {{ {hook} policy accept; }}\nflush chain {family} {table} {name}\n");
+        for rule in rules {
+            // Writing to a String cannot fail.
+            let _infallible = writeln!(script, "add rule {family} {table} {name} {} comment \"{}\"", rule.text, rule.comment());
+        }
+        script
     }
 }
 
@@ -144,25 +178,30 @@ impl Rules {
     pub fn chains(&self) -> Vec<Chain> {
         if self.hands_over {
             let admission = FAMILIES.into_iter().flat_map(|family| self.admission(family)).collect();
-            return vec![Chain { name: "served", hook: SERVED_HOOK, rules: admission }];
+            return vec![Chain { name: "served", hook: SERVED_HOOK, turn: Turn::Attends, rules: admission }];
         }
         let mut chains = vec![
             // Before anything translates addresses, or a node port of a VIP would be open. Every instance first says what it serves, so that none drops
             // what another one serves at a VIP that they share.
-            Chain { name: "served", hook: SERVED_HOOK, rules: self.served() },
-            Chain { name: "unserved", hook: "type filter hook prerouting priority -148;", rules: self.unserved() },
-            Chain { name: "passed", hook: "type filter hook prerouting priority -147;", rules: self.passed() },
+            Chain { name: "served", hook: SERVED_HOOK, turn: Turn::Attends, rules: self.served() },
+            Chain { name: "unserved", hook: "type filter hook prerouting priority -148;", turn: Turn::Claims, rules: self.unserved() },
+            Chain { name: "passed", hook: "type filter hook prerouting priority -147;", turn: Turn::Attends, rules: self.passed() },
             // Before kube-proxy (dstnat), which would take the connection away from IPVS.
-            Chain { name: "claim", hook: "type nat hook prerouting priority -110;", rules: claim() },
-            Chain { name: "claim-local", hook: "type nat hook output priority -110;", rules: claim() },
+            Chain { name: "claim", hook: "type nat hook prerouting priority -110;", turn: Turn::Claims, rules: claim() },
+            Chain { name: "claim-local", hook: "type nat hook output priority -110;", turn: Turn::Claims, rules: claim() },
             // Just before IPVS, which compares the whole mark: whatever others have set in it is in the way.
-            Chain { name: "to-mark", hook: "type filter hook input priority 90;", rules: self.mark() },
-            Chain { name: "answers", hook: "type nat hook postrouting priority 90;", rules: self.masquerade() },
+            Chain { name: "to-mark", hook: "type filter hook input priority 90;", turn: Turn::Attends, rules: self.mark() },
+            Chain { name: "answers", hook: "type nat hook postrouting priority 90;", turn: Turn::Attends, rules: self.masquerade() },
             // After all nat chains, which the kernel runs at 100 whatever their own priorities, and which look at our marks.
-            Chain { name: "from-mark", hook: "type filter hook postrouting priority 105;", rules: self.unmark() },
+            Chain { name: "from-mark", hook: "type filter hook postrouting priority 105;", turn: Turn::Attends, rules: self.unmark() },
         ];
         if self.mss_clamp != MssClamp::Off {
-            chains.push(Chain { name: "segments", hook: "type filter hook postrouting priority -150;", rules: self.clamp() });
+            chains.push(Chain {
+                name: "segments",
+                hook: "type filter hook postrouting priority -150;",
+                turn: Turn::Attends,
+                rules: self.clamp(),
+            });
         }
         chains
     }

@@ -6,6 +6,7 @@
 //! so changes that cancel each other out before they are written cost nothing. Work and memory are in proportion to the routes, whatever the peer
 //! reads; a change costs in proportion to itself.
 
+mod entry;
 mod parts;
 mod pending;
 mod table;
@@ -22,8 +23,9 @@ use crate::wire::{EncodeError, Message, Negotiated, Nlri, RouteRefresh, Update, 
 
 pub use told::{Advertisement, Outgoing, Progress};
 
+use entry::Entry;
 use pending::Pending;
-use table::{Entry, Table};
+use table::Table;
 use withdrawals::Withdrawals;
 
 /// The routes of one session from us to the peer. It ends with the session.
@@ -156,11 +158,13 @@ impl AdjRibOut {
     fn tell_changed(&mut self, old: &Exporter, rib: &LocRib) {
         let mut compared: BTreeMap<(Family, *const Route), bool> = BTreeMap::new();
         self.table.change_all(|key, entry| {
-            if let Some(route) = &entry.told {
+            if let Some(route) = entry.told() {
                 let changed = compared
                     .entry((key.prefix.family(), Arc::as_ptr(route)))
                     .or_insert_with(|| old.outgoing(route, key.prefix.family()) != self.exporter.outgoing(route, key.prefix.family()));
-                entry.again |= *changed;
+                if *changed {
+                    entry.tell_again();
+                }
             }
         });
         if self.complete {
@@ -199,7 +203,7 @@ impl AdjRibOut {
         let pending = &mut self.pending;
         self.table.change_all(|key, entry| {
             if begun.contains(&key.prefix.family()) {
-                entry.again = entry.told.is_some();
+                entry.tell_again();
                 if entry.is_pending() {
                     pending.push(key);
                 }
@@ -368,8 +372,7 @@ impl AdjRibOut {
                         } else if entry.is_leaving() {
                             replaced.push(key);
                         }
-                        entry.is_told_already();
-                        entry.again = false;
+                        entry.is_written();
                     });
                     if !replaced.is_empty() {
                         self.withdrawals.written(position_after(position, out), replaced);
@@ -396,7 +399,7 @@ impl AdjRibOut {
         }
         let pending = &mut self.pending;
         self.table.change_each(keys, |key, entry| {
-            entry.wanted = None;
+            entry.want(None);
             if entry.is_pending() {
                 pending.withdraw(key);
             }
@@ -429,9 +432,12 @@ impl<'a> Sameness<'a> {
 
     /// What the peer holds already is not told once more.
     fn settle(&mut self, key: Nlri, entry: &mut Entry) {
-        let (Some(told), Some(wanted)) = (&entry.told, &entry.wanted) else { return };
+        if self.exporter.negotiated().internal || entry.is_again() {
+            return;
+        }
+        let (Some(told), Some(wanted)) = (entry.told(), entry.wanted()) else { return };
         let stays_ours = told.learned.is_none() == wanted.learned.is_none();
-        if self.exporter.negotiated().internal || entry.again || !stays_ours || told == wanted {
+        if !stays_ours || told == wanted {
             return;
         }
         let (family, exporter) = (key.prefix.family(), self.exporter);
@@ -442,7 +448,7 @@ impl<'a> Sameness<'a> {
         };
         self.last = Some((about, same));
         if same {
-            entry.is_told_already();
+            entry.is_written();
         }
     }
 }

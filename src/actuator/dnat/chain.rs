@@ -3,7 +3,8 @@
 //!
 //! Input: which scheduler and which real servers. Output: a [`ServiceChain`]. Invariants: equal input gives equal text on every router node; the comment of the
 //! first rule carries a digest of rule and table, and the table cannot be changed but together with its rule (`flags constant`), so that the comments
-//! of a chain tell all that it does; the rules after the first translate nothing: they list the real servers.
+//! of a chain tell all that it does; where it chooses by a table, a rule without one follows for packets that a change overtakes between rule and table; the
+//! rules after these translate nothing: they list the real servers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,6 +20,9 @@ const SEED: &str = "0x76697068";
 
 /// The most places of the table of `wrr`; greater weights are brought down in proportion.
 const MOST_PLACES: u32 = 4_096;
+
+/// The comment of the rule for packets that find a table replaced.
+const INSTEAD_OF_TABLE: &str = "while the table is replaced";
 
 /// What differs between the two tables.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -71,6 +75,9 @@ pub(super) fn service_chain(key: ServiceKey, mode: ServiceMode, service: &Observ
     let (table, text) = choice(key, family, mode.scheduling, &active);
     let digested = format!("{text}{}", table.as_ref().map_or("", |table| &table.elements));
     let mut rules = vec![(text, format!("{} [{:08x}]", describe(mode), digest(&digested)))];
+    // The elements of a table that is replaced count no more as soon as the new rules are in force, also for a packet that still meets the former ones.
+    let instead = active.keys().next().filter(|_| table.is_some());
+    rules.extend(instead.map(|server| (translation(key, family, *server), INSTEAD_OF_TABLE.to_owned())));
     rules.extend(weights.iter().map(|(server, weight)| (roster(family, *server), weight_comment(*weight))));
     ServiceChain { table, rules }
 }
@@ -79,8 +86,7 @@ pub(super) fn service_chain(key: ServiceKey, mode: ServiceMode, service: &Observ
 fn choice(key: ServiceKey, family: Family, scheduling: Scheduling, active: &BTreeMap<SocketAddr, u32>) -> (Option<Table>, String) {
     let (ip, protocol) = (family.ip, key.protocol);
     if let [only] = active.keys().collect::<Vec<_>>().as_slice() {
-        let target = if only.port() == 0 { only.ip().to_string() } else { only.to_string() };
-        return (None, format!("meta l4proto {protocol} dnat {ip} to {target}"));
+        return (None, translation(key, family, **only));
     }
     let places = match scheduling.scheduler {
         Scheduler::MaglevHashing => maglev::table(active),
@@ -102,6 +108,12 @@ fn choice(key: ServiceKey, family: Family, scheduling: Scheduling, active: &BTre
         let _infallible = write!(elements, "{separator}{place} : {}{port}", server.ip());
     }
     (Some(Table { kind, elements }), format!("meta l4proto {protocol} dnat {ip} to {chosen} map @{}", chain_name(key)))
+}
+
+/// The rule that sends each new connection to this server.
+fn translation(key: ServiceKey, family: Family, server: SocketAddr) -> String {
+    let target = if server.port() == 0 { server.ip().to_string() } else { server.to_string() };
+    format!("meta l4proto {} dnat {} to {target}", key.protocol, family.ip)
 }
 
 /// Each server as often as it weighs, the turns of one spread over those of the others.
@@ -242,11 +254,13 @@ mod tests {
         assert_eq!(table.as_deref(), Some("0 : 10.1.0.1 . 80, 1 : 10.1.0.2 . 8080, 2 : 10.1.0.2 . 8080"));
         let listed = ["ip daddr 10.1.0.1 th dport 80 drop", "ip daddr 10.1.0.2 th dport 8080 drop", "ip daddr 10.1.0.3 th dport 80 drop"];
         assert_eq!(rules[0], "meta l4proto tcp dnat ip to numgen inc mod 3 map @tcp/10.0.0.7/80");
-        assert_eq!(rules[1..], listed);
+        assert_eq!(rules[1], "meta l4proto tcp dnat ip to 10.1.0.1:80");
+        assert_eq!(rules[2..], listed);
         let range = key("2001:db8::7", "udp", (1000, 2000));
         let (table, rules) = text(range, Scheduler::SourceHashing, &[("[2001:db8:1::1]:0", 1), ("[2001:db8:1::2]:0", 1)]);
         assert_eq!(table.as_deref(), Some("0 : 2001:db8:1::1, 1 : 2001:db8:1::2"));
         assert_eq!(rules[0], "meta l4proto udp dnat ip6 to jhash ip6 saddr mod 2 seed 0x76697068 map @udp/2001_db8__7/1000-2000");
+        assert_eq!(rules[1], "meta l4proto udp dnat ip6 to 2001:db8:1::1");
         let (table, rules) = text(four, Scheduler::MaglevHashing, &[("10.1.0.1:80", 1), ("10.1.0.2:80", 1)]);
         assert_eq!(table.unwrap().split(", ").count(), 251);
         assert_eq!(rules[0], "meta l4proto tcp dnat ip to jhash ip saddr . th sport mod 251 seed 0x76697068 map @tcp/10.0.0.7/80");

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 
 use super::Change;
-use crate::desired::{Filter, Rules, ServiceKey};
+use crate::desired::{Chain, Filter, Rules, ServiceKey};
 use crate::observed::Record;
 use crate::plan::Entries;
 
@@ -119,7 +119,8 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
         Change::Confirmed(entries) => (entries, &[THERE, WAITING], &[WAITING]),
         Change::Removed(entries) => (entries, &[THERE, WAITING], &[THERE, WAITING]),
         Change::Filters(filters) => return change_filters(table, filters, known),
-        Change::Rules(rules) => return chains(table, rules),
+        Change::Rules(rules) => return chains(table, &rules.map(Rules::chains).unwrap_or_default(), false),
+        Change::RulesAnew(rules) => return chains(table, &rules.map(Rules::chains).unwrap_or_default(), true),
     };
     for (verb, sets) in [("add", added), ("delete", deleted)] {
         let mut elements: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -213,19 +214,14 @@ fn vips(entries: &Entries, change: Change<'_>, verb: &str, known: &Record) -> BT
     }
 }
 
-/// The chains anew, so that whatever was in them is gone, or gone altogether.
-fn chains(table: &str, rules: Option<&Rules>) -> String {
+/// These chains and no others: what they have now is replaced by this. `anew` where one of them stands where it should not, and must go first.
+fn chains(table: &str, chains: &[Chain], anew: bool) -> String {
     let mut script = String::new();
-    for chain in Rules::CHAINS {
-        line(&mut script, format_args!("add chain inet {table} {chain}"));
-        line(&mut script, format_args!("delete chain inet {table} {chain}"));
+    for name in Rules::CHAINS.into_iter().filter(|name| anew || !chains.iter().any(|chain| chain.name == *name)) {
+        line(&mut script, format_args!("add chain inet {table} {name}"));
+        line(&mut script, format_args!("delete chain inet {table} {name}"));
     }
-    for chain in rules.iter().flat_map(|rules| rules.chains()) {
-        line(&mut script, format_args!("add chain inet {table} {} {{ {} }}", chain.name, chain.hook));
-        for rule in chain.rules {
-            line(&mut script, format_args!("add rule inet {table} {} {} comment \"{}\"", chain.name, rule.text, rule.comment()));
-        }
-    }
+    chains.iter().for_each(|chain| script.push_str(&chain.script("inet", table)));
     script
 }
 

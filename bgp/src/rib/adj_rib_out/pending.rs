@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::table::{Entry, Table};
+use super::entry::Entry;
+use super::table::Table;
 use crate::prefix::Family;
 use crate::rib::Route;
 use crate::wire::Nlri;
@@ -133,7 +134,7 @@ impl Grouping {
     fn add(&mut self, key: Nlri, entry: &Entry) {
         if entry.is_to_be_withdrawn() {
             self.withdraw.entry(key.prefix.family()).or_default().push(key);
-        } else if let Some(route) = entry.wanted.as_ref().filter(|_| entry.is_to_be_announced()) {
+        } else if let Some(route) = entry.wanted().filter(|_| entry.is_to_be_announced()) {
             self.groups.add(key, route);
         }
     }

@@ -8,74 +8,11 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::entry::{Entry, Standing};
 use super::parts::Parts;
 use crate::prefix::{Family, Prefix};
 use crate::rib::Route;
 use crate::wire::Nlri;
-
-/// One path: what the peer holds of it, as far as UPDATEs were written, and what it is to hold. There is none that is neither.
-#[derive(Debug, Default)]
-pub(super) struct Entry {
-    pub(super) told: Option<Arc<Route>>,
-    pub(super) wanted: Option<Arc<Route>>,
-    /// To be announced again, though nothing changed.
-    pub(super) again: bool,
-}
-
-impl Entry {
-    /// Whether the peer neither holds it nor is to.
-    pub(super) const fn is_nothing(&self) -> bool {
-        self.told.is_none() && self.wanted.is_none()
-    }
-
-    pub(super) const fn is_to_be_withdrawn(&self) -> bool {
-        self.told.is_some() && self.wanted.is_none()
-    }
-
-    /// Whether the peer holds a route that starts here.
-    pub(super) fn is_ours_told(&self) -> bool {
-        self.told.as_ref().is_some_and(|route| route.learned.is_none())
-    }
-
-    /// Whether the peer holds a route that starts here, and is to hold it no longer.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.is_ours_told() && self.wanted.as_ref().is_none_or(|route| route.learned.is_some())
-    }
-
-    pub(super) fn is_to_be_announced(&self) -> bool {
-        self.wanted.is_some() && (self.again || self.told != self.wanted)
-    }
-
-    pub(super) fn is_pending(&self) -> bool {
-        self.is_to_be_withdrawn() || self.is_to_be_announced()
-    }
-
-    /// The peer holds this route by another one that is told with the same octets.
-    pub(super) fn is_told_already(&mut self) {
-        self.told.clone_from(&self.wanted);
-    }
-
-    fn standing(&self) -> Standing {
-        match (&self.told, &self.wanted) {
-            (Some(_), _) if self.is_leaving() => Standing::Leaving,
-            (Some(told), Some(_)) if told.learned.is_some() => Standing::Reflected,
-            (Some(_), Some(_)) => Standing::Advertised,
-            _ => Standing::Other,
-        }
-    }
-}
-
-/// What the peer has of a path.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Standing {
-    Other,
-    /// It holds it, and is to hold it.
-    Advertised,
-    /// It holds one that another peer told, and is to hold it or one in its place.
-    Reflected,
-    /// It holds a route that starts here, and is to hold it no longer.
-    Leaving,
-}
 
 /// All paths.
 #[derive(Debug, Default)]
@@ -181,7 +118,7 @@ impl Table {
         let mut routes = routes.peekable();
         let (mut new, mut gone) = (Vec::new(), Vec::new());
         let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &mut Entry)| {
-            let mut entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            let mut entry = Entry::New(Arc::clone(route));
             changed(key, &mut entry);
             new.push((key, entry));
         };
@@ -190,7 +127,7 @@ impl Table {
                 while let Some(route) = routes.next_if(|(other, _)| *other < key) {
                     add(route, &mut changed);
                 }
-                entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
+                entry.want(routes.next_if(|(other, _)| *other == key).map(|(_, route)| route));
                 changed(key, entry);
                 if entry.is_nothing() {
                     gone.push(key);
@@ -243,7 +180,7 @@ impl Table {
         let mut routes = routes.peekable();
         let mut new = Vec::new();
         let mut add = |(key, route): (Nlri, &Arc<Route>), changed: &mut dyn FnMut(Nlri, &mut Entry)| {
-            let mut entry = Entry { wanted: Some(Arc::clone(route)), ..Entry::default() };
+            let mut entry = Entry::New(Arc::clone(route));
             changed(key, &mut entry);
             new.push((key, entry));
         };
@@ -252,7 +189,7 @@ impl Table {
                 add(route, &mut changed);
             }
             let before = entry.standing();
-            entry.wanted = routes.next_if(|(other, _)| *other == key).map(|(_, route)| Arc::clone(route));
+            entry.want(routes.next_if(|(other, _)| *other == key).map(|(_, route)| route));
             changed(key, entry);
             self.tally.moved(key, before, entry.standing());
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::AdjRibOut;
-use super::table::Entry;
+use super::entry::Entry;
 use crate::prefix::{Family, Prefix};
 use crate::rib::Route;
 use crate::wire::{NextHop, Nlri, PathAttribute};
@@ -55,7 +55,7 @@ impl AdjRibOut {
                 let made = || self.outgoing(route, family).map(Arc::new);
                 outgoing.entry((family, Arc::as_ptr(route))).or_insert_with(made).clone()
             };
-            Advertisement { nlri: *nlri, progress: progress(entry), outgoing: entry.wanted.as_ref().and_then(shared) }
+            Advertisement { nlri: *nlri, progress: progress(entry), outgoing: entry.wanted().and_then(shared) }
         };
         match only {
             Some(prefix) => self.table.of(prefix).map(|(nlri, entry)| advertisement(nlri, entry)).collect(),
