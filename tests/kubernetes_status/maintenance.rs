@@ -56,9 +56,9 @@ fn message(cluster: &Cluster, name: &str) -> String {
     ready(cluster, name)["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// When a node first asked for this.
-fn first(node: &RouterNode, since: Instant, requests: &Requests) -> Option<Instant> {
-    node.proxy.seen().into_iter().filter(|seen| seen.at >= since && requests.hit(seen)).map(|seen| seen.at).min()
+/// When a node last asked for this.
+fn last(node: &RouterNode, since: Instant, requests: &Requests) -> Option<Instant> {
+    node.proxy.seen().into_iter().filter(|seen| seen.at >= since && requests.hit(seen)).map(|seen| seen.at).max()
 }
 
 /// When a node last wrote the Lease of drains: gave it up, where that is over.
@@ -88,11 +88,11 @@ fn cordoned_nodes_drain_one_after_the_other_and_the_last_one_stays() {
     wait_until("both have given the Lease up", LIMIT, || {
         cluster.try_kubectl(&["get", "lease", "vipherald.drain", "--namespace=vip", "--output=jsonpath={.spec.holderIdentity}"]).is_empty()
     });
-    let holds = |node: &RouterNode| (first(node, began, &list), gave_up(node));
+    let holds = |node: &RouterNode| (last(node, began, &list), gave_up(node));
     let mut turns = [holds(&first_node), holds(&second)];
     turns.sort_by_key(|(_, end)| *end);
-    let [(_, first_end), (second_begin, _)] = turns;
-    assert!(second_begin > first_end, "{turns:?}");
+    let [(_, first_end), (second_look, _)] = turns;
+    assert!(second_look > first_end, "{turns:?}");
     let addresses = |node: &RouterNode| node.namespace.ip("-4 address show dev lo");
     wait_until("their addresses are gone", LIMIT, || !(addresses(&first_node) + &addresses(&second)).contains("10.0.0."));
     assert_eq!((first_node.tor.sessions(), second.tor.sessions()), (1, 1), "the sessions stay up");
