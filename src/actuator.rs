@@ -183,7 +183,7 @@ impl Kernel {
             interface: interface.to_owned(),
             handle,
             hints,
-            keeper: Keeper::new(table, dnat),
+            keeper: Keeper::new(table, dnat).await,
             addresses: None,
             routes: None,
             kube_ipvs: None,
@@ -214,9 +214,13 @@ impl Kernel {
     /// The addresses could not be read. An interface that is not there is no error but a state, with no addresses.
     pub async fn observe(&mut self) -> Result<KernelState, KernelError> {
         self.keeper.look().await;
+        self.hints.follow(self.keeper.others());
         let told = self.hints.drain(self.keeper.own_ports());
         if told.record {
             self.keeper.suspect();
+        }
+        if told.others {
+            self.keeper.suspect_others();
         }
         if told.kernel {
             self.addresses = None;
@@ -231,7 +235,7 @@ impl Kernel {
             None => address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?,
         };
         self.addresses = Some((self.hints.index, addresses.clone()));
-        let alike = self.unrecorded(&addresses.here);
+        let (shared, alike) = self.may_be_of_instances(&addresses);
         self.keeper.catch_up(&alike);
         let routes = match self.routes.take() {
             Some(routes) => routes,
@@ -248,8 +252,10 @@ impl Kernel {
             self.kube_ipvs = Some(found.map_err(|source| KernelError::Lookup { interface: KUBE_IPVS.to_owned(), source })?.is_some());
         }
         let balancer = self.observe_services(needed).await?;
+        let taken = if needed { self.keeper.taken() } else { BTreeSet::new() };
+        let orphaned = self.keeper.orphaned(&addresses.here);
         Ok(KernelState {
-            balancer,
+            balancer: Balancer { taken, ..balancer },
             kube_proxy_in_ipvs_mode: needed && self.kube_ipvs == Some(true),
             external: if needed { self.read_external(&default_interfaces) } else { BTreeMap::new() },
             sysctls: if needed { sysctl::read(self.balancer) } else { BTreeMap::new() },
@@ -259,7 +265,8 @@ impl Kernel {
             elsewhere: addresses.elsewhere,
             unusable: addresses.unusable,
             address_protocols: addresses.protocols,
-            claimed_by_others: self.keeper.claimed(&alike),
+            claimed_by_others: self.keeper.claimed(&shared, &alike),
+            orphaned,
             gateways,
             links,
             record: self.keeper.known().clone(),
@@ -288,13 +295,15 @@ impl Kernel {
         let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
         let availability = IpvsAvailability::NotNeeded;
-        Ok(Balancer { availability, services, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
+        // Nobody else writes into the tables that have our name.
+        let made = services.keys().copied().collect();
+        Ok(Balancer { availability, services, made, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
     }
 
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the addresses, the record, those of other instances, and the routes.
     pub fn distrust(&mut self) {
         self.keeper.audit();
-        self.keeper.forget_claims();
+        self.keeper.suspect_others();
         self.addresses = None;
         (self.routes, self.kube_ipvs) = (None, None);
         self.ipvs.distrust();
@@ -319,13 +328,16 @@ impl Kernel {
         }
     }
 
-    /// The addresses that look like ours, and that we have not recorded.
-    fn unrecorded(&self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> BTreeSet<IpAddr> {
+    /// The addresses that instances on this node may have placed: those of which only a record can tell, or that ours has, and those that look like ours.
+    fn may_be_of_instances(&self, addresses: &Addresses) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let record = self.keeper.known();
-        let alike = addresses.iter().filter(|(address, seen)| {
-            seen.protocol == Some(ADDRESS_PROTOCOL) && !record.confirmed.contains(address) && !record.pending.contains(address)
+        let may_be = |seen: &ObservedAddress| seen.protocol == Some(ADDRESS_PROTOCOL) || (seen.protocol.is_none() && !addresses.protocols);
+        let placed = addresses.here.iter().filter(|(_, seen)| may_be(seen));
+        let (alike, shared): (Vec<_>, Vec<_>) = placed.partition(|(address, seen)| {
+            seen.protocol.is_some() && !record.confirmed.contains(address) && !record.pending.contains(address)
         });
-        alike.map(|(address, _)| *address).collect()
+        let keys = |placed: Vec<(&IpAddr, _)>| placed.into_iter().map(|(address, _)| *address).collect();
+        (keys(shared), keys(alike))
     }
 
     /// Whether a step is carried out by nft: about the record, or about virtual services where nft balances.

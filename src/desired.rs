@@ -37,6 +37,7 @@ use self::addresses::{Reserved, not_allowed, unfit};
 pub use self::churn::churn;
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
 pub use self::dispatch::BalancerKind;
+pub(crate) use self::dispatch::translated;
 use self::endpoints::{Availability, Behind, Slices};
 pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
 pub use self::node_drain::{Asked, NodeDrain, asked};
@@ -132,6 +133,8 @@ pub enum VipIntent {
 pub enum WithholdReason {
     /// Every port that is asked for is rejected, for the reason [`RejectionReason::Invalid`].
     Invalid,
+    /// The Service that an EricIngress or LvsIngress names is not there.
+    ServiceNotFound,
     /// No endpoint of its Services is usable.
     NoEndpoints,
     /// `externalTrafficPolicy: Local`, and no usable endpoint is on this node.
@@ -355,7 +358,7 @@ fn serving(
     for claimant in claimants.iter().filter(|claimant| !claimant.vips.is_empty()) {
         let behind = match &claimant.balanced {
             Balanced::Over(name, service) => Some(slices.behind(name, service, &|address| ours.contains(address), rejections)),
-            Balanced::OverNone | Balanced::Nowhere => None,
+            Balanced::OverNone | Balanced::OverMissing | Balanced::Nowhere => None,
         };
         for vip in claimant.vips.keys() {
             owners.entry(*vip).or_default().insert(claimant.object.clone());
@@ -389,7 +392,8 @@ fn serving_ports(
     let mut best = Availability::Refused;
     let mut objections = Vec::new();
     for port in &claimant.ports {
-        let mut found = behind.map_or(Availability::Nobody, |behind| behind.availability(vip, port));
+        let nobody = || if matches!(claimant.balanced, Balanced::OverMissing) { Availability::Missing } else { Availability::Nobody };
+        let mut found = behind.map_or_else(nobody, |behind| behind.availability(vip, port));
         if config.dataplane.balances() {
             let (key, service, refused) = virtual_service(claimant.object, vip, port, behind, config.dataplane.balancer());
             if !refused.is_empty() {

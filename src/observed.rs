@@ -19,7 +19,7 @@ pub use self::balancer::{
     Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
 };
 use crate::desired::{Filter, RouteSet, Rules, ServiceKey};
-use crate::plan::{Entries, StepKey};
+use crate::plan::{Entries, Step, StepKey, VirtualServiceChange};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 use crate::telemetry::chain;
 
@@ -46,6 +46,10 @@ pub struct Observed {
     pub started: Option<Instant>,
     /// Steps that failed and have not succeeded since.
     pub failures: BTreeMap<StepKey, Failure>,
+    /// What this process itself removed, as long as it is missing and recorded as ours.
+    pub removed: BTreeSet<StepKey>,
+    /// What was to be done to a virtual service when a step about it failed last, where it was not to be removed.
+    pub refused: BTreeMap<ServiceKey, VirtualServiceChange>,
 }
 
 /// The kernel, as the actuator reads it in one pass.
@@ -61,8 +65,10 @@ pub struct KernelState {
     pub unusable: BTreeSet<IpAddr>,
     /// Whether the kernel is known to keep the protocol of an address (`IFA_PROTO`): then one that carries none is not ours.
     pub address_protocols: bool,
-    /// Addresses with our protocol that another instance on this node has in its record, and we have not.
+    /// Addresses with our protocol that another instance on this node has in its record.
     pub claimed_by_others: BTreeSet<IpAddr>,
+    /// Addresses with our protocol that this process has left to another instance which has them no more.
+    pub orphaned: BTreeSet<IpAddr>,
     /// The virtual services.
     pub balancer: Balancer,
     /// Whether kube-proxy manages IPVS on this node too.
@@ -79,13 +85,15 @@ pub struct KernelState {
     pub record: Record,
 }
 
-/// Which hosts are on a link of this node, by its main routing table.
+/// Which hosts are on a link of this node, by its main routing table, and which addresses are no hosts there, by the local one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Links {
     /// Prefixes that a route without next hop has.
     pub direct: BTreeSet<Prefix>,
     /// Prefixes inside these that are behind a next hop all the same.
     pub routed: BTreeSet<Prefix>,
+    /// Addresses that mean all hosts of a link.
+    pub broadcast: BTreeSet<IpAddr>,
 }
 
 impl Links {
@@ -295,9 +303,31 @@ impl Observed {
         failure.last = now;
     }
 
+    /// As [`Self::fail`], and notes what it is that could not be done to a virtual service.
+    pub fn refuse(&mut self, step: &Step, error: &dyn Error, now: Instant) {
+        self.fail(step.key(), error, now);
+        match step {
+            Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) => {
+                self.refused.insert(*service, change.clone());
+            }
+            Step::RemoveVirtualService(service) => {
+                self.refused.remove(service);
+            }
+            _ => {}
+        }
+    }
+
     /// Notes that a step succeeded: its failures are over.
     pub fn succeed(&mut self, key: StepKey) {
         self.failures.remove(&key);
+    }
+
+    /// As [`Self::succeed`], and notes what is gone by our own hand.
+    pub fn complete(&mut self, step: &Step) {
+        self.succeed(step.key());
+        if matches!(step, Step::RemoveAddress(_) | Step::RemoveVirtualService(_)) {
+            self.removed.insert(step.key());
+        }
     }
 
     fn is_known(&self, vip: IpAddr) -> bool {
@@ -327,8 +357,18 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let started = previous.started.unwrap_or(now);
     let quiesced = balancer::quiesced(previous, &kernel, now);
     let losses = balancer::losses(previous, &kernel, now);
-    let mut observed =
-        Observed { kernel, speaker, announcements: BTreeMap::new(), quiesced, losses, started: Some(started), failures: BTreeMap::new() };
+    let removed = previous.removed.iter().filter(|key| is_missing(**key, &kernel)).copied().collect();
+    let mut observed = Observed {
+        kernel,
+        speaker,
+        announcements: BTreeMap::new(),
+        quiesced,
+        losses,
+        started: Some(started),
+        failures: BTreeMap::new(),
+        removed,
+        refused: BTreeMap::new(),
+    };
     let since = |prefix| announced_since(previous.announcements.get(&prefix), observed.announcement(prefix), started, now);
     let known: BTreeMap<_, _> = known_prefixes(&observed).map(|prefix| (prefix, since(prefix))).collect();
     let gone = previous.announcements.keys().filter(|prefix| !known.contains_key(prefix)).map(|prefix| (*prefix, since(*prefix)));
@@ -346,7 +386,19 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         | StepKey::Daemon(_) => true,
     };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
+    let refused = previous.refused.iter().filter(|(service, _)| observed.failures.contains_key(&StepKey::VirtualService(**service)));
+    observed.refused = refused.map(|(service, change)| (*service, change.clone())).collect();
     observed
+}
+
+/// Whether it is recorded as ours, and is not there.
+fn is_missing(key: StepKey, kernel: &KernelState) -> bool {
+    let KernelState { addresses, balancer, record, .. } = kernel;
+    match key {
+        StepKey::Address(address) => record.confirmed.contains(&address) && !addresses.contains_key(&address),
+        StepKey::VirtualService(service) => record.confirmed_services.contains(&service) && !balancer.services.contains_key(&service),
+        _ => false,
+    }
 }
 
 /// Every VIP and aggregate that is somewhere; some more than once.

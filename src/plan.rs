@@ -49,7 +49,7 @@ pub use blocked::{BlockReason, blocked};
 pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
-pub use services::{Lack, left_out, unclaimed_services, unserved};
+pub use services::{Lack, Unreachable, endpoints_without_host, left_out, unclaimed_services, unserved};
 pub use step::{Entries, Step, StepKey};
 pub use sync::{daemons_of_others, owns_daemon};
 
@@ -207,6 +207,10 @@ impl<'a> Planner<'a> {
             }
             // It may be ours, so its entry stays until the intent is known in full.
             Some(Ownership::Unclaimed) if recorded && !self.strays_leave() => {}
+            // Another instance placed it: entered in our record, too, it stays when that one leaves.
+            Some(Ownership::Used) if wanted && !recorded && self.is_backed(address) && self.is_shared(address) => {
+                self.pending.addresses.insert(address);
+            }
             // The interface was renamed under it: it is still ours once the interface has its name back.
             None if self.desired.lifecycle.goes_on() && self.may_be_renamed(address) => {}
             None | Some(Ownership::Used | Ownership::Unclaimed | Ownership::Foreign) if recorded => {
@@ -326,7 +330,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// One step off the interface: only once the fabric has had its time, or a peer has let the bound pass, for each prefix that brings packets here.
+    /// One step off the interface: only once the fabric has had its time, or a peer has let the bound pass, for each prefix that brings packets here. What
+    /// another instance has too is left to it.
     fn leave(&mut self, address: IpAddr) {
         let goes = |prefix: &Prefix| self.desired.lifecycle != Lifecycle::Run || !self.announced.contains(prefix);
         let around = self.aggregates.iter().filter(|prefix| prefix.contains(address) && goes(prefix));
@@ -347,10 +352,19 @@ impl<'a> Planner<'a> {
         if !self.ready(StepKey::Address(address)) {
             return;
         }
+        if self.is_shared(address) {
+            self.unrecorded.addresses.insert(address);
+            return;
+        }
         self.removals.push(address);
         if forced {
             self.forced.insert(address);
         }
+    }
+
+    /// Whether another instance has the address too.
+    fn is_shared(&self, address: IpAddr) -> bool {
+        self.observed.kernel.claimed_by_others.contains(&address)
     }
 
     /// Where a prefix stands towards the fabric; in doubt what keeps addresses longer.

@@ -297,6 +297,7 @@ impl Reconciler {
         if let Step::AddAddress(address) = step
             && error.is_none()
             && self.observed.kernel.record.confirmed.contains(address)
+            && !self.observed.removed.contains(&step.key())
         {
             tracing::warn!(%address, "it was ours, and somebody took it off the interface; it is back");
             self.metrics.count_repair();
@@ -305,11 +306,11 @@ impl Reconciler {
         match error {
             None => {
                 tracing::debug!(%step, "done");
-                observed.succeed(step.key());
+                observed.complete(step);
             }
             Some(error) => {
                 tracing::warn!(%step, error = %chain(error), "failed; it is planned again");
-                observed.fail(step.key(), error, Instant::now());
+                observed.refuse(step, error, Instant::now());
             }
         }
     }

@@ -405,6 +405,53 @@ fn an_address_that_another_instance_recorded_is_reported_as_claimed() {
 }
 
 #[test]
+fn what_another_instance_records_is_noticed_at_once() {
+    let namespace = Namespace::new("beside");
+    namespace.enter(async || {
+        let vips = set(&["10.0.0.7"]);
+        let mut first = Kernel::new("lo", "vipherald").await.unwrap();
+        place(&mut first, &vips).await;
+        assert_eq!(settled(&mut first).await.claimed_by_others, BTreeSet::new());
+        let mut second = Kernel::new("lo", "vipherald-2").await.unwrap();
+        all_ok(&mut second, &[Step::RecordPending(vips.clone().into())]).await;
+        hinted(&mut first).await;
+        assert_eq!(settled(&mut first).await.claimed_by_others, vips);
+        all_ok(&mut second, &[Step::RecordRemoved(vips.into())]).await;
+        hinted(&mut first).await;
+        assert_eq!(settled(&mut first).await.claimed_by_others, BTreeSet::new());
+    });
+}
+
+#[test]
+fn what_two_instances_leave_to_each_other_is_orphaned() {
+    let namespace = Namespace::new("orphaned");
+    namespace.enter(async || {
+        let vips = set(&["10.0.0.7"]);
+        for at_once in [false, true] {
+            let mut first = Kernel::new("lo", "vipherald").await.unwrap();
+            place(&mut first, &vips).await;
+            let mut second = Kernel::new("lo", "vipherald-2").await.unwrap();
+            all_ok(&mut second, &[Step::RecordConfirmed(vips.clone().into())]).await;
+            for kernel in [&mut first, &mut second] {
+                common::wait_until_async("each knows of the other", LIMIT, async || settled(kernel).await.claimed_by_others == vips).await;
+            }
+            all_ok(&mut first, &[Step::RecordRemoved(vips.clone().into())]).await;
+            if !at_once {
+                let left = settled(&mut first).await;
+                assert_eq!((left.claimed_by_others, left.orphaned), (vips.clone(), BTreeSet::new()));
+                let second = &mut second;
+                common::wait_until_async("it is alone", LIMIT, async || settled(second).await.claimed_by_others.is_empty()).await;
+            }
+            all_ok(&mut second, &[Step::RecordRemoved(vips.clone().into())]).await;
+            let last = settled(&mut second).await;
+            assert_eq!(last.orphaned, if at_once { vips.clone() } else { BTreeSet::new() });
+            all_ok(&mut second, &[Step::RemoveAddress(ip("10.0.0.7"))]).await;
+            assert_eq!(settled(&mut second).await.orphaned, BTreeSet::new());
+        }
+    });
+}
+
+#[test]
 fn a_set_that_somebody_uses_keeps_nobody_from_leaving() {
     let namespace = Namespace::new("used");
     namespace.enter(async || {
@@ -454,6 +501,22 @@ fn the_next_hops_of_all_routes_are_gateways() {
         namespace.ip("route add default via 2001:db8:1::fe");
         let found = kernel.observe_fresh().await.unwrap().gateways;
         assert_eq!(found, set(&["192.0.2.252", "192.0.2.253", "192.0.2.254", "2001:db8:1::fe"]));
+    });
+}
+
+#[test]
+fn the_address_that_means_all_hosts_of_a_link_is_told() {
+    let namespace = Namespace::new("broadcast");
+    namespace.ip("link add eth1 type veth peer name far");
+    for words in ["link set eth1 up", "link set far up", "addr add 192.0.2.1/25 dev eth1", "addr add 198.51.100.0/31 dev eth1"] {
+        namespace.ip(words);
+    }
+    namespace.enter(async || {
+        let mut kernel = Kernel::new("lo", "vipherald").await.unwrap();
+        let links = kernel.observe().await.unwrap().links;
+        let of_links: Vec<&IpAddr> = links.broadcast.iter().filter(|address| !address.is_loopback()).collect();
+        assert_eq!(of_links, [&ip("192.0.2.127")]);
+        assert!(links.reach(ip("192.0.2.126")));
     });
 }
 

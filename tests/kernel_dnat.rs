@@ -14,7 +14,7 @@ use vipherald::actuator::Kernel;
 use vipherald::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
 use vipherald::desired::{BalancerKind, Rules, Scheduling, ServiceKey};
 use vipherald::observed::{ObservedVirtualService, ServiceMode};
-use vipherald::plan::{RealServerChange, Step, VirtualServiceChange};
+use vipherald::plan::{Entries, RealServerChange, Step, VirtualServiceChange};
 
 fn rules() -> Rules {
     Rules { balancer: BalancerKind::Nftables, first_mark: 64, ..Rules::default() }
@@ -105,6 +105,24 @@ fn what_is_written_is_read_by_the_next_process_and_changes_nothing_else() {
         assert!(read_anew().await.is_empty());
     });
     assert!(!namespace.output(&["nft", "list", "tables"]).contains("table ip"));
+}
+
+/// A crash may come between making a service and confirming it, and no service is confirmed that is not wanted any more by then.
+#[test]
+fn what_is_in_our_own_tables_is_ours_whatever_the_record_says() {
+    let namespace = Namespace::new("dnat-ours");
+    namespace.enter(|| async {
+        let mut writer = kernel().await;
+        all_ok(&mut writer, &[Step::WriteRules(Some(rules()))]).await;
+        let [recorded, unrecorded] = [80, 81].map(|port| key("10.232.35.199", Protocol::Tcp, (port, port)));
+        let pending = Entries { services: [recorded].into(), ..Entries::default() };
+        let made = |key| Step::AddVirtualService(key, change(Scheduler::RoundRobin, false, &[("10.1.0.1:80", 1)]));
+        all_ok(&mut writer, &[Step::RecordPending(pending), made(recorded), made(unrecorded)]).await;
+        for mut process in [writer, kernel().await] {
+            let balancer = process.observe().await.unwrap().balancer;
+            assert_eq!((balancer.made, balancer.foreign), ([recorded, unrecorded].into(), [].into()));
+        }
+    });
 }
 
 /// One endpoint more or less must not cost what all services cost.

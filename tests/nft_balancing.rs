@@ -16,9 +16,12 @@ mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Namespace, wait_until};
+use nix::sys::signal::Signal;
 use stage::{Connection, PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
 
 const PORT: &str = "{port: 80}";
@@ -188,6 +191,60 @@ fn what_somebody_breaks_by_hand_is_repaired_and_a_crash_leaves_nothing() {
     wait_until("the other is gone", PATIENCE, || chain(&stage.router, &format!("tcp/{VIP}/81")).trim().is_empty());
     assert_eq!(chain(&stage.router, &one), whole);
     assert!(stage.connect(VIP, 80).is_ok());
+    stage.drain();
+}
+
+#[test]
+fn what_comes_and_goes_faster_than_it_is_made_leaves_nothing() {
+    let mut stage = Stage::with("nftables", "toggled", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    stage.publish("pods", &pods(&["192.168.1.1"]));
+    stage.start("");
+    for pause in [0, 5, 10, 20, 30, 50, 80, 120].into_iter().cycle().take(48) {
+        stage.publish("web", &web("mh"));
+        thread::sleep(Duration::from_millis(pause));
+        stage.publish("web", "# nothing\n");
+        thread::sleep(Duration::from_millis(pause / 2));
+    }
+    stage.wait_for_vip(VIP, false);
+    wait_until("the virtual service is gone", PATIENCE, || chain(&stage.router, &format!("tcp/{VIP}/80")).trim().is_empty());
+    assert!(stage.connect(VIP, 80).is_err());
+    assert!(!stage.show("rejections").contains("nothing proves"));
+    stage.publish("web", &web("mh"));
+    stage.wait_for_vip(VIP, true);
+    wait_until("it is served again", PATIENCE, || stage.connect(VIP, 80).is_ok());
+    stage.drain();
+}
+
+#[test]
+fn a_port_that_another_instance_has_is_left_to_it() {
+    let mut stage = Stage::with("nftables", "taken", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    let socket = stage.path("state-other").join("admin.sock");
+    let said = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_vipherald")).args(["show", "vips", "-o", "wide", "--socket"]).arg(&socket).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    for instance in ["vipherald", "other"] {
+        stage.publish_for(instance, "pods", &pods(&["192.168.1.1"]));
+        stage.publish_for(instance, "web", &web("mh"));
+    }
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let other = stage.start_instance("other", "type: nftables");
+    wait_until("the other says whose it is", PATIENCE, || said().contains("80 is a virtual service of somebody else"));
+    assert!(!stage.said().contains("somebody else"), "{}", stage.said());
+    assert!(stage.connect(VIP, 80).is_ok());
+    // It has the port once the first gives it up.
+    stage.publish("web", "# nothing\n");
+    wait_until("the other has it", PATIENCE, || {
+        let listed = stage.router.command("nft").args(["list", "table", "ip", "other"]).output().unwrap();
+        String::from_utf8(listed.stdout).unwrap().contains(&format!("chain tcp/{VIP}/80"))
+    });
+    stage.wait_for_vip(VIP, true);
+    wait_until("it is served", PATIENCE, || stage.connect(VIP, 80).is_ok());
+    other.signal(Signal::SIGTERM);
+    assert!(other.wait(PATIENCE).success());
     stage.drain();
 }
 

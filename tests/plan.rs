@@ -274,6 +274,12 @@ struct ObservedInput {
     external: BTreeMap<String, [u8; 3]>,
     /// What is behind a next hop; all else is on a link.
     routed: Vec<String>,
+    broadcast: BTreeSet<IpAddr>,
+    /// What another instance has recorded.
+    claimed: BTreeSet<IpAddr>,
+    taken: Vec<String>,
+    /// What was left to another instance which has it no more.
+    orphaned: BTreeSet<IpAddr>,
     quiesced: BTreeMap<String, Time>,
     /// `3 1s`: how often, and how long ago.
     losses: BTreeMap<String, String>,
@@ -316,6 +322,10 @@ impl Default for ObservedInput {
             given: [0; 3],
             external: BTreeMap::new(),
             routed: Vec::new(),
+            broadcast: BTreeSet::new(),
+            claimed: BTreeSet::new(),
+            taken: Vec::new(),
+            orphaned: BTreeSet::new(),
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
             filters: BTreeMap::new(),
@@ -350,12 +360,14 @@ impl ObservedInput {
                 links: Links {
                     direct: ["0.0.0.0/0", "::/0"].map(prefix).into(),
                     routed: self.routed.iter().map(|text| prefix(text)).collect(),
+                    broadcast: self.broadcast.clone(),
                 },
                 sysctls: Sysctl::ALL.into_iter().chain(Sysctl::FOR_MOVED_FLOWS).map(|setting| (setting, self.sysctl(setting))).collect(),
                 interface,
                 addresses: self.interface.iter().map(|text| address(text)).collect(),
                 address_protocols: self.protocols,
-                claimed_by_others: BTreeSet::new(),
+                claimed_by_others: self.claimed,
+                orphaned: self.orphaned,
                 gateways: BTreeSet::new(),
                 unusable: BTreeSet::new(),
                 elsewhere: self.elsewhere,
@@ -384,6 +396,7 @@ impl ObservedInput {
                     availability: if self.ipvs { IpvsAvailability::Available } else { IpvsAvailability::Missing },
                     foreign: self.foreign.iter().map(|text| service_key(text)).collect(),
                     made: self.made.iter().map(|text| service_key(text)).collect(),
+                    taken: self.taken.iter().map(|text| service_key(text)).collect(),
                     foreign_marks: self.foreign_marks,
                     timeouts: self.timeouts.map(timeouts),
                     given_timeouts: timeouts(self.given),
@@ -398,6 +411,8 @@ impl ObservedInput {
             announcements,
             started: Some(started),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
+            removed: BTreeSet::new(),
+            refused: BTreeMap::new(),
             speaker: ObservedSpeaker {
                 advertised: set.map(Arc::new),
                 configured: self.peers.map(|names| Arc::new(DesiredBgp { asn: desired.bgp.asn, ..neighbours(&names) })),

@@ -126,7 +126,7 @@ fn a_range_of_64_ports_is_so_many_services_and_a_longer_one_is_a_single_one_that
     assert_eq!(services[63], "TCP 10.232.35.199:20063 rr nat 192.168.1.1:30063");
     let whole = ["TCP 10.232.35.199:20000-20064 rr nat 192.168.1.1:0"];
     assert_compiles("type: ipvs", &web(("20000-20064", "20000-20064", "")), &whole, &[]);
-    let moved = "EricIngress default/web 65 ports, 20000-20064 to 30000-30064: a range of more than 64 ports cannot change the port; make both ranges \
+    let moved = "EricIngress default/web 10.232.35.199 65 ports, 20000-20064 to 30000-30064: a range of more than 64 ports cannot change the port; make both ranges \
                  equal, or divide it";
     assert_compiles("type: ipvs", &web(("20000-20064", "30000-30064", "")), &[], &[moved]);
 }

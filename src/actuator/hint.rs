@@ -2,7 +2,7 @@
 //! Notifications of the kernel, as hints that it is time to read again.
 //!
 //! Input: two multicast netlink sockets, one for links and addresses, one for nftables. Output: whether something of ours may have changed, and
-//! whether the record may have been changed by somebody else. What exactly changed is never taken from here. Invariant: a
+//! whether the record may have been changed by somebody else, or that of another instance. What exactly changed is never taken from here. Invariant: a
 //! notification that was lost counts as a change.
 
 use std::collections::BTreeSet;
@@ -13,6 +13,8 @@ use netlink_sys::constants::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket};
 use rtnetlink::MulticastGroup;
 
+use super::record::PLACED;
+
 const NFNLGRP_NFTABLES: u32 = 7;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -22,8 +24,11 @@ const IFLA_IFNAME: u16 = 3;
 const LINK_HEADER: usize = 16;
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
 const NFT_MSG_NEWGEN: u16 = 15;
+const NFT_MSG_NEWSET: u16 = 9;
 /// The attribute that names the table, the same number in every message but `NFT_MSG_NEWGEN`.
 const NFTA_TABLE: u16 = 1;
+const NFTA_SET_NAME: u16 = 2;
+const NFPROTO_INET: u8 = 1;
 const NFGENMSG: usize = 4;
 /// Room for a burst, in octets. The kernel may grant less; what overflows is a change all the same.
 const RECEIVE_BUFFER: i32 = 1 << 20;
@@ -43,6 +48,10 @@ pub(super) struct Hints {
     kernel: bool,
     /// Netlink ports from which our table was changed.
     ports: BTreeSet<u32>,
+    /// The tables of other instances.
+    others: BTreeSet<String>,
+    /// One of them changed.
+    others_changed: bool,
     /// Notifications of nftables were lost.
     lost: bool,
 }
@@ -54,6 +63,8 @@ pub(super) struct Told {
     pub(super) kernel: bool,
     /// Somebody else changed our table.
     pub(super) record: bool,
+    /// The record of another instance changed.
+    pub(super) others: bool,
 }
 
 impl Hints {
@@ -68,20 +79,32 @@ impl Hints {
             index: None,
             kernel: false,
             ports: BTreeSet::new(),
+            others: BTreeSet::new(),
+            others_changed: false,
             lost: false,
         })
+    }
+
+    /// These tables are of other instances, as are those that get a set of our layout from now on.
+    pub(super) fn follow(&mut self, others: &BTreeSet<String>) {
+        self.others.extend(others.iter().cloned());
     }
 
     /// Waits until something is told that was not drained; what comes from one of the netlink ports `own` is no news. While those are not known
     /// (`None`), changes of the table are kept to be judged later. Cancel safe.
     pub(super) async fn told(&mut self, own: Option<&BTreeSet<u32>>) {
-        while !self.kernel && !self.is_record_told(own) {
+        while !(self.kernel || self.is_record_told(own) || self.are_others_told(own)) {
             let (mut route, mut nft) = (Vec::with_capacity(DATAGRAM), Vec::with_capacity(DATAGRAM));
             tokio::select! {
                 received = self.route.recv_from(&mut route) => self.take_route(received.map(|_| route.as_slice())),
                 received = self.nft.recv_from(&mut nft) => self.take_nft(received.map(|_| nft.as_slice())),
             }
         }
+    }
+
+    /// Whether a record of other instances changed, once nothing of ours is under way that reads them.
+    const fn are_others_told(&self, own: Option<&BTreeSet<u32>>) -> bool {
+        own.is_some() && self.others_changed
     }
 
     fn is_record_told(&self, own: Option<&BTreeSet<u32>>) -> bool {
@@ -104,10 +127,11 @@ impl Hints {
     /// What was told since the last time, with what is there now.
     pub(super) fn drain(&mut self, own: Option<&BTreeSet<u32>>) -> Told {
         self.collect();
-        let told = Told { kernel: std::mem::take(&mut self.kernel), record: self.is_record_told(own) };
+        let (record, others) = (self.is_record_told(own), self.are_others_told(own));
+        let told = Told { kernel: std::mem::take(&mut self.kernel), record, others };
         if own.is_some() {
             self.ports.clear();
-            self.lost = false;
+            (self.lost, self.others_changed) = (false, false);
         }
         told
     }
@@ -128,11 +152,20 @@ impl Hints {
 
     fn take_nft(&mut self, datagram: io::Result<&[u8]>) {
         let Ok(datagram) = datagram else {
-            self.lost = true;
+            (self.lost, self.others_changed) = (true, true);
             return;
         };
-        let ours = messages(datagram).filter(|message| is_of_table(message, &self.table));
-        self.ports.extend(ours.map(|message| message.port_number()));
+        for message in messages(datagram) {
+            let Some(table) = table_of(&message) else { continue };
+            if table == self.table {
+                self.ports.insert(message.port_number());
+            } else if self.others.contains(&table) {
+                self.others_changed |= is_of_record(&message);
+            } else if makes_a_record(&message) {
+                self.others.insert(table);
+                self.others_changed = true;
+            }
+        }
     }
 }
 
@@ -174,18 +207,34 @@ fn is_link(payload: &[u8], name: &str, index: Option<u32>) -> bool {
     (index.is_some() && its_index == index) || names(payload, LINK_HEADER, IFLA_IFNAME, name)
 }
 
-/// Whether a message of nfnetlink is about something in that table.
-fn is_of_table(message: &NetlinkBuffer<&[u8]>, table: &str) -> bool {
+/// The table of nft in which a message is about something.
+fn table_of(message: &NetlinkBuffer<&[u8]>) -> Option<String> {
     let (subsystem, kind) = (message.message_type() >> 8, message.message_type() & 0xff);
-    subsystem == NFNL_SUBSYS_NFTABLES && kind != NFT_MSG_NEWGEN && names(message.payload(), NFGENMSG, NFTA_TABLE, table)
+    let is_of_nft = subsystem == NFNL_SUBSYS_NFTABLES && kind != NFT_MSG_NEWGEN;
+    text(message.payload(), NFGENMSG, NFTA_TABLE).filter(|_| is_of_nft)
+}
+
+/// Whether its table is of the family of records.
+fn is_of_record(message: &NetlinkBuffer<&[u8]>) -> bool {
+    message.payload().first() == Some(&NFPROTO_INET)
+}
+
+/// Whether it tells of a set that only a record has.
+fn makes_a_record(message: &NetlinkBuffer<&[u8]>) -> bool {
+    let is_set = message.message_type() & 0xff == NFT_MSG_NEWSET;
+    is_set && is_of_record(message) && names(message.payload(), NFGENMSG, NFTA_SET_NAME, PLACED.v4)
 }
 
 /// Whether the attribute behind a header of that length is this string.
 fn names(payload: &[u8], header: usize, attribute: u16, name: &str) -> bool {
+    text(payload, header, attribute).is_some_and(|text| text == name)
+}
+
+/// The string of an attribute behind a header of that length.
+fn text(payload: &[u8], header: usize, attribute: u16) -> Option<String> {
     let attributes = payload.get(header..).unwrap_or_default();
-    NlasIterator::new(attributes)
-        .map_while(Result::ok)
-        .any(|nla| nla.kind() == attribute && nla.value().split(|octet| *octet == 0).next() == Some(name.as_bytes()))
+    let found = NlasIterator::new(attributes).map_while(Result::ok).find(|nla| nla.kind() == attribute)?;
+    String::from_utf8(found.value().split(|octet| *octet == 0).next()?.to_vec()).ok()
 }
 
 #[cfg(test)]
@@ -238,7 +287,7 @@ mod tests {
 
     #[test]
     fn only_the_table_of_the_instance_counts() {
-        let counts = |octets: &[u8]| messages(octets).any(|message| is_of_table(&message, "vipherald"));
+        let counts = |octets: &[u8]| messages(octets).any(|message| table_of(&message).is_some_and(|table| table == "vipherald"));
         assert!(counts(&nft(12, 1, "vipherald")));
         assert!(!counts(&nft(12, 1, "vipherald-2")));
         assert!(!counts(&nft(NFT_MSG_NEWGEN, 1, "vipherald")));

@@ -197,6 +197,7 @@ impl Ipvs {
                 foreign_marks: table.iter().filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark)).collect(),
                 foreign: BTreeSet::new(),
                 made: BTreeSet::new(),
+                taken: BTreeSet::new(),
                 timeouts: None,
                 given_timeouts: self.given_timeouts,
                 daemons: BTreeMap::new(),

@@ -5,7 +5,7 @@
 //! Invariant: while a job is under way no other is begun, and what is known stays as it was, but that an entry which a job takes out counts as out from
 //! its beginning: nothing may be placed on the strength of an entry that is about to go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tokio::task::JoinHandle;
@@ -14,10 +14,10 @@ use super::KernelError;
 use super::dnat::Dnat;
 use super::handover::{self, Stage};
 use super::nft::NftError;
-use super::others::Others;
+use super::others::{self, Claims};
 use super::record::{Change, RecordError, Table};
-use crate::desired::Rules;
-use crate::observed::{Record, Translated};
+use crate::desired::{Rules, ServiceKey};
+use crate::observed::{ObservedAddress, Record, Translated};
 use crate::plan::{Entries, Step};
 
 /// See the module.
@@ -27,7 +27,12 @@ pub(super) struct Keeper {
     job: Option<JoinHandle<(Box<Books>, Vec<Outcome>)>>,
     known: Record,
     translated: Translated,
-    claims: Claims,
+    /// The instance's name.
+    name: String,
+    beside: Beside,
+    tried: BTreeSet<IpAddr>,
+    /// Addresses that were left to another instance which has them no more.
+    orphaned: BTreeSet<IpAddr>,
     /// The netlink ports from which our finished changes came, until their notifications were taken.
     own: BTreeSet<u32>,
     outcomes: Vec<Outcome>,
@@ -40,15 +45,21 @@ pub type Outcome = (Step, Result<(), KernelError>);
 struct Books {
     table: Table,
     dnat: Dnat,
-    others: Others,
-    claims: Claims,
+    beside: Beside,
+    /// Others may have changed what they have.
+    beside_is_stale: bool,
+    /// The addresses that were asked about last, in vain or not: what failed is tried again when there is a hint, or an audit.
+    tried: BTreeSet<IpAddr>,
+    /// Addresses that were taken out of our record since another instance had them, and of which it is to be read again whether it still has.
+    released: BTreeSet<IpAddr>,
+    orphaned: BTreeSet<IpAddr>,
 }
 
-/// Which of the addresses that were asked about another instance has.
+/// What other instances have, and the addresses about which that was asked.
 #[derive(Clone, Debug, Default)]
-struct Claims {
+struct Beside {
     asked: BTreeSet<IpAddr>,
-    claimed: BTreeSet<IpAddr>,
+    claims: Claims,
 }
 
 /// What a task does with the books.
@@ -58,11 +69,30 @@ enum Job {
 }
 
 impl Keeper {
-    pub(super) fn new(table: Table, dnat: Dnat) -> Self {
-        let books = Box::new(Books { table, dnat, others: Others::default(), claims: Claims::default() });
-        let (known, translated) = (books.record(), books.dnat.known().clone());
-        let (claims, own) = (Claims::default(), BTreeSet::new());
-        Self { books: Some(books), job: None, known, translated, claims, own, outcomes: Vec::new() }
+    /// Reads what other instances have, as far as that can be read.
+    pub(super) async fn new(table: Table, dnat: Dnat) -> Self {
+        let mut books = Box::new(Books {
+            table,
+            dnat,
+            beside: Beside::default(),
+            beside_is_stale: true,
+            tried: BTreeSet::new(),
+            released: BTreeSet::new(),
+            orphaned: BTreeSet::new(),
+        });
+        books.look_beside(BTreeSet::new()).await;
+        Self {
+            known: books.record(),
+            translated: books.dnat.known().clone(),
+            name: books.table.name().to_owned(),
+            beside: books.beside.clone(),
+            tried: BTreeSet::new(),
+            books: Some(books),
+            job: None,
+            orphaned: BTreeSet::new(),
+            own: BTreeSet::new(),
+            outcomes: Vec::new(),
+        }
     }
 
     /// The record as last known.
@@ -113,25 +143,43 @@ impl Keeper {
         }
     }
 
-    /// The next question about other instances is asked anew.
-    pub(super) fn forget_claims(&mut self) {
+    /// Other instances may have changed what they have.
+    pub(super) const fn suspect_others(&mut self) {
         if let Some(books) = &mut self.books {
-            books.others.forget();
-            self.claims.asked.clear();
+            books.beside_is_stale = true;
         }
     }
 
-    /// Those of the addresses that another instance has, with those of which that is not known yet.
-    pub(super) fn claimed(&self, addresses: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
-        let Claims { asked, claimed } = &self.claims;
-        addresses.iter().filter(|address| !asked.contains(address) || claimed.contains(address)).copied().collect()
+    /// The tables of other instances.
+    pub(super) const fn others(&self) -> &BTreeSet<String> {
+        &self.beside.claims.tables
+    }
+
+    /// Those of the addresses that another instance has: of the `shared` ones where its record says so, of those that look `alike` also where that is not
+    /// known yet.
+    pub(super) fn claimed(&self, shared: &BTreeSet<IpAddr>, alike: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let Beside { asked, claims } = &self.beside;
+        let theirs = alike.iter().filter(|address| !asked.contains(address) || claims.addresses.contains(address));
+        shared.intersection(&claims.addresses).chain(theirs).copied().collect()
+    }
+
+    /// Those of the addresses on the interface which this process has left to another instance that has them no more.
+    pub(super) fn orphaned(&mut self, addresses: &BTreeMap<IpAddr, ObservedAddress>) -> BTreeSet<IpAddr> {
+        self.orphaned.retain(|address| addresses.contains_key(address) && !self.beside.claims.addresses.contains(address));
+        self.orphaned.clone()
+    }
+
+    /// The virtual services that another instance has.
+    pub(super) fn taken(&self) -> BTreeSet<ServiceKey> {
+        self.beside.claims.taken(&self.known, &self.name)
     }
 
     /// Begins to read again what may differ from what is known, where there is such a thing and nothing else is under way: our table, and who has
     /// these addresses.
     pub(super) fn catch_up(&mut self, addresses: &BTreeSet<IpAddr>) {
-        let asks = *addresses != self.claims.asked;
-        if self.books.as_ref().is_some_and(|books| asks || books.table.is_suspect() || books.dnat.is_suspect()) {
+        let asks = *addresses != self.tried;
+        let is_stale = |books: &Books| books.beside_is_stale || books.table.is_suspect() || books.dnat.is_suspect();
+        if self.books.as_ref().is_some_and(|books| asks || is_stale(books)) {
             self.begin(Job::CatchUp(addresses.clone()));
         }
     }
@@ -154,7 +202,9 @@ impl Keeper {
         let (mut books, outcomes) = job.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         self.known = books.record();
         self.translated.clone_from(books.dnat.known());
-        self.claims = books.claims.clone();
+        self.beside.clone_from(&books.beside);
+        self.tried.clone_from(&books.tried);
+        self.orphaned.append(&mut books.orphaned);
         self.own.extend(books.table.take_processes());
         self.own.extend(books.dnat.take_processes());
         self.outcomes.extend(outcomes);
@@ -215,8 +265,20 @@ impl Books {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot read the virtual services of nft; what was last known of them stands");
         }
-        match self.others.claimed(addresses.clone(), self.table.name()).await {
-            Ok(claimed) => self.claims = Claims { asked: addresses, claimed },
+        if self.beside_is_stale || self.tried != addresses {
+            self.look_beside(addresses).await;
+        }
+    }
+
+    async fn look_beside(&mut self, addresses: BTreeSet<IpAddr>) {
+        self.beside_is_stale = false;
+        self.tried.clone_from(&addresses);
+        match others::read(self.table.name(), self.table.interface()).await {
+            Ok(claims) => {
+                let released = std::mem::take(&mut self.released);
+                self.orphaned.extend(released.difference(&claims.addresses));
+                self.beside = Beside { asked: addresses, claims };
+            }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "cannot read the records of other instances; what looks like ours is taken for theirs");
@@ -256,7 +318,12 @@ impl Books {
         match step {
             Step::RecordPending(entries) => self.table.change(Change::Pending(entries)).await?,
             Step::RecordConfirmed(entries) => self.table.change(Change::Confirmed(entries)).await?,
-            Step::RecordRemoved(entries) => self.table.change(Change::Removed(entries)).await?,
+            Step::RecordRemoved(entries) => {
+                self.table.change(Change::Removed(entries)).await?;
+                let shared: BTreeSet<IpAddr> = entries.addresses.intersection(&self.beside.claims.addresses).copied().collect();
+                self.beside_is_stale |= !shared.is_empty();
+                self.released.extend(shared);
+            }
             Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             Step::WriteRules(rules) => self.write_rules(rules.as_ref()).await?,
             Step::DropRecord => {

@@ -1,48 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What other instances on this node have recorded as theirs: their addresses carry the same protocol number as ours.
+//! What other instances on this node have recorded: addresses that carry the same protocol number as ours, and virtual services.
 //!
-//! Input: the addresses that carry it and are not in our record. Output: those of them that another table of our layout lists. It is asked of nft only
-//! where there are such addresses, and again only when they change or the caller no longer trusts the answer.
+//! Input: the sets of all tables of nft. Output: [`Claims`], from the tables of our layout that are not our own. What another instance has on another
+//! interface is not on ours.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::nft::nft;
-use super::record::{RecordError, element, is_address_set};
+use super::record::{RecordError, SetKind, element, service, set_kind};
+use crate::desired::ServiceKey;
+use crate::observed::Record;
 
-/// The last answer.
-#[derive(Debug, Default)]
-pub(super) struct Others {
-    asked: BTreeSet<IpAddr>,
-    claimed: BTreeSet<IpAddr>,
+/// What all other instances have.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Claims {
+    /// Addresses that they placed, or are about to place, on the same interface.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Of each virtual service the entry that goes first.
+    services: BTreeMap<ServiceKey, Rank>,
+    /// Their tables.
+    pub(super) tables: BTreeSet<String>,
 }
 
-impl Others {
-    /// The next question is asked anew.
-    pub(super) fn forget(&mut self) {
-        self.asked.clear();
-    }
+/// Of two instances that want the same virtual service, the lower one has it: the one that made it already, else the one whose name comes first.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Rank {
+    pending: bool,
+    instance: String,
+}
 
-    /// Those of the addresses that another instance than `own` has in its record.
-    pub(super) async fn claimed(&mut self, addresses: BTreeSet<IpAddr>, own: &str) -> Result<BTreeSet<IpAddr>, RecordError> {
-        if addresses != self.asked {
-            self.claimed = if addresses.is_empty() { BTreeSet::new() } else { list(own).await? };
-            self.claimed.retain(|address| addresses.contains(address));
-            self.asked = addresses;
-        }
-        Ok(self.claimed.clone())
+impl Claims {
+    /// The virtual services that are another instance's, and not those of the one with this record. Two that have a port in common are for one of both.
+    pub(super) fn taken(&self, record: &Record, own: &str) -> BTreeSet<ServiceKey> {
+        let has_part_of = |keys: &BTreeSet<ServiceKey>, service: &ServiceKey| service.overlapping(keys).next().is_some();
+        let is_theirs = |(service, theirs): &(&ServiceKey, &Rank)| {
+            let pending = !has_part_of(&record.confirmed_services, service);
+            let is_recorded = !pending || has_part_of(&record.pending_services, service);
+            !is_recorded || (theirs.pending, theirs.instance.as_str()) < (pending, own)
+        };
+        self.services.iter().filter(is_theirs).map(|(service, _)| *service).collect()
     }
 }
 
-async fn list(own: &str) -> Result<BTreeSet<IpAddr>, RecordError> {
+/// Reads what other instances than `own`, which has its addresses on this interface, have.
+pub(super) async fn read(own: &str, interface: &str) -> Result<Claims, RecordError> {
     let sets = nft(&["-j", "list", "sets", "inet"], "", "list sets").await?;
-    parse(&sets.stdout, own).map_err(|source| RecordError::Listing { table: "of other instances".to_owned(), source })
+    parse(&sets.stdout, own, interface).map_err(|source| RecordError::Listing { table: "of other instances".to_owned(), source })
 }
 
-fn parse(json: &[u8], own: &str) -> Result<BTreeSet<IpAddr>, serde_json::Error> {
+fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::Error> {
     #[derive(Deserialize)]
     struct Listing {
         nftables: Vec<Object>,
@@ -60,23 +70,82 @@ fn parse(json: &[u8], own: &str) -> Result<BTreeSet<IpAddr>, serde_json::Error> 
     }
 
     let listing: Listing = serde_json::from_slice(json)?;
-    let sets = listing.nftables.into_iter().filter_map(|object| object.set).filter(|set| set.table != own && is_address_set(&set.name));
-    let addresses = sets.flat_map(|set| set.elem.iter().filter_map(element).filter_map(|text| text.parse().ok()).collect::<Vec<IpAddr>>());
-    Ok(addresses.collect())
+    let mut claims = Claims::default();
+    let (mut addresses, mut elsewhere) = (BTreeMap::<String, BTreeSet<IpAddr>>::new(), BTreeSet::new());
+    for set in listing.nftables.into_iter().filter_map(|object| object.set).filter(|set| set.table != own) {
+        let mut elements = set.elem.iter().filter_map(element);
+        match set_kind(&set.name) {
+            Some(SetKind::Addresses) => {
+                addresses.entry(set.table.clone()).or_default().extend(elements.filter_map(|text| text.parse::<IpAddr>().ok()));
+            }
+            Some(SetKind::Interface) => {
+                elsewhere.extend(elements.any(|other| other != interface).then(|| set.table.clone()));
+            }
+            Some(SetKind::Services { pending }) => {
+                for service in set.elem.iter().filter_map(service) {
+                    let rank = Rank { pending, instance: set.table.clone() };
+                    let first = claims.services.entry(service).or_insert_with(|| rank.clone());
+                    if rank < *first {
+                        *first = rank;
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+    claims.tables.extend(addresses.keys().cloned());
+    claims.addresses.extend(addresses.into_iter().filter(|(table, _)| !elsewhere.contains(table)).flat_map(|(_, addresses)| addresses));
+    Ok(claims)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{PortRange, Protocol};
+
+    fn range(start: i64, end: i64) -> ServiceKey {
+        ServiceKey { vip: "10.0.0.7".parse().unwrap(), protocol: Protocol::Tcp, ports: PortRange::new(start, end).unwrap() }
+    }
+
+    fn key(port: i64) -> ServiceKey {
+        range(port, port)
+    }
 
     #[test]
     fn only_sets_of_our_layout_in_other_tables_count() {
         let json = br#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
             {"set": {"family": "inet", "table": "a", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.7", {"elem": {"val": "10.0.0.8"}}]}},
             {"set": {"family": "inet", "table": "a", "name": "pending6", "type": "ipv6_addr", "elem": ["2001:db8::7"]}},
+            {"set": {"family": "inet", "table": "a", "name": "services4", "elem": [{"concat": ["10.0.0.7", "tcp", 80]}]}},
+            {"set": {"family": "inet", "table": "a", "name": "interface", "type": "ifname", "elem": ["lo"]}},
+            {"set": {"family": "inet", "table": "b", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.11"]}},
+            {"set": {"family": "inet", "table": "b", "name": "interface", "type": "ifname", "elem": ["dummy0"]}},
             {"set": {"family": "inet", "table": "own", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.9"]}},
+            {"set": {"family": "inet", "table": "own", "name": "services4", "elem": [{"concat": ["10.0.0.9", "tcp", 80]}]}},
             {"set": {"family": "inet", "table": "filter", "name": "blocked", "type": "ipv4_addr", "elem": ["10.0.0.10"]}}]}"#;
-        let claimed: Vec<String> = parse(json, "own").unwrap().iter().map(ToString::to_string).collect();
+        let claims = parse(json, "own", "lo").unwrap();
+        let claimed: Vec<String> = claims.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(claimed, ["10.0.0.7", "10.0.0.8", "2001:db8::7"]);
+        assert_eq!(claims.tables, ["a", "b"].map(ToOwned::to_owned).into());
+        assert_eq!(claims.taken(&Record::default(), "own"), BTreeSet::from([key(80)]));
+    }
+
+    #[test]
+    fn one_of_two_instances_has_a_virtual_service() {
+        let theirs = |pending| Claims { services: [(key(80), Rank { pending, instance: "b".to_owned() })].into(), ..Claims::default() };
+        let none = Record { confirmed_services: [key(79), range(81, 200)].into(), ..Record::default() };
+        let pending = Record { pending_services: [key(80)].into(), ..Record::default() };
+        let confirmed = Record { confirmed_services: [key(70), range(20, 80)].into(), ..Record::default() };
+        // Our record, whether theirs is pending, and whether it is theirs, we being lower and higher.
+        for (record, is_pending, taken) in [
+            (&none, false, [true, true]),
+            (&none, true, [true, true]),
+            (&pending, false, [true, true]),
+            (&pending, true, [false, true]),
+            (&confirmed, false, [false, true]),
+            (&confirmed, true, [false, false]),
+        ] {
+            assert_eq!(["a", "c"].map(|own| !theirs(is_pending).taken(record, own).is_empty()), taken, "{record:?} {is_pending}");
+        }
     }
 }

@@ -11,8 +11,9 @@ mod script;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::listing::Listed;
-pub(super) use self::listing::element;
-use self::script::{INTERFACE, PENDING, PLACED};
+pub(super) use self::listing::{element, service};
+pub(super) use self::script::PLACED;
+use self::script::{INTERFACE, PENDING, PENDING_RANGES, PENDING_SERVICES, RANGES, SERVICES};
 use super::nft::{NftError, nft};
 use crate::desired::{Chain, Filter, Rules, ServiceKey};
 use crate::observed::Record;
@@ -114,6 +115,11 @@ impl Table {
     /// Its name, which is that of the instance.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The interface that the addresses are on.
+    pub(super) fn interface(&self) -> &str {
+        &self.interface
     }
 
     /// The record as last read, with the changes that were made since.
@@ -233,9 +239,32 @@ fn apply(record: &mut Record, change: Change<'_>) {
     }
 }
 
-/// Whether a record keeps addresses in a set of this name.
-pub(super) fn is_address_set(name: &str) -> bool {
-    PLACED.has(name) || PENDING.has(name)
+/// What a record keeps in a set.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SetKind {
+    /// Addresses that are placed, or are about to be.
+    Addresses,
+    /// The interface that these are on.
+    Interface,
+    /// Virtual services.
+    Services {
+        /// They are about to be made.
+        pending: bool,
+    },
+}
+
+/// What a record keeps in a set of this name, as far as it concerns other instances.
+pub(super) fn set_kind(name: &str) -> Option<SetKind> {
+    let is_of = |pairs: [script::Pair; 2]| pairs.iter().any(|pair| pair.has(name));
+    if is_of([PLACED, PENDING]) {
+        Some(SetKind::Addresses)
+    } else if name == INTERFACE {
+        Some(SetKind::Interface)
+    } else if is_of([SERVICES, RANGES]) {
+        Some(SetKind::Services { pending: false })
+    } else {
+        is_of([PENDING_SERVICES, PENDING_RANGES]).then_some(SetKind::Services { pending: true })
+    }
 }
 
 /// nft reads a table's name as a word that starts with a letter. Its keywords it refuses itself.

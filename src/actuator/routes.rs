@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the node's routes say: who its gateways are, which depend on nobody's VIP; which hosts are on its links; which interfaces lead outside.
+//! What the node's routes say: who its gateways are, which depend on nobody's VIP; which hosts are on its links, and which addresses there are no hosts; which interfaces lead outside.
 //!
-//! Input: a netlink connection. Output: [`Routes`], from every unicast route of both families.
+//! Input: a netlink connection. Output: [`Routes`], from every route of both families.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -38,7 +38,7 @@ pub(super) async fn routes(handle: &Handle) -> io::Result<Routes> {
         })
         .await?;
     }
-    let Links { direct, routed } = &mut routes.links;
+    let Links { direct, routed, .. } = &mut routes.links;
     routed.retain(|prefix| direct.iter().any(|direct| direct.length() <= prefix.length() && direct.contains(prefix.address())));
     Ok(routes)
 }
@@ -55,6 +55,9 @@ impl Routes {
             if on_link { &mut self.links.direct } else { &mut self.links.routed }.insert(prefix);
         }
         self.gateways.extend(next_hops);
+        if route.header.kind == RouteType::Broadcast {
+            self.links.broadcast.extend(destination(route).map(|prefix| prefix.address()));
+        }
     }
 }
 

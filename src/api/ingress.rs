@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{EricIngress, LvsIngress, parse_address, quoted, raw};
 use crate::spelling::nearest;
@@ -378,10 +379,7 @@ impl Check {
         match found {
             raw::Number::Whole(number) => Some(*number),
             raw::Number::Other(found) => {
-                let found = match found.as_f64().filter(|number| number.fract() == 0.0) {
-                    Some(number) => format!("{number:.0}"),
-                    None => found.to_string(),
-                };
+                let found = in_words(found);
                 self.error(path, format!("{found} is no port, which is 1 to 65535"));
                 None
             }
@@ -465,18 +463,35 @@ impl Check {
     }
 }
 
+/// What stands where a whole number is expected. One that is not read to its last digit is told as such.
+fn in_words(found: &Value) -> String {
+    /// From here on not every whole number is one that is read.
+    const INEXACT: f64 = 9_007_199_254_740_992.0;
+    match found.as_f64() {
+        Some(number) if number.fract() == 0.0 && !found.is_u64() => {
+            if number.abs() < INEXACT {
+                format!("{number:.0}")
+            } else {
+                format!("about {number:.2e}")
+            }
+        }
+        None if matches!(found.as_str(), Some("inf" | "-inf")) => "a number of hundreds of digits, or infinity,".to_owned(),
+        _ => found.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn eric(config: serde_json::Value) -> Result<EricIngress, String> {
+    fn eric(config: Value) -> Result<EricIngress, String> {
         let object = json!({"spec": {"virtualServiceIP": "10.232.35.199", "backends": {"name": "mscm", "config": config}}});
         serde_json::from_value(object).map_err(|error| error.to_string())
     }
 
-    fn ranges(vip: (i64, i64), service: (i64, i64)) -> serde_json::Value {
+    fn ranges(vip: (i64, i64), service: (i64, i64)) -> Value {
         json!({"vipPortRange": {"start": vip.0, "end": vip.1}, "svcPortRange": {"start": service.0, "end": service.1}})
     }
 

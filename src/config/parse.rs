@@ -20,7 +20,7 @@ use super::{
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, DrainTimes, MssClamp,
-    PeerAddress, Scope, Transport, Ttl, UnservedPorts,
+    PeerAddress, Scheduling, Scope, Transport, Ttl, UnservedPorts, translated,
 };
 
 const INSTANCE: &str = "vipherald";
@@ -161,6 +161,7 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
     let connection_sync = if section.has("connectionSync") { connection_sync(reader, &section, kind).map(Some) } else { Some(None) };
     let first_mark = reader.or(&section, "fwmarkFrom", &kinds::dataplane::FWMARK, FIRST_MARK);
     let set_sysctls = reader.flag(&section, "setSysctls", true);
+    let is_possible = kind != Some(DataplaneType::Nftables) || needs_no_ipvs(reader, &section, scheduler, forwarding);
     // Speaker-only use needs to be told what it may announce.
     if kind == Some(DataplaneType::None) && vips.is_some_and(|vips| vips.allow.is_none()) {
         let message = "'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes".to_owned();
@@ -168,7 +169,7 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         return None;
     }
     Some(Dataplane {
-        kind: kind?,
+        kind: kind.filter(|_| is_possible)?,
         scheduler: scheduler?,
         forwarding: forwarding?,
         drain_timeout: drain_timeout?,
@@ -184,6 +185,25 @@ fn dataplane(reader: &mut Reader<'_>, root: &Section<'_>, vips: Option<&Vips>) -
         first_mark: first_mark?,
         set_sysctls: set_sysctls?,
     })
+}
+
+/// Whether nft can do what is said for all Services: else none of them would be served.
+fn needs_no_ipvs(
+    reader: &mut Reader<'_>,
+    dataplane: &Section<'_>,
+    scheduler: Option<Scheduler>,
+    forwarding: Option<ForwardingMethod>,
+) -> bool {
+    let scheduling = scheduler.map(|scheduler| translated(Scheduling::of(scheduler), ForwardingMethod::Masquerade));
+    let delivering = forwarding.map(|forwarding| translated(Scheduling::of(Scheduler::MaglevHashing), forwarding));
+    let mut possible = true;
+    for (name, translated) in [("scheduler", scheduling), ("forwarding", delivering)] {
+        if let Some(Err(message)) = translated {
+            reader.report(dataplane.place_of(name), dataplane.key(name), message);
+            possible = false;
+        }
+    }
+    possible
 }
 
 fn connection_sync(reader: &mut Reader<'_>, dataplane: &Section<'_>, kind: Option<DataplaneType>) -> Option<ConnectionSync> {

@@ -3,9 +3,10 @@
 //!
 //! Input: an address, who claims it, the configuration and the snapshot. Output: why it is refused, if it is.
 //!
-//! Refused always: what names no single host of the network, the addresses of Nodes, of their pods (by `podCIDRs` and by EndpointSlices), of Services
-//! inside the cluster, and of BGP peers. Where endpoints were written by hand (no Pod as `targetRef`), the older of claim and slice counts, so that
-//! neither can take an address from the other; a slice never takes the VIP of its own Service.
+//! Refused always: what names no single host of the network, the addresses of Nodes, of their pods (by `podCIDRs`), of Services inside the cluster, and
+//! of BGP peers. Endpoints have their addresses where their EndpointSlice is older than the claim, so that neither can take an address from the other; a
+//! slice never takes the VIP of its own Service. What an endpoint is said to be does not matter: `targetRef` is a name that whoever writes the slice gives
+//! it, and proves no Pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -75,7 +76,6 @@ struct EndpointHolder<'a> {
     slice: &'a ObjectRef,
     service: Option<&'a str>,
     created: Option<&'a Time>,
-    is_pod: bool,
 }
 
 impl<'a> Reserved<'a> {
@@ -106,7 +106,7 @@ impl<'a> Reserved<'a> {
         if let Some((prefix, node)) = self.pod_networks.iter().find(|(prefix, _)| prefix.contains(vip)) {
             return Some(format!("is in the pod network {prefix} of {node}"));
         }
-        let endpoint = self.endpoints.get(&vip)?.iter().find(|endpoint| endpoint.is_pod || endpoint.outranks(object, created))?;
+        let endpoint = self.endpoints.get(&vip)?.iter().find(|endpoint| endpoint.outranks(object, created))?;
         Some(format!("is an endpoint in {}", endpoint.slice))
     }
 
@@ -141,10 +141,9 @@ impl<'a> Reserved<'a> {
     fn add_endpoints(&mut self, snapshot: &'a Snapshot, claimed: Claimed<'_>) {
         for (name, slice) in &snapshot.endpoint_slices {
             for endpoint in &slice.endpoints {
-                let is_pod = endpoint.target_ref.as_ref().is_some_and(|target| target.kind.as_deref() == Some("Pod"));
                 for address in endpoint.addresses.iter().filter_map(|text| parse_address(text).ok()).filter(|address| claimed(*address)) {
                     let created = slice.metadata.creation_timestamp.as_ref();
-                    let holder = EndpointHolder { slice: name, service: service_of(slice), created, is_pod };
+                    let holder = EndpointHolder { slice: name, service: service_of(slice), created };
                     self.endpoints.entry(address).or_default().push(holder);
                 }
             }
@@ -153,11 +152,10 @@ impl<'a> Reserved<'a> {
 }
 
 impl EndpointHolder<'_> {
-    /// Whether a slice that was written by hand keeps the address from the claim of this object.
+    /// Whether the slice keeps the address from the claim of this object. As among claims, what tells no age is younger than what does.
     fn outranks(&self, object: &ObjectRef, created: Option<&Time>) -> bool {
         let own = object.kind == Kind::Service && object.namespace == self.slice.namespace && self.service == Some(object.name.as_str());
-        let claim_is_older = created.is_some_and(|created| self.created.is_none_or(|slice| created < slice));
-        !own && !claim_is_older
+        !own && (self.created.is_none(), self.created) < (created.is_none(), created)
     }
 }
 

@@ -71,8 +71,10 @@ impl ClaimedPort<'_> {
 pub(super) enum Balanced<'a> {
     /// Those of this Service.
     Over(ObjectRef, &'a Service),
-    /// Nobody's: there is no such Service, or it has none by its nature.
+    /// Nobody's: the Service has none by its nature.
     OverNone,
+    /// Those of a Service that is not there.
+    OverMissing,
     /// Nobody balances it with this dataplane.
     Nowhere,
 }
@@ -221,10 +223,11 @@ fn of_ingress<'a>(
     dataplane: &Dataplane,
     rejections: &mut Vec<Rejection>,
 ) -> Claimant<'a> {
-    let service = service_of_ingress(snapshot, name, field, spec, rejections);
+    let balanced = service_of_ingress(snapshot, name, field, spec, rejections);
+    let service = if let Balanced::Over(_, service) = &balanced { Some(*service) } else { None };
     let mut reject = |message| rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
     let preserves_client = preserves_client(metadata, dataplane, &mut reject);
-    let mut ports = ports::of_ingress(name, spec, service.as_ref().map(|(_, service)| *service), preserves_client, rejections);
+    let mut ports = ports::of_ingress(name, spec, service, preserves_client, rejections);
     for port in &mut ports {
         port.forwarding = dataplane.tunnelled(port.forwarding);
     }
@@ -234,11 +237,7 @@ fn of_ingress<'a>(
         vips: BTreeMap::from([(spec.vip, "spec.virtualServiceIP".to_owned())]),
         as_load_balancer: None,
         ports,
-        balanced: match service {
-            _ if !dataplane.balances() => Balanced::Nowhere,
-            Some((service, found)) => Balanced::Over(service, found),
-            None => Balanced::OverNone,
-        },
+        balanced: if dataplane.balances() { balanced } else { Balanced::Nowhere },
         policy: policy(metadata),
     }
 }
@@ -249,26 +248,26 @@ fn policy(metadata: &ObjectMeta) -> Option<&str> {
     said.map(String::as_str)
 }
 
-/// The Service of an ingress object, which is rejected where that is not there, or has no endpoints by its nature. Its VIP stays listed.
+/// Over what an ingress object is balanced. It is rejected where its Service is not there, or has no endpoints by its nature. Its VIP stays listed.
 fn service_of_ingress<'a>(
     snapshot: &'a Snapshot,
     name: &ObjectRef,
     field: &str,
     spec: &IngressSpec,
     rejections: &mut Vec<Rejection>,
-) -> Option<(ObjectRef, &'a Service)> {
+) -> Balanced<'a> {
     let service = ObjectRef { kind: Kind::Service, namespace: name.namespace.clone(), name: spec.service.clone() };
     match snapshot.services.get(&service) {
         None => {
             rejections.push(Rejection::object(name, RejectionReason::ServiceNotFound, format!("{field}: there is no {service}")));
-            None
+            Balanced::OverMissing
         }
         Some(found) if found.spec.as_ref().is_some_and(is_external_name) => {
             let message = format!("{field}: {service} is an ExternalName Service, which has no endpoints; {USE_SLICES}");
             rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
-            None
+            Balanced::OverNone
         }
-        Some(found) => Some((service, found.as_ref())),
+        Some(found) => Balanced::Over(service, found.as_ref()),
     }
 }
 

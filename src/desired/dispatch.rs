@@ -20,7 +20,7 @@ pub enum BalancerKind {
 }
 
 /// How nft chooses where an object asks for this, or why it cannot. To remember a client is to hash its address.
-pub(super) fn translated(scheduling: Scheduling, forwarding: ForwardingMethod) -> Result<Scheduling, String> {
+pub(crate) fn translated(scheduling: Scheduling, forwarding: ForwardingMethod) -> Result<Scheduling, String> {
     if forwarding != ForwardingMethod::Masquerade {
         return Err(format!("forwarding {forwarding} needs IPVS, which dataplane nftables does without; use nat, or dataplane.type ipvs"));
     }

@@ -83,6 +83,8 @@ const fn is_used(endpoint: State, policy: TrafficPolicy, any_ready: bool) -> boo
 pub(super) enum Availability {
     /// Whoever stands behind it, what is asked for cannot be had.
     Refused,
+    /// The Service is not there.
+    Missing,
     /// Nobody does.
     Nobody,
     /// Somebody does, but on other nodes, and the policy wants them here.
@@ -96,6 +98,7 @@ impl Availability {
     pub(super) const fn reason(self) -> Option<WithholdReason> {
         match self {
             Self::Refused => Some(WithholdReason::Invalid),
+            Self::Missing => Some(WithholdReason::ServiceNotFound),
             Self::Nobody => Some(WithholdReason::NoEndpoints),
             Self::NobodyHere => Some(WithholdReason::NoLocalEndpoints),
             Self::Usable => None,

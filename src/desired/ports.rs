@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 use super::claims::ClaimedPort;
 use super::endpoints::{ServicePort, Target};
-use super::{Rejection, RejectionReason, Scheduling};
+use super::{Rejection, RejectionReason, Scheduling, Subject};
 use crate::api::{IngressSpec, ObjectRef, PortMapping, PortRange, Scheduler};
 use crate::config::Dataplane;
 
@@ -84,7 +84,8 @@ pub(super) fn of_ingress<'a>(
                 mapping.vip_ports,
                 mapping.service_ports
             );
-            rejections.push(Rejection::object(name, RejectionReason::Invalid, message));
+            let subject = Subject::Object { object: name.clone(), vip: Some(spec.vip) };
+            rejections.push(Rejection { subject, reason: RejectionReason::Invalid, message });
         }
     }
     claimed

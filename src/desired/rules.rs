@@ -123,9 +123,9 @@ impl Chain {
 }
 
 impl Rules {
-    /// The names of all chains that an instance may have.
+    /// The names of all chains that an instance may have, in the order of [`Self::chains`].
     pub const CHAINS: [&'static str; 9] =
-        ["served", "unserved", "passed", "claim", "claim-local", "to-mark", "from-mark", "answers", "segments"];
+        ["served", "unserved", "passed", "claim", "claim-local", "to-mark", "answers", "from-mark", "segments"];
 
     /// How many firewall marks are ours. Half of them are for ranges of ports whose real servers see the client's address.
     const MARKS: u32 = 1024;

@@ -33,6 +33,16 @@ pub struct ServiceKey {
     pub ports: PortRange,
 }
 
+impl ServiceKey {
+    /// Those of these that take in packets which this one takes in too.
+    pub(crate) fn overlapping(self, keys: &BTreeSet<Self>) -> impl Iterator<Item = &Self> {
+        let of_vip = keys
+            .range(Self { ports: PortRange::LOWEST, ..self }..)
+            .take_while(move |key| (key.vip, key.protocol) == (self.vip, self.protocol) && key.ports.start() <= self.ports.end());
+        of_vip.filter(move |key| key.ports.overlaps(self.ports))
+    }
+}
+
 impl fmt::Display for ServiceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { vip, protocol, ports } = self;

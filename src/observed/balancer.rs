@@ -13,6 +13,7 @@ use ipvs::{SyncDaemon, SyncRole, Timeouts, Weight};
 use super::{KernelState, Observed};
 use crate::api::ForwardingMethod;
 use crate::desired::{Scheduling, ServiceKey};
+use crate::plan::StepKey;
 
 /// How long a virtual service has to be there until it is forgotten that somebody had removed it.
 const AT_PEACE: Duration = Duration::from_secs(600);
@@ -38,8 +39,11 @@ pub struct Balancer {
     pub services: BTreeMap<ServiceKey, ObservedVirtualService>,
     /// Those of them that cannot be ours: this process made them not, and found no entry of them; a pending entry came after them.
     pub foreign: BTreeSet<ServiceKey>,
-    /// Those of them that are ours whatever the record says: this process made them, and has not found them missing since.
+    /// Those of them that are ours whatever the record says: this process made them in IPVS, and has not found them missing since, or they are in our own
+    /// tables of nft.
     pub made: BTreeSet<ServiceKey>,
+    /// Virtual services that another instance on this node has, whether they are in the kernel or not.
+    pub taken: BTreeSet<ServiceKey>,
     /// Firewall marks of services that we have not recorded.
     pub foreign_marks: BTreeSet<u32>,
     /// How long idle connections are remembered; `None` where IPVS was not asked.
@@ -52,6 +56,13 @@ pub struct Balancer {
     pub started_daemons: BTreeSet<SyncRole>,
     /// Those of ours that the dataplane still has which balanced before.
     pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
+}
+
+impl Balancer {
+    /// Whether another instance on this node has the virtual service, or one with a port in common.
+    pub(crate) fn is_taken(&self, key: ServiceKey) -> bool {
+        key.overlapping(&self.taken).next().is_some()
+    }
 }
 
 /// The virtual services in nft tables.
@@ -125,7 +136,7 @@ pub struct ObservedRealServer {
 /// Since when each real server has been quiesced, or has got nothing new because another dataplane takes the connections.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
 
-/// The losses so far, with those of confirmed services that were there and are not. One that we removed ourselves leaves the record soon.
+/// The losses so far, with those of confirmed services that were there and are not, and that we have not removed ourselves.
 pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) -> Losses {
     let mut losses = Losses::new();
     let mut services = kernel.balancer.services.keys().peekable();
@@ -137,7 +148,8 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
         }
         let was_there = previous.kernel.balancer.services.contains_key(key);
         // Where another dataplane, or somebody else, is to have it, nobody took it.
-        let lost = !there && was_there && !kernel.balancer.former.contains_key(key) && !kernel.record.is_handing_over();
+        let by_us = || previous.removed.contains(&StepKey::VirtualService(*key));
+        let lost = !there && was_there && !kernel.balancer.former.contains_key(key) && !kernel.record.is_handing_over() && !by_us();
         match previous.losses.get(key) {
             before if lost => {
                 let count = before.map_or(0, |loss| loss.count).saturating_add(1);

@@ -4,6 +4,7 @@
 use std::io;
 
 use super::*;
+use crate::api::{PortRange, Protocol};
 
 const VIP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
 
@@ -149,6 +150,32 @@ fn failures_count_until_success_and_go_with_their_address() {
     assert_eq!(gone.failures.keys().collect::<Vec<_>>(), [&StepKey::Record]);
     observed.succeed(StepKey::Address(VIP));
     assert_eq!(observed.failures.keys().collect::<Vec<_>>(), [&StepKey::Record]);
+}
+
+#[test]
+fn what_we_removed_ourselves_is_no_loss() {
+    let port = PortRange::new(80, 80).unwrap();
+    let service = ServiceKey { vip: VIP, protocol: Protocol::Tcp, ports: port };
+    let kernel = |there: bool| {
+        let mut kernel = KernelState { record: Record { confirmed_services: [service].into(), ..confirmed(&[VIP]).record }, ..nowhere() };
+        if there {
+            kernel.addresses = on_the_interface(&[VIP]).addresses;
+            kernel.balancer.services.insert(service, ObservedVirtualService { mode: None, real_servers: Vec::new() });
+        }
+        kernel
+    };
+    let start = Instant::now();
+    let read = |previous: &Observed, there| stamp(previous, kernel(there), ObservedSpeaker::default(), start);
+    let mut observed = read(&Observed::default(), true);
+    assert_eq!(read(&observed, false).losses.len(), 1, "somebody else did");
+    for step in [Step::RemoveAddress(VIP), Step::RemoveVirtualService(service)] {
+        observed.complete(&step);
+    }
+    let gone = read(&read(&observed, false), false);
+    assert_eq!((gone.losses.len(), gone.removed.len()), (0, 2));
+    let back = read(&gone, true);
+    assert!(back.removed.is_empty());
+    assert_eq!(read(&back, false).losses.len(), 1, "this time it was somebody else");
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -33,11 +33,14 @@ pub enum Ownership {
 #[must_use]
 pub fn ownership(address: IpAddr, desired: &Desired, observed: &Observed) -> Option<Ownership> {
     let mut evidence = evidence(address, observed.kernel.addresses.get(&address)?, observed.kernel.address_protocols);
-    if observed.kernel.claimed_by_others.contains(&address) {
+    let entry = entry(address, &observed.kernel.record);
+    // Instances that want the same address have it together: each one's record has it, and it goes with the last.
+    if entry == Entry::None && observed.kernel.claimed_by_others.contains(&address) {
         evidence = Evidence::Theirs;
     }
-    Some(match (evidence, entry(address, &observed.kernel.record), serves(desired, address)) {
+    Some(match (evidence, entry, serves(desired, address)) {
         (Evidence::Ours, Entry::Pending | Entry::Confirmed, _) => Ownership::Ours,
+        (Evidence::Ours | Evidence::Unknown, Entry::None, false) if observed.kernel.orphaned.contains(&address) => Ownership::Ours,
         // The record is lost: what matches the intent exactly is adopted.
         (Evidence::Ours, Entry::None, true) => Ownership::Ours,
         (Evidence::Ours, Entry::None, false) => Ownership::Unclaimed,
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_another_instance_is_used_and_never_ours() {
+    fn an_address_of_another_instance_is_used_until_our_record_has_it_too() {
         let mut desired = desired();
         let mut observed = of_kernel(KernelState {
             addresses: BTreeMap::from([(VIP, ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) })]),
@@ -175,8 +178,15 @@ mod tests {
         assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Foreign));
         crate::plan::tests::serve(&mut desired, VIP);
         assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Used));
+        observed.kernel.record.pending.insert(VIP);
+        assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Ours));
+        observed.kernel.record.pending.clear();
         observed.kernel.claimed_by_others.clear();
         assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Ours));
+        desired.vips.clear();
+        assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Unclaimed));
+        observed.kernel.orphaned.insert(VIP);
+        assert_eq!(ownership(VIP, &desired, &observed), Some(Ownership::Ours), "it was ours, and left to another one that has gone since");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! The decisions about virtual services, made before those about addresses: a VIP comes onto the interface, and is announced, only once somebody stands
 //! behind it in the kernel; and its virtual services go only after it.
 //!
-//! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where this process made it or
-//! the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
+//! Invariants: a service is made only with an entry in the record that has been read back; one is changed or removed only where this process made it, or
+//! it is in our own tables of nft, or the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
 //! and is no service of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is made,
 //! and let in, only with its filter in force, and keeps that until it is gone; its VIP is withdrawn before the last real server goes; who goes on
 //! removing a service is not fought.
@@ -16,8 +16,8 @@ use std::time::Duration;
 use bgp::Prefix;
 
 use super::balancing::{RECOUNT, change, creation, is_as_desired, target};
-use super::{Planner, Step, StepKey};
-use crate::api::ForwardingMethod;
+use super::{Planner, Step, StepKey, VirtualServiceChange};
+use crate::api::{ForwardingMethod, ObjectRef};
 use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
 use crate::observed::{Announcement, KernelState, Links, Observed, ObservedVirtualService, Record};
 
@@ -230,9 +230,9 @@ impl Planner<'_> {
     }
 
     fn decide_service(&mut self, known: Known<'_>, vip_is_wanted: bool) {
-        let reachable = known.desired.and_then(|desired| without_the_distant(desired, &self.observed.kernel.links));
+        let reachable = known.desired.and_then(|desired| without_the_unreachable(desired, &self.observed.kernel.links));
         let Known { key, desired, observed, confirmed, recorded } = Known { desired: reachable.as_ref().or(known.desired), ..known };
-        let wanted = desired.filter(|_| vip_is_wanted);
+        let wanted = desired.filter(|_| vip_is_wanted && !self.observed.kernel.balancer.is_taken(key));
         match observed {
             None => match wanted {
                 Some(desired) if recorded && self.is_misplaced(key, desired) => self.strike(key),
@@ -314,12 +314,25 @@ impl Planner<'_> {
         if !named && !self.translates() {
             self.pending.in_ipvs.insert(key);
         }
+        if !recorded && self.meets_old_range(key) {
+            return;
+        }
         if !recorded {
             self.pending.services.insert(key);
             self.pending.marks.extend(mark.map(|mark| (key, mark)));
-        } else if makes && repairable && self.ready(step) {
-            self.balanced.steps.push(Step::AddVirtualService(key, creation(desired)));
+        } else if makes && repairable {
+            let change = creation(desired);
+            if self.may_try(key, &change) {
+                self.balanced.steps.push(Step::AddVirtualService(key, change));
+            }
         }
+    }
+
+    /// Whether the record has a range of ports that this one overlaps, and that has to go first: no set has both.
+    fn meets_old_range(&self, key: ServiceKey) -> bool {
+        let Record { pending_services, confirmed_services, .. } = &self.observed.kernel.record;
+        let is_range = |key: &ServiceKey| key.ports.count() > 1;
+        is_range(&key) && [pending_services, confirmed_services].into_iter().any(|keys| key.overlapping(keys).any(is_range))
     }
 
     fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
@@ -335,22 +348,28 @@ impl Planner<'_> {
         let target = target(key, desired, observed, &self.observed.quiesced, bound, self.now);
         self.look_at(target.wake_at);
         if let Some(change) = change(desired, &target.servers, observed)
-            && self.ready(StepKey::VirtualService(key))
+            && self.may_try(key, &change)
         {
             self.balanced.steps.push(Step::ChangeVirtualService(key, change));
         }
     }
 
+    /// Whether this may be done to a virtual service now: what failed waits, not what has come after it.
+    fn may_try(&mut self, key: ServiceKey, change: &VirtualServiceChange) -> bool {
+        self.observed.refused.get(&key).is_some_and(|refused| refused != change) || self.ready(StepKey::VirtualService(key))
+    }
+
     pub(super) fn remove_service(&mut self, key: ServiceKey) {
-        if self.ready(StepKey::VirtualService(key)) {
+        if self.observed.refused.contains_key(&key) || self.ready(StepKey::VirtualService(key)) {
             self.balanced.steps.push(Step::RemoveVirtualService(key));
         }
     }
 
-    /// Where a crash came between making it and confirming it, nothing proves it ours: it stays, and so does its entry, so that it is ours again once it is
+    /// Where in IPVS a crash came between making it and confirming it, nothing proves it ours: it stays, and so does its entry, so that it is ours again once it is
     /// wanted. The entry goes where somebody was there before it, and with the whole record.
     fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
-        let theirs = self.observed.kernel.balancer.foreign.contains(&key);
+        let balancer = &self.observed.kernel.balancer;
+        let theirs = balancer.foreign.contains(&key) || balancer.is_taken(key);
         if recorded && (theirs || self.desired.lifecycle == Lifecycle::Drain) {
             self.strike(key);
         }
@@ -398,21 +417,31 @@ impl Planner<'_> {
     }
 }
 
-/// The same service without the real servers to which no frame can be sent, where it has some and needs to.
-fn without_the_distant(desired: &DesiredVirtualService, links: &Links) -> Option<DesiredVirtualService> {
-    distant(desired, links)?;
-    let real_servers = desired.real_servers.iter().filter(|(server, _)| links.reach(server.ip()));
+/// Why packets cannot be sent to a real server from this node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Unreachable {
+    /// They have to get there unchanged over a link, and it is behind a next hop.
+    Distant,
+    /// It is no host: the address means all hosts of a link. IPVS refuses it, and nft would lose its share of connections there.
+    Broadcast,
+}
+
+/// The same service without the real servers to which nothing can be sent, where it has some.
+fn without_the_unreachable(desired: &DesiredVirtualService, links: &Links) -> Option<DesiredVirtualService> {
+    all_unreachable(desired, links).next()?;
+    let real_servers = desired.real_servers.iter().filter(|(server, _)| unreachable(desired, server.ip(), links).is_none());
     Some(DesiredVirtualService { real_servers: real_servers.map(|(server, weight)| (*server, *weight)).collect(), ..desired.clone() })
 }
 
-/// A real server that is not on a link of this node, where it has to be.
-fn distant(desired: &DesiredVirtualService, links: &Links) -> Option<IpAddr> {
-    all_distant(desired, links).next()
+fn all_unreachable(desired: &DesiredVirtualService, links: &Links) -> impl Iterator<Item = (IpAddr, Unreachable)> {
+    desired.real_servers.keys().map(SocketAddr::ip).filter_map(move |server| Some((server, unreachable(desired, server, links)?)))
 }
 
-fn all_distant(desired: &DesiredVirtualService, links: &Links) -> impl Iterator<Item = IpAddr> {
-    let servers = desired.real_servers.keys().filter(|_| desired.forwarding == ForwardingMethod::DirectRouting);
-    servers.map(SocketAddr::ip).filter(|server| !links.reach(*server))
+fn unreachable(desired: &DesiredVirtualService, server: IpAddr, links: &Links) -> Option<Unreachable> {
+    if links.broadcast.contains(&server) {
+        return Some(Unreachable::Broadcast);
+    }
+    (desired.forwarding == ForwardingMethod::DirectRouting && !links.reach(server)).then_some(Unreachable::Distant)
 }
 
 /// What is known of a virtual service.
@@ -456,8 +485,8 @@ pub enum Lack {
     Removed(u32),
     /// Somebody else has one for the same port.
     TakenByOthers,
-    /// Packets have to reach its real servers unchanged over a link, and this one is behind a next hop.
-    Distant(IpAddr),
+    /// Nothing can be sent to its real servers, of which this is one.
+    Unreachable(IpAddr, Unreachable),
     /// Nobody stands behind it there, or it is not recorded as ours yet.
     Nobody,
 }
@@ -470,14 +499,29 @@ pub fn unserved(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(Ser
     services.filter_map(|key| Some((key, lack(key, desired, observed)?))).collect()
 }
 
-/// The real servers of a VIP that is to be served to which no frame can be sent, though one has to be, while others of the same virtual service serve.
+/// The real servers of a VIP that is to be served to which nothing can be sent, while others of the same virtual service serve.
 #[must_use]
-pub fn left_out(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(ServiceKey, IpAddr)> {
+pub fn left_out(vip: IpAddr, desired: &Desired, observed: &Observed) -> Vec<(ServiceKey, IpAddr, Unreachable)> {
     let serves = desired.vips.get(&vip).is_some_and(|vip| matches!(vip.intent, VipIntent::Serve { .. }));
     let balancing = desired.balancing.iter().filter(|_| serves);
     let services = balancing.flat_map(|balancing| balancing.of(vip).filter_map(|key| Some((key, balancing.services.get(&key)?))));
     let serving = services.filter(|(key, _)| lack(*key, desired, observed).is_none());
-    serving.flat_map(|(key, service)| all_distant(service, &observed.kernel.links).map(move |server| (key, server))).collect()
+    serving
+        .flat_map(|(key, service)| all_unreachable(service, &observed.kernel.links).map(move |(server, why)| (key, server, why)))
+        .collect()
+}
+
+/// The endpoints of each object that are no hosts on this node.
+#[must_use]
+pub fn endpoints_without_host(desired: &Desired, observed: &Observed) -> BTreeSet<(ObjectRef, IpAddr)> {
+    let broadcast = &observed.kernel.links.broadcast;
+    let services = desired.balancing.iter().flat_map(|balancing| balancing.services.values());
+    let of_service = |service: &DesiredVirtualService| {
+        let servers: Vec<IpAddr> = service.real_servers.keys().map(SocketAddr::ip).filter(|server| broadcast.contains(server)).collect();
+        let owner = service.owner.clone();
+        servers.into_iter().map(move |server| (owner.clone(), server))
+    };
+    services.flat_map(of_service).collect()
 }
 
 /// Virtual services that a crash has left, or of which the record is lost: they may be ours, nobody asks for them, and they are kept.
@@ -486,7 +530,7 @@ pub fn unclaimed_services(desired: &Desired, observed: &Observed) -> Vec<Service
     let KernelState { record, balancer, .. } = &observed.kernel;
     let is_wanted = |key: &ServiceKey| desired.balancing.as_ref().is_some_and(|balancing| balancing.services.contains_key(key));
     let is_proven = |key: &ServiceKey| record.confirmed_services.contains(key) || balancer.made.contains(key);
-    let is_of_others = |key: &ServiceKey| balancer.foreign.contains(key);
+    let is_of_others = |key: &ServiceKey| balancer.foreign.contains(key) || balancer.is_taken(*key);
     let may_be_ours = |key: &ServiceKey| record.pending_services.contains(key) || desired.vips.contains_key(&key.vip);
     let keys = balancer.services.keys().filter(|key| may_be_ours(key));
     keys.filter(|key| !is_wanted(key) && !is_proven(key) && !is_of_others(key)).copied().collect()
@@ -495,13 +539,15 @@ pub fn unclaimed_services(desired: &Desired, observed: &Observed) -> Vec<Service
 fn lack(key: ServiceKey, desired: &Desired, observed: &Observed) -> Option<Lack> {
     let KernelState { record, balancer, .. } = &observed.kernel;
     match balancer.services.get(&key) {
+        _ if balancer.is_taken(key) => Some(Lack::TakenByOthers),
         None => Some(observed.losses.get(&key).filter(|loss| loss.count > 1).map_or(Lack::Absent, |loss| Lack::Removed(loss.count))),
-        Some(_) if !record.has_service(key) || balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
+        Some(_) if balancer.foreign.contains(&key) => Some(Lack::TakenByOthers),
+        Some(_) if !record.has_service(key) && !balancer.made.contains(&key) => Some(Lack::TakenByOthers),
         Some(service) => {
             let wanted = desired.balancing.as_ref().and_then(|balancing| balancing.services.get(&key));
-            let distant = wanted.and_then(|wanted| distant(wanted, &observed.kernel.links));
+            let unreachable = wanted.and_then(|wanted| all_unreachable(wanted, &observed.kernel.links).next());
             let serves = takes_connections(key, service, record.confirmed_services.contains(&key), record);
-            (!serves).then(|| distant.map_or(Lack::Nobody, Lack::Distant))
+            (!serves).then(|| unreachable.map_or(Lack::Nobody, |(server, why)| Lack::Unreachable(server, why)))
         }
     }
 }

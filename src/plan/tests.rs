@@ -2,13 +2,18 @@
 //! What goldens cannot show well: times at their limits, doubtful input, and many VIPs. The rules themselves are under `tests/plan`.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use bgp::Asn;
+use ipvs::{Timeouts, Weight};
 
 use super::*;
-use crate::desired::{DesiredBgp, DesiredVip, DrainTimes, Routing};
-use crate::observed::{ADDRESS_PROTOCOL, Failure, InterfaceState, KernelState, ObservedAddress, ObservedSpeaker, Record};
+use crate::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Protocol, Scheduler};
+use crate::desired::{DesiredBalancing, DesiredBgp, DesiredVip, DrainTimes, Routing, Scheduling};
+use crate::observed::{
+    ADDRESS_PROTOCOL, Failure, InterfaceState, IpvsAvailability, KernelState, ObservedAddress, ObservedRealServer, ObservedSpeaker,
+    ObservedVirtualService, Record, ServiceMode,
+};
 
 const FABRIC_DELAY: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(25);
@@ -92,6 +97,65 @@ fn retries_are_spaced_twice_as_far_each_time_up_to_30_seconds() {
         assert_eq!(early, Plan { wake_at: Some(due), ..Plan::default() }, "after {count} failures");
         assert_eq!(plan(&desired, &observed, due).steps, [Step::AddAddress(vip(1))], "after {count} failures");
     }
+}
+
+#[test]
+fn a_change_that_the_kernel_refused_holds_up_no_other() {
+    let start = Instant::now();
+    let service = ServiceKey { vip: vip(1), protocol: Protocol::Tcp, ports: PortRange::new(80, 80).unwrap() };
+    let server = |number: u32| SocketAddr::new(vip(1_000 + number), 80);
+    let wanted = |servers: &[u32]| {
+        let mut desired = desired();
+        serve(&mut desired, vip(1));
+        let of_service = DesiredVirtualService {
+            owner: ObjectRef { kind: Kind::Service, namespace: "default".to_owned(), name: "web".to_owned() },
+            scheduling: Scheduling::of(Scheduler::RoundRobin),
+            forwarding: ForwardingMethod::Masquerade,
+            real_servers: servers.iter().map(|number| (server(*number), Weight::default())).collect(),
+            filter: Filter::NONE,
+        };
+        desired.balancing = Some(DesiredBalancing {
+            services: [(service, of_service)].into(),
+            rules: Rules::default(),
+            set_sysctls: true,
+            timeouts: Timeouts::default(),
+            gue_port: 6080,
+            sync: BTreeMap::new(),
+            external_interface: None,
+        });
+        desired
+    };
+    let mut observed = serving(&[vip(1)], &wanted(&[1]), start);
+    observed.kernel.balancer.availability = IpvsAvailability::Available;
+    observed.kernel.record.confirmed_services.insert(service);
+    observed.kernel.record.rules = Rules::default().fingerprint();
+    observed.kernel.sysctls = Sysctl::ALL.into_iter().map(|setting| (setting, setting.wanted().to_owned())).collect();
+    let real_server = ObservedRealServer {
+        address: server(1),
+        forwarding: Some(ForwardingMethod::Masquerade),
+        weight: Weight::default(),
+        connections: 0,
+    };
+    let mode = ServiceMode { scheduling: Scheduling::of(Scheduler::RoundRobin), fallback: false };
+    observed.kernel.balancer.services.insert(service, ObservedVirtualService { mode: Some(mode), real_servers: vec![real_server] });
+
+    let changes = |servers: &[u32], observed: &Observed, now| -> Vec<Step> {
+        let steps = plan(&wanted(servers), observed, now).steps;
+        steps.into_iter().filter(|step| matches!(step, Step::ChangeVirtualService(..))).collect()
+    };
+    let refused = changes(&[1, 2], &observed, start);
+    observed.refuse(&refused[0], &std::io::Error::other("no"), start);
+    assert!(changes(&[1, 2], &observed, start).is_empty(), "it waits");
+    assert_eq!(changes(&[1, 2], &observed, start + Duration::from_millis(100)), refused);
+    assert_eq!(changes(&[1, 2, 3], &observed, start).len(), 1, "another change does not");
+    assert_eq!(changes(&[3], &observed, start).len(), 1);
+
+    let mut unwanted = wanted(&[1]);
+    unwanted.balancing.as_mut().unwrap().services.clear();
+    let remove = Step::RemoveVirtualService(service);
+    assert!(plan(&unwanted, &observed, start).steps.contains(&remove), "nor its removal");
+    observed.refuse(&remove, &std::io::Error::other("no"), start);
+    assert!(!plan(&unwanted, &observed, start).steps.contains(&remove), "it waits");
 }
 
 #[test]

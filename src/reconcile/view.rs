@@ -3,6 +3,7 @@
 //!
 //! Inputs: watch channels of all three. Output: a [`StatusReader`]. It never waits for the loop and the loop never for it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,11 +15,12 @@ use bgp::wire::NextHop;
 use tokio::sync::watch;
 
 use super::View;
+use crate::api::ObjectRef;
 use crate::config::{Config, InForce};
-use crate::desired::Desired;
+use crate::desired::{Compiled, Desired, Rejection, RejectionReason};
 use crate::driver::bgp as driver;
 use crate::observed::Observed;
-use crate::plan::{BlockReason, Ownership, blocked, found, ownership};
+use crate::plan::{BlockReason, Ownership, blocked, endpoints_without_host, found, ownership};
 use crate::source::kube::ApiHealth;
 use crate::status::{
     Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, KUBE_PROXY_IN_IPVS_MODE, LastError, MalformedCounts,
@@ -68,17 +70,15 @@ impl Explainer {
 
     fn explain(&self) -> Arc<NodeStatus> {
         let View { compiled, cached, node_drain, observed, .. } = self.view.borrow().clone();
-        let (desired, rejections) = match compiled.as_deref() {
-            Some(compiled) => (Some(&compiled.desired), compiled.rejections.as_slice()),
-            None => (None, &[][..]),
-        };
+        let desired = compiled.as_deref().map(|compiled| &compiled.desired);
+        let rejections = compiled.as_deref().map(|compiled| all_rejections(compiled, &observed)).unwrap_or_default();
         let speaker = speaker_view(&self.speaker.borrow().clone());
         let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
         let inputs = Inputs {
             desired,
             node_drain: &node_drain,
             observed: &observed,
-            rejections,
+            rejections: &rejections,
             placements: &desired.map(|desired| placements(desired, &observed)).unwrap_or_default(),
             obstacles: &desired.map(|desired| obstacles(desired, &observed)).unwrap_or_default(),
             found: &desired.map(|desired| found_addresses(desired, &observed)).unwrap_or_default(),
@@ -117,6 +117,23 @@ impl Explainer {
             dataplane: self.view.borrow().dataplane.clone(),
         }
     }
+}
+
+/// What takes no part, also for what only this node shows.
+fn all_rejections<'a>(compiled: &'a Compiled, observed: &Observed) -> Cow<'a, [Rejection]> {
+    let refused = endpoints_without_host(&compiled.desired, observed);
+    let mut rejections = Cow::Borrowed(compiled.rejections.as_slice());
+    if !refused.is_empty() {
+        let refusal = |(object, server): (ObjectRef, IpAddr)| {
+            let message = format!(
+                "its endpoint {server} is the broadcast address of a link of this node, which no host has; the endpoint is not used"
+            );
+            Rejection::object(&object, RejectionReason::Invalid, message)
+        };
+        rejections.to_mut().extend(refused.into_iter().map(refusal));
+        rejections.to_mut().sort();
+    }
+    rejections
 }
 
 fn placements(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Ownership> {

@@ -77,8 +77,9 @@ mod tests {
 
     #[test]
     fn what_is_ours_or_of_somebody_else_is_not_told() {
-        let [confirmed, made, foreign] = [80, 81, 82].map(|port| key(ip(SERVED), port));
-        let (desired, mut observed) = node(&[confirmed, made, foreign]);
+        let [confirmed, made, foreign, taken] = [80, 81, 82, 83].map(|port| key(ip(SERVED), port));
+        let (desired, mut observed) = node(&[confirmed, made, foreign, taken]);
+        observed.kernel.balancer.taken = BTreeSet::from([taken]);
         observed.kernel.record.confirmed_services = BTreeSet::from([confirmed]);
         observed.kernel.balancer.made = BTreeSet::from([made]);
         observed.kernel.balancer.foreign = BTreeSet::from([foreign]);

@@ -440,6 +440,25 @@ fn in_the_set_is_not_announced_until_a_peer_was_told() {
     );
 }
 
+/// Of a newer content it is told what is wrong with it; the VIP is withheld for the one that is in force.
+#[test]
+fn a_vip_is_withheld_for_the_content_that_is_in_force() {
+    let mut node = Node::serving();
+    node.want("10.0.0.7", VipIntent::Withhold(WithholdReason::Invalid));
+    let owner = node.desired.as_ref().unwrap().vips[&ip("10.0.0.7")].owners.first().unwrap().clone();
+    let refusal = |vip: Option<&str>, message: &str| Rejection {
+        subject: Subject::Object { object: owner.clone(), vip: vip.map(ip) },
+        reason: RejectionReason::Invalid,
+        message: message.to_owned(),
+    };
+    node.rejections =
+        vec![refusal(None, "spec.x: of the newer one"), refusal(Some("10.0.0.8"), "other"), refusal(Some("10.0.0.7"), "TCP 80")];
+    let message = |node: &Node| node.status(None).vips.iter().find(|vip| vip.address == ip("10.0.0.7")).unwrap().message.clone();
+    assert!(message(&node).starts_with("every port that is asked for is rejected: TCP 80;"), "{}", message(&node));
+    node.rejections.truncate(1);
+    assert!(message(&node).starts_with("every port that is asked for is rejected: spec.x: of the newer one;"), "{}", message(&node));
+}
+
 #[test]
 fn a_waiver_and_a_peer_left_out_are_visible() {
     let mut node = Node::serving();

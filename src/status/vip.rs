@@ -10,7 +10,7 @@ use bgp::Prefix;
 
 use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
 use crate::desired::{DesiredVip, Lifecycle, NodeDrain, Rejection, RejectionReason, Subject, VipIntent, WithholdReason};
-use crate::plan::{self, Lack, StepKey};
+use crate::plan::{self, Lack, StepKey, Unreachable};
 
 /// What to do about kube-proxy where it manages IPVS too.
 pub(crate) const KUBE_PROXY_IN_IPVS_MODE: &str = ". kube-proxy runs in IPVS mode here (interface kube-ipvs0): give the Services the label \
@@ -124,15 +124,20 @@ impl<'a> Facts<'a> {
         if !unserved.is_empty() && matches!(state, VipState::Announced | VipState::Pending) {
             why.message.push_str(&format!("; not all of it is served: {}", unserved.join("; ")));
         }
-        for (service, server) in
+        for (service, server, unreachable) in
             self.inputs.desired.map(|desired| plan::left_out(self.address, desired, self.inputs.observed)).unwrap_or_default()
         {
             let owner =
                 self.inputs.desired.and_then(|desired| desired.balancing.as_ref()?.services.get(&service)).map(|service| &service.owner);
             let owner = owner.map(|owner| format!(" of {owner}")).unwrap_or_default();
-            why.message.push_str(&format!(
-                "; {service}{owner} does without {server}, which is behind a next hop: forwarding dr needs it on a link of this node"
-            ));
+            why.message.push_str(&match unreachable {
+                Unreachable::Distant => format!(
+                    "; {service}{owner} does without {server}, which is behind a next hop: forwarding dr needs it on a link of this node"
+                ),
+                Unreachable::Broadcast => {
+                    format!("; {service}{owner} does without {server}, which is no host but the broadcast address of a link of this node")
+                }
+            });
         }
         (state, why)
     }
@@ -195,15 +200,20 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Why all that is asked of it is rejected: the first of these rejections, and where to find the others.
+    /// Why all that is asked of it is rejected: the first of these rejections, and where to find the others. One of a port names the VIP; one that does not
+    /// may be of content that is not in force.
     fn refused(&self, wanted: &DesiredVip) -> Why {
-        let of_this = |rejection: &&Rejection| match &rejection.subject {
-            Subject::Object { object, vip } => wanted.owners.contains(object) && vip.is_none_or(|vip| vip == self.address),
+        let about = |rejection: &Rejection, about: Option<IpAddr>| match &rejection.subject {
+            Subject::Object { object, vip } => wanted.owners.contains(object) && *vip == about,
             Subject::File { .. } => false,
         };
-        let mut refusals = self.inputs.rejections.iter().filter(of_this).filter(|rejection| rejection.reason == RejectionReason::Invalid);
-        let first = refusals.next().map(|rejection| format!(": {}", rejection.message)).unwrap_or_default();
-        let more = match refusals.count() {
+        let invalid = || self.inputs.rejections.iter().filter(|rejection| rejection.reason == RejectionReason::Invalid);
+        let mut refusals: Vec<&Rejection> = invalid().filter(|rejection| about(rejection, Some(self.address))).collect();
+        if refusals.is_empty() {
+            refusals = invalid().filter(|rejection| about(rejection, None)).collect();
+        }
+        let first = refusals.first().map(|rejection| format!(": {}", rejection.message)).unwrap_or_default();
+        let more = match refusals.len().saturating_sub(1) {
             0 => String::new(),
             count => format!("; and {count} more, see 'vipherald show rejections'"),
         };
@@ -275,7 +285,7 @@ impl<'a> Facts<'a> {
         let balancing = self.inputs.desired?.balancing.as_ref()?;
         let lacks = self.unserved();
         let none = lacks.len() == balancing.of(self.address).count();
-        none.then(|| Why::new("NotProgrammed", format!("IPVS does not serve it yet: {}", lacks.join("; "))))
+        none.then(|| Why::new("NotProgrammed", format!("this node does not balance it yet: {}", lacks.join("; "))))
     }
 
     /// Its ports that IPVS does not serve, each with the reason.
@@ -288,9 +298,12 @@ impl<'a> Facts<'a> {
                 format!("somebody else removed {service} {times} times; it is made again after a while{}", self.suspicion())
             }
             (Some(failure), _) => format!("{service}: {} (tried {} times)", failure.error, failure.count),
-            (None, Lack::Distant(server)) => format!(
+            (None, Lack::Unreachable(server, Unreachable::Distant)) => format!(
                 "{service}: forwarding dr sends frames to real servers over a link of this node, and {server} is behind a next hop; use tun, gue or nat"
             ),
+            (None, Lack::Unreachable(server, Unreachable::Broadcast)) => {
+                format!("{service}: {server} is no host but the broadcast address of a link of this node")
+            }
             (None, Lack::Absent) => format!("{service} is about to be made"),
             (None, Lack::Nobody) => format!("{service} has no real server that takes connections"),
         };
@@ -404,6 +417,7 @@ impl<'a> Facts<'a> {
 fn withheld(reason: WithholdReason) -> Why {
     match reason {
         WithholdReason::Invalid => Why::new("Invalid", "every port that is asked for is rejected"),
+        WithholdReason::ServiceNotFound => Why::new("ServiceNotFound", "the Service that it names is not there"),
         WithholdReason::NoEndpoints => Why::new("NoEndpoints", "no endpoint of its Services is usable"),
         WithholdReason::NoLocalEndpoints => {
             Why::new("NoLocalEndpoints", "externalTrafficPolicy is Local and no usable endpoint is on this node")

@@ -334,6 +334,7 @@ impl World {
             links: Links {
                 direct: [ip("0.0.0.0"), ip("::")].map(|any| Prefix::new(any, 0).unwrap()).into(),
                 routed: routed.into_iter().filter(|_| !self.node.on_link).collect(),
+                broadcast: BTreeSet::new(),
             },
             record,
             ..KernelState::default()

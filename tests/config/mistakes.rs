@@ -155,6 +155,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "@dataplane: {type: none}\n",
         "c.yaml:2:19: dataplane.type: 'none' announces what it finds on vips.interface, so it needs vips.allow to say which prefixes",
     ),
+    (
+        "@dataplane: {type: nftables, scheduler: lc, forwarding: dr}\n",
+        "c.yaml:2:40: dataplane.scheduler: scheduler lc needs IPVS, which dataplane nftables does without, since nft does not count connections; use rr, wrr, sh or mh, or dataplane.type ipvs\nc.yaml:2:56: dataplane.forwarding: forwarding dr needs IPVS, which dataplane nftables does without; use nat, or dataplane.type ipvs",
+    ),
     ("@dataplane: {type: iptables}\n", "c.yaml:2:19: dataplane.type: expected auto, ipvs, nftables, kube-proxy or none, found 'iptables'"),
     ("bgp: {asn: 0}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '0': no speaker may use it (RFC 7607)"),
     (

@@ -64,8 +64,8 @@ fn own_changes_and_those_of_other_tables_and_links_are_no_news() {
         kernel.observe().await.unwrap();
         all_ok(&mut kernel, &[Step::RecordPending(set(&["10.0.0.8"]).into()), Step::RecordRemoved(set(&["10.0.0.8"]).into())]).await;
         assert!(is_quiet(&mut kernel).await, "own changes of the record");
-        namespace.nft("add table inet vipherald-2\nadd set inet vipherald-2 placed4 { type ipv4_addr; elements = { 10.0.0.7 }; }");
-        assert!(is_quiet(&mut kernel).await, "the table of another instance");
+        namespace.nft("add table inet filter\nadd set inet filter blocked { type ipv4_addr; elements = { 10.0.0.7 }; }");
+        assert!(is_quiet(&mut kernel).await, "a table of somebody else");
         namespace.ip("link add br0 type bridge");
         namespace.ip("link set br0 down");
         assert!(is_quiet(&mut kernel).await, "another interface");

@@ -222,19 +222,52 @@ fn a_vip_of_two_instances_stays_as_long_as_one_of_them_wants_it() {
     other.publish(&wanted);
     other.start(&rig.node);
     wait_until_equal("routes of the other's router", &wanted, || other_tor.learned());
-    assert_eq!((&rig.daemon.vip(shared)["placement"], &other.vip(shared)["placement"]), (&json!("Ours"), &json!("Used")));
+    let both_have_it = || {
+        let is_ours = |daemon: &Daemon| daemon.vip(shared)["placement"] == "Ours";
+        wait_until("both have it", PATIENCE, || is_ours(&rig.daemon) && is_ours(&other));
+    };
+    both_have_it();
     other.publish(&BTreeSet::new());
     wait_until_equal("VIPs of the other", &Some(BTreeSet::new()), || other.announced());
     other.publish(&wanted);
     wait_until_equal("routes of the other's router", &wanted, || other_tor.learned());
+    both_have_it();
     assert_eq!((monitor.removals(), rig.tor.withdrawals()), (Vec::new(), 0));
 
-    // Whoever placed it takes it away; the other one puts it back, and it is its own from then on.
+    // It goes with the last of them, whoever placed it.
+    let withdrawals = other_tor.withdrawals();
     rig.daemon.publish(&BTreeSet::new());
-    wait_until_equal("VIPs of the one", &Some(BTreeSet::new()), || rig.daemon.announced());
-    wait_until("the other has it", PATIENCE, || other.vip(shared)["placement"] == "Ours" && other.vip(shared)["state"] == "Announced");
-    wait_until_equal("addresses on lo", &wanted, || addresses(&rig.node, "lo"));
+    let nothing = Some(Record { placed: BTreeSet::new(), pending: BTreeSet::new() });
+    wait_until_equal("record of the one", &nothing, || record(&rig.node, "vipherald"));
     rig.daemon.process().signal(Signal::SIGTERM);
     assert_eq!(rig.daemon.process().wait(PATIENCE).code(), Some(0));
+    assert_eq!((monitor.removals(), other_tor.withdrawals()), (Vec::new(), withdrawals));
     assert_eq!((addresses(&rig.node, "lo"), other_tor.learned()), (wanted.clone(), wanted));
+    other.publish(&BTreeSet::new());
+    wait_until_equal("addresses on lo", &BTreeSet::new(), || addresses(&rig.node, "lo"));
+}
+
+#[test]
+fn two_instances_that_leave_at_once_leave_nothing() {
+    let shared: IpAddr = "10.1.0.1".parse().unwrap();
+    let wanted = BTreeSet::from([shared]);
+    let rig = Rig::serving("both", Settings::default(), &wanted);
+    let other_tor = Tor::new("both", &rig.node, 1);
+    let mut other = Daemon::new(Settings {
+        instance: "other".to_owned(),
+        peers: vec![("tor".to_owned(), other_tor.address())],
+        http_port: 9480,
+        ..Settings::default()
+    });
+    other.publish(&wanted);
+    other.start(&rig.node);
+    wait_until_equal("routes of the other's router", &wanted, || other_tor.learned());
+    wait_until("both have it", PATIENCE, || [&rig.daemon, &other].iter().all(|daemon| daemon.vip(shared)["placement"] == "Ours"));
+    for daemon in [&rig.daemon, &other] {
+        daemon.process().signal(Signal::SIGTERM);
+    }
+    for daemon in [&rig.daemon, &other] {
+        assert_eq!(daemon.process().wait(PATIENCE).code(), Some(0));
+    }
+    assert_eq!((addresses(&rig.node, "lo"), record(&rig.node, "vipherald"), record(&rig.node, "other")), (BTreeSet::new(), None, None));
 }

@@ -46,6 +46,7 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
     }
 
     let mut listed = Listed::default();
+    let mut rules: Vec<(usize, String)> = Vec::new();
     let listing: Listing = serde_json::from_slice(json)?;
     for (kind, object) in listing.nftables.into_iter().flatten() {
         match kind.as_str() {
@@ -97,13 +98,16 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
             "rule" => {
                 let chain = object.get("chain").and_then(Value::as_str).unwrap_or_default();
                 let comment = object.get("comment").and_then(Value::as_str).unwrap_or_default();
-                if Rules::CHAINS.contains(&chain) {
-                    listed.record.rules.push(format!("{chain}: {comment}"));
+                if let Some(place) = Rules::CHAINS.iter().position(|name| *name == chain) {
+                    rules.push((place, format!("{chain}: {comment}")));
                 }
             }
             _ => listed.foreign = true,
         }
     }
+    // Chains are listed in the order in which they came, which says nothing of what they do.
+    rules.sort_by_key(|(place, _)| *place);
+    listed.record.rules.extend(rules.into_iter().map(|(_, rule)| rule));
     // A table with other things only is somebody else's.
     listed.record.exists &= !(listed.foreign && listed.sets.is_empty());
     Ok(listed)
@@ -141,7 +145,7 @@ fn source(element: &Value) -> Option<Prefix> {
 }
 
 /// The virtual service of an element, such as `10.0.0.7 . tcp . 80` or `10.0.0.7 . tcp . 1000-2000`.
-fn service(element: &Value) -> Option<ServiceKey> {
+pub(in crate::actuator) fn service(element: &Value) -> Option<ServiceKey> {
     let value = element.get("elem").and_then(|element| element.get("val")).unwrap_or(element);
     let [vip, protocol, ports, ..] = value.get("concat")?.as_array()?.as_slice() else { return None };
     let number = |value: &Value| value.as_i64();

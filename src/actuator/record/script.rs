@@ -10,7 +10,7 @@ use crate::desired::{Chain, Filter, Rules, ServiceKey};
 use crate::observed::Record;
 use crate::plan::Entries;
 
-pub(super) const PLACED: Pair = Pair { v4: "placed4", v6: "placed6" };
+pub(in crate::actuator) const PLACED: Pair = Pair { v4: "placed4", v6: "placed6" };
 pub(super) const PENDING: Pair = Pair { v4: "pending4", v6: "pending6" };
 pub(super) const SERVICES: Pair = Pair { v4: "services4", v6: "services6" };
 pub(super) const PENDING_SERVICES: Pair = Pair { v4: "pending-services4", v6: "pending-services6" };
@@ -40,9 +40,9 @@ pub(super) const INTERFACE: &str = "interface";
 
 /// A set for each family.
 #[derive(Clone, Copy)]
-pub(super) struct Pair {
-    pub(super) v4: &'static str,
-    pub(super) v6: &'static str,
+pub(in crate::actuator) struct Pair {
+    pub(in crate::actuator) v4: &'static str,
+    pub(in crate::actuator) v6: &'static str,
 }
 
 impl Pair {

@@ -38,7 +38,7 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, '2001:db8:96::10'], ports
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: inner-1, labels: {kubernetes.io/service-name: inner}}
+metadata: {name: inner-1, creationTimestamp: '2026-01-01T00:00:00Z', labels: {kubernetes.io/service-name: inner}}
 addressType: IPv4
 ports: [{port: 53}]
 endpoints: [{addresses: [10.5.5.5]}]
@@ -66,20 +66,31 @@ fn neither_a_slice_nor_a_claim_takes_an_address_from_the_older_one() {
     let (old, new) = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z");
     let claim = || service("a", "10.0.0.7", "");
     let behind = || slice("a", "IPv4", READY);
-    let other = |more: &str| slice("b", "IPv4", &format!("{{addresses: [10.0.0.7]{more}}}"));
     let refused = "Service default/a 10.0.0.7 ReservedAddress spec.externalIPs[0]: 10.0.0.7 is an endpoint in EndpointSlice default/b-ipv4";
-    for manifests in [
-        [claim(), behind(), other("")],
-        [claim(), behind(), dated(other(""), old)],
-        [dated(claim(), new), behind(), dated(other(""), old)],
-        // The address of a pod is nobody's to take.
-        [dated(claim(), old), behind(), dated(other(", targetRef: {kind: Pod, name: p}"), new)],
-    ] {
-        assert_compiles(&config(), &manifests, &[], &[refused]);
+    for targetted in ["", ", targetRef: {kind: Pod, name: p, namespace: default}", ", conditions: {ready: false}"] {
+        let other = || slice("b", "IPv4", &format!("{{addresses: [10.0.0.7]{targetted}}}"));
+        for manifests in [[claim(), behind(), dated(other(), old)], [dated(claim(), new), behind(), dated(other(), old)]] {
+            assert_compiles(&config(), &manifests, &[], &[refused]);
+        }
+        for manifests in [
+            [claim(), behind(), other()],
+            [dated(claim(), old), behind(), other()],
+            [dated(claim(), old), behind(), dated(other(), new)],
+            [dated(claim(), old), behind(), dated(other(), old)],
+        ] {
+            assert_compiles(&config(), &manifests, &["10.0.0.7 Serve"], &[]);
+        }
     }
-    for manifests in [[dated(claim(), old), behind(), dated(other(""), new)], [dated(claim(), old), behind(), other("")]] {
-        assert_compiles(&config(), &manifests, &["10.0.0.7 Serve"], &[]);
-    }
+}
+
+#[test]
+fn an_endpoint_that_is_a_vip_of_another_object_is_left_out_and_all_else_serves() {
+    let beside = "{addresses: [10.0.0.7], targetRef: {kind: Pod, name: p, namespace: other}}, {addresses: [10.233.1.1]}";
+    let of_others = (service("b", "10.0.0.8", "") + &slice("b", "IPv4", beside)).replace("metadata: {", "metadata: {namespace: other, ");
+    let rejection = "EndpointSlice other/b-ipv4 Invalid endpoints[0].addresses: 10.0.0.7 is a VIP, so that traffic would come back to the router; \
+         the endpoint is not used";
+    let manifests = [service("a", "10.0.0.7", "") + &slice("a", "IPv4", READY), of_others];
+    assert_compiles(&config(), &manifests, &["10.0.0.7 Serve", "10.0.0.8 Serve"], &[rejection]);
 }
 
 #[test]

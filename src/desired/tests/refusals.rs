@@ -35,6 +35,15 @@ fn pods() -> String {
 }
 
 #[test]
+fn a_vip_is_withheld_for_its_missing_service_unless_another_object_has_one() {
+    let ipvs = balancing(DataplaneType::Ipvs);
+    let missing = "EricIngress default/e ServiceNotFound spec.backends.name: there is no Service default/a";
+    assert_compiles(&ipvs, &[eric("e", "10.0.0.8", "a", 80)], &["10.0.0.8 ServiceNotFound"], &[missing]);
+    let beside = service("b", "10.0.0.8", "").replace("port: 80", "port: 81");
+    assert_compiles(&ipvs, &[eric("e", "10.0.0.8", "a", 80), beside], &["10.0.0.8 NoEndpoints"], &[missing]);
+}
+
+#[test]
 fn one_mistake_in_a_range_is_one_rejection_and_the_vip_has_its_reason() {
     let nft = balancing(DataplaneType::Nftables);
     let lc = |ports: &str| {
@@ -54,7 +63,7 @@ fn one_mistake_in_a_range_is_one_rejection_and_the_vip_has_its_reason() {
     assert_compiles(&nft, &[ranges(&mixed), nobody.clone()], &["10.0.0.8 NoEndpoints"], &[&lc("9-20")]);
     assert_compiles(&nft, &[ranges(&mixed[..1]), nobody], &[&refused], &[&lc("9-20")]);
     // Nothing of the object is left where it has nothing but a long range that changes the port.
-    let offset = "EricIngress default/e Invalid 211 ports, 90-300 to 91-301: a range of more than 64 ports cannot change the port; make both ranges equal, \
+    let offset = "EricIngress default/e 10.0.0.8 Invalid 211 ports, 90-300 to 91-301: a range of more than 64 ports cannot change the port; make both ranges equal, \
                   or divide it";
     assert_compiles(&nft, &[ranges(&[("90-300", "91-301", "")]), pods()], &[&refused], &[offset]);
     // Of a Service likewise.

@@ -128,9 +128,7 @@ fn trim_slice(slice: EndpointSlice) -> EndpointSlice {
         endpoint.hostname = None;
         endpoint.zone = None;
         endpoint.deprecated_topology = None;
-        if let Some(target) = &mut endpoint.target_ref {
-            target.resource_version = None;
-        }
+        endpoint.target_ref = None;
     }
     slice
 }

@@ -212,13 +212,13 @@ spec:
     assert_eq!(
         faults(&parse(text)),
         [
-            "1:12 Invalid spec.backends.config[0].portRange.vipPortRange.end: 100000000000000000000 is no port, which is 1 to 65535",
+            "1:12 Invalid spec.backends.config[0].portRange.vipPortRange.end: about 1.00e20 is no port, which is 1 to 65535",
             "1:13 Invalid spec.backends.config[0].portRange.svcPortRange.start: 80.5 is no port, which is 1 to 65535",
             "1:13 Invalid spec.backends.config[0].portRange.svcPortRange.end: \"http\" is no port, which is 1 to 65535",
             "1:14 Invalid spec.backends.config[0].algo: \"shh\" is unknown; expected one of rr, wrr, lc, wlc, lblc, lblcr, dh, sh, sed, nq, fo, ovf, mh, \
              twos; did you mean sh?",
-            "2:21 Invalid spec.backendService.portMappings[0].lbPort: -100000000000000000000 is no port, which is 1 to 65535",
-            "2:21 Invalid spec.backendService.portMappings[0].svcPort: 18446744073709551616 is no port, which is 1 to 65535",
+            "2:21 Invalid spec.backendService.portMappings[0].lbPort: about -1.00e20 is no port, which is 1 to 65535",
+            "2:21 Invalid spec.backendService.portMappings[0].svcPort: 18446744073709551615 is no port, which is 1 to 65535",
             "3:28 Malformed spec.ports[0].port: invalid value: integer `99999999999`, expected i32; a port is 1 to 65535",
         ]
     );
