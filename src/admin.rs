@@ -420,8 +420,8 @@ fn readiness(status: &NodeStatus) -> Result<(), String> {
     match status.lifecycle {
         None => Err(format!("what is wanted is not known yet: {}", status.source.message)),
         Some(Phase::Draining | Phase::Leaving) => Err("the node is leaving".to_owned()),
-        Some(Phase::Serving) if status.speaker.started => Ok(()),
-        Some(Phase::Serving) => Err("the first plan is not carried out yet".to_owned()),
+        Some(Phase::Serving | Phase::Standby) if status.speaker.started => Ok(()),
+        Some(Phase::Serving | Phase::Standby) => Err("the first plan is not carried out yet".to_owned()),
     }
 }
 

@@ -25,7 +25,7 @@ pub use ingress::{
     FieldError, ForwardingMethod, IngressSpec, InvalidFields, PortMapping, PortRange, PortRangeError, Protocol, Scheduler, UnknownWord,
 };
 pub use selector::LabelSelector;
-pub(crate) use selector::is_label_value;
+pub(crate) use selector::{is_label_key, is_label_value};
 
 pub use router_node::{INSTANCE_LABEL, ObjectCondition, RouterNodePeer, RouterNodeStatus, VipGroup, router_node_name};
 

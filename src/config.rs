@@ -186,6 +186,8 @@ pub struct Config {
     pub node_name: String,
     /// `node.externalInterface`: where routers and clients are; `None` for those with a default route.
     pub external_interface: Option<String>,
+    /// `node.labelExternalIP`: whether its address is kept on the Node as a label.
+    pub label_external_ip: bool,
     /// Where VIPs go and which are allowed.
     pub vips: Vips,
     /// Who balances.
@@ -198,6 +200,10 @@ pub struct Config {
     pub on_termination: OnTermination,
     /// Of which workload we are a pod; `None` where none is known.
     pub workload: Option<Workload>,
+    /// Whether VIPs leave the node while its Node is cordoned.
+    pub on_cordon: OnCordon,
+    /// `drain.taints`: with which taints of the Node they do as well.
+    pub drain_taints: Vec<DrainTaint>,
     /// Times of the way out.
     pub drain: DrainTimes,
     /// How long a start waits for a complete source before it takes the last good intent from the state directory.
@@ -400,6 +406,29 @@ pub enum OnTermination {
     Keep,
     /// Everything of ours is withdrawn and removed.
     Drain,
+}
+
+/// `drain.onCordon`: whether VIPs leave the node while its Node is cordoned.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum OnCordon {
+    /// On a dedicated router node, which is one with a taint that is not Kubernetes' own.
+    #[default]
+    Auto,
+    /// On each node.
+    Always,
+    /// On none.
+    Never,
+}
+
+/// One entry of `drain.taints`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DrainTaint {
+    /// Of a taint with this key.
+    pub key: String,
+    /// And this value; any where it is absent.
+    pub value: Option<String>,
+    /// And this effect; any where it is absent.
+    pub effect: Option<String>,
 }
 
 /// `log:`.

@@ -13,6 +13,7 @@ mod dispatch;
 mod endpoints;
 mod honoured;
 mod load_balancer;
+mod node_drain;
 mod ports;
 mod route_set;
 pub(crate) mod routing;
@@ -39,6 +40,7 @@ pub use self::dispatch::BalancerKind;
 pub(crate) use self::dispatch::translated;
 use self::endpoints::{Availability, Behind, Slices};
 pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
+pub use self::node_drain::{Asked, NodeDrain, asked};
 pub(crate) use self::rules::digest;
 pub use self::rules::{Chain, MssClamp, Rule, Rules, Turn, UnservedPorts};
 pub use self::scope::Scope;
@@ -84,10 +86,20 @@ pub enum Lifecycle {
     /// Serve all VIPs.
     #[default]
     Run,
+    /// Withdraw and remove all, as for a drain, and stay: the sessions and what else is prepared, so that all comes back when the node serves again.
+    Standby,
     /// Leave all as it is for the next start; only the sessions are closed, so that peers with graceful restart go on using the routes.
     Keep,
     /// Withdraw everything, wait, remove everything of ours, stop the speaker.
     Drain,
+}
+
+impl Lifecycle {
+    /// Whether the node goes on, serving or not.
+    #[must_use]
+    pub const fn goes_on(self) -> bool {
+        matches!(self, Self::Run | Self::Standby)
+    }
 }
 
 /// One VIP and who wants it.

@@ -89,7 +89,7 @@ pub fn plan(desired: &Desired, observed: &Observed, now: Instant) -> Plan {
 pub fn plan_churn(churn: &BTreeMap<ServiceKey, DesiredVirtualService>, desired: &Desired, observed: &Observed, now: Instant) -> Vec<Step> {
     match desired.lifecycle {
         Lifecycle::Run => Planner::new(desired, observed, now).decide_churn(churn),
-        Lifecycle::Keep | Lifecycle::Drain => Vec::new(),
+        Lifecycle::Standby | Lifecycle::Keep | Lifecycle::Drain => Vec::new(),
     }
 }
 
@@ -99,7 +99,7 @@ pub fn has_left(desired: &Desired, observed: &Observed) -> bool {
     let speaker = &observed.speaker;
     let silent = speaker.configured.is_none() && speaker.open_sessions == 0;
     match desired.lifecycle {
-        Lifecycle::Run => false,
+        Lifecycle::Run | Lifecycle::Standby => false,
         Lifecycle::Keep => silent,
         Lifecycle::Drain => silent && is_clean(desired, observed),
     }
@@ -212,7 +212,7 @@ impl<'a> Planner<'a> {
                 self.pending.addresses.insert(address);
             }
             // The interface was renamed under it: it is still ours once the interface has its name back.
-            None if self.desired.lifecycle == Lifecycle::Run && self.may_be_renamed(address) => {}
+            None if self.desired.lifecycle.goes_on() && self.may_be_renamed(address) => {}
             None | Some(Ownership::Used | Ownership::Unclaimed | Ownership::Foreign) if recorded => {
                 self.unrecorded.addresses.insert(address);
             }
@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
 
     /// Whether what is ours and not wanted leaves the interface: not while the intent is known in part only.
     fn strays_leave(&self) -> bool {
-        self.desired.complete || self.desired.lifecycle == Lifecycle::Drain
+        self.desired.complete || self.desired.lifecycle != Lifecycle::Run
     }
 
     /// Nothing changes but that the sessions close.
@@ -291,7 +291,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// In a drain, what is advertised stays so for a while as the last resort (RFC 8326 §4), as long as there is somebody to tell; nothing is added.
+    /// In a drain, and on the way to standby, what is advertised stays so for a while as the last resort (RFC 8326 §4), as long as there is somebody to tell; nothing is added.
     fn shut_down(&mut self) {
         if self.desired.lifecycle == Lifecycle::Run {
             return;
@@ -426,11 +426,11 @@ impl<'a> Planner<'a> {
     /// with the last virtual service.
     fn rules(&mut self) -> Option<Step> {
         let record = &self.observed.kernel.record;
-        let wanted = match (&self.desired.balancing, self.desired.lifecycle) {
-            (Some(_), Lifecycle::Run) if self.balanced.taking_over => Some(Rules::handing_over()),
-            (Some(balancing), Lifecycle::Run) => Some(balancing.rules.clone()),
-            (None, Lifecycle::Run) if record.confirmed_services.is_empty() && !self.balanced.occupied => None,
-            (None, Lifecycle::Run) if self.may_hand_over() => Some(Rules::handing_over()),
+        let wanted = match (&self.desired.balancing, self.desired.lifecycle.goes_on()) {
+            (Some(_), true) if self.balanced.taking_over => Some(Rules::handing_over()),
+            (Some(balancing), true) => Some(balancing.rules.clone()),
+            (None, true) if record.confirmed_services.is_empty() && !self.balanced.occupied => None,
+            (None, true) if self.may_hand_over() => Some(Rules::handing_over()),
             _ => return None,
         };
         let in_force = match &wanted {
@@ -448,7 +448,7 @@ impl<'a> Planner<'a> {
 
     /// The kernel settings that are not what they must be, where we may set them.
     fn sysctls(&mut self) -> Vec<Sysctl> {
-        let Some(balancing) = self.desired.balancing.as_ref().filter(|_| self.desired.lifecycle == Lifecycle::Run) else {
+        let Some(balancing) = self.desired.balancing.as_ref().filter(|_| self.desired.lifecycle.goes_on()) else {
             return Vec::new();
         };
         let needed = |setting: &Sysctl| {
@@ -478,8 +478,8 @@ impl<'a> Planner<'a> {
     fn speaker(&mut self) -> Option<Step> {
         let speaker = &self.observed.speaker;
         let step = match (self.desired.lifecycle, &speaker.configured) {
-            (Lifecycle::Run, None) => self.first_plan_applied().then(|| self.configure()),
-            (Lifecycle::Run, Some(configured)) => (**configured != self.desired.bgp).then(|| self.configure()),
+            (Lifecycle::Run | Lifecycle::Standby, None) => self.first_plan_applied().then(|| self.configure()),
+            (Lifecycle::Run | Lifecycle::Standby, Some(configured)) => (**configured != self.desired.bgp).then(|| self.configure()),
             (Lifecycle::Drain, Some(_)) => self.quiet().then_some(Step::StopSpeaker),
             (Lifecycle::Drain, None) | (Lifecycle::Keep, _) => None,
         };

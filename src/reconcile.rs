@@ -28,7 +28,7 @@ pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
 use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
-use crate::desired::{Compiled, Lifecycle, Termination};
+use crate::desired::{Compiled, Lifecycle, NodeDrain, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker};
 use crate::plan::{self, Step, StepKey};
@@ -68,6 +68,8 @@ struct View {
     compiled: Option<Arc<Compiled>>,
     /// Whether that is the intent of an earlier run.
     cached: bool,
+    /// Whether VIPs leave the node while it goes on.
+    node_drain: NodeDrain,
     /// What balances where the configuration leaves that to the kernel, and why.
     dataplane: Option<String>,
     /// What was read.
@@ -119,6 +121,7 @@ impl Reconciler {
             self.views.send_replace(View {
                 compiled: compiled.clone(),
                 cached: self.intent.is_cached(),
+                node_drain: self.intent.node_drain(),
                 dataplane: self.intent.chosen_dataplane(),
                 observed: Arc::clone(&self.observed),
             });
@@ -365,7 +368,7 @@ impl Reconciler {
                 let Termination { lifecycle, reason } = self.intent.leave().await;
                 match lifecycle {
                     Lifecycle::Keep => tracing::info!(signal = name, reason, "leaving: all stays as it is for the next start"),
-                    Lifecycle::Run | Lifecycle::Drain => {
+                    Lifecycle::Run | Lifecycle::Standby | Lifecycle::Drain => {
                         tracing::info!(signal = name, reason, "draining: withdraw, wait for the peers and the fabric, remove");
                     }
                 }

@@ -28,7 +28,7 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
 
 use crate::api::ObjectRef;
-use crate::desired::{Desired, Lifecycle, Rejection, RouteSet};
+use crate::desired::{Desired, Lifecycle, NodeDrain, Rejection, RouteSet};
 use crate::observed::Observed;
 use crate::plan::{Ownership, StepKey};
 
@@ -47,7 +47,7 @@ pub use peer::{PeerStatus, RouteState, RouteStatus};
 pub use reports::Reports;
 pub use route::{PeerRoutesStatus, RouteDetails, RouteStanding};
 pub(crate) use route::{advertised, received};
-pub use router_node::router_node_status;
+pub use router_node::{announces, is_drained, router_node_status};
 pub use stored::{Difference, Ingress, Stored, difference};
 pub use time::Time;
 pub(crate) use vip::KUBE_PROXY_IN_IPVS_MODE;
@@ -60,6 +60,8 @@ pub const API_VERSION: &str = "vipherald.io/v1alpha1";
 pub struct Inputs<'a> {
     /// What is wanted; `None` before the first compile.
     pub desired: Option<&'a Desired>,
+    /// Whether the Node asks for its VIPs to leave, and what comes of that.
+    pub node_drain: &'a NodeDrain,
     /// What was observed last.
     pub observed: &'a Observed,
     /// What takes no part.
@@ -258,6 +260,9 @@ pub struct NodeStatus {
     /// Whether the node serves or leaves; absent before the first intent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Phase>,
+    /// Whether the Node asks for its VIPs to leave, and what comes of that.
+    #[serde(default)]
+    pub node_drain: NodeDrain,
     /// Where intent comes from.
     pub source: SourceStatus,
     /// The configuration file.
@@ -304,6 +309,8 @@ pub enum Phase {
     Leaving,
     /// The node withdraws everything and leaves.
     Draining,
+    /// VIPs are withdrawn and removed until what asks for that goes.
+    Standby,
 }
 
 /// Where intent comes from.
@@ -513,7 +520,9 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
             Lifecycle::Run => Phase::Serving,
             Lifecycle::Keep => Phase::Leaving,
             Lifecycle::Drain => Phase::Draining,
+            Lifecycle::Standby => Phase::Standby,
         }),
+        node_drain: inputs.node_drain.clone(),
         source: inputs.source.clone(),
         config: inputs.config.clone(),
         speaker: SpeakerStatus {

@@ -181,7 +181,7 @@ enum RulesOf {
 fn op() -> impl Strategy<Value = Op> {
     let serve = |without_endpoints| Some(VipIntent::Serve { without_endpoints });
     let intent = one_of(&[(None, 1), (serve(false), 6), (serve(true), 1), (Some(VipIntent::Withhold(WithholdReason::NoEndpoints)), 1)]);
-    let lifecycle = one_of(&[(Lifecycle::Run, 4), (Lifecycle::Drain, 1)]);
+    let lifecycle = one_of(&[(Lifecycle::Run, 8), (Lifecycle::Drain, 2), (Lifecycle::Standby, 1)]);
     let server = (service(), 0..SERVERS, prop::option::weighted(0.7, weight()));
     // What comes first costs least to make.
     prop_oneof![

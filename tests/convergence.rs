@@ -152,7 +152,7 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     let policy = prop_oneof![3 => Just(None), 1 => prop::sample::select(POLICIES.to_vec()).prop_map(Some)];
     let aggregate = prop::option::weighted(0.6, any::<bool>());
-    let lifecycle = prop_oneof![3 => Just(Lifecycle::Run), 1 => Just(Lifecycle::Drain)];
+    let lifecycle = prop_oneof![6 => Just(Lifecycle::Run), 2 => Just(Lifecycle::Drain), 1 => Just(Lifecycle::Standby)];
     prop_oneof![
         5 => (vip(), intent, policy).prop_map(|(vip, intent, policy)| Op::Intent(vip, intent, policy)),
         1 => [aggregate.clone(), aggregate].prop_map(Op::Aggregates),

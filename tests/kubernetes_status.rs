@@ -18,10 +18,16 @@ mod cluster;
 mod common;
 #[path = "kubernetes_status/conditions.rs"]
 mod conditions;
+#[path = "kubernetes_status/endpoints.rs"]
+mod endpoints;
 #[path = "kubernetes_status/faults.rs"]
 mod faults;
+#[path = "kubernetes_status/label.rs"]
+mod label;
 #[path = "kubernetes_status/lease.rs"]
 mod lease;
+#[path = "kubernetes_status/maintenance.rs"]
+mod maintenance;
 #[path = "common/passage.rs"]
 mod passage;
 #[path = "common/port.rs"]

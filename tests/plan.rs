@@ -88,6 +88,7 @@ struct DesiredInput {
     found: Vec<IpAddr>,
     complete: bool,
     drain: bool,
+    standby: bool,
     peers: Vec<String>,
     graceful_shutdown: Time,
     fabric_delay: Time,
@@ -123,6 +124,7 @@ impl Default for DesiredInput {
             found: Vec::new(),
             complete: true,
             drain: false,
+            standby: false,
             peers: vec!["rr1".to_owned()],
             graceful_shutdown: Time(Duration::ZERO),
             fabric_delay: Time(Duration::from_secs(1)),
@@ -146,7 +148,11 @@ impl DesiredInput {
         }
         Desired {
             complete: self.complete,
-            lifecycle: if self.drain { Lifecycle::Drain } else { Lifecycle::Run },
+            lifecycle: match (self.drain, self.standby) {
+                (true, _) => Lifecycle::Drain,
+                (false, true) => Lifecycle::Standby,
+                (false, false) => Lifecycle::Run,
+            },
             vips,
             balancing: self.services.map(|services| DesiredBalancing {
                 timeouts: timeouts(self.timeouts),

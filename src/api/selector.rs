@@ -59,7 +59,7 @@ fn requirement(text: &str) -> Result<Requirement, String> {
 }
 
 /// A prefix that is a DNS name and a slash, or none, and a name.
-fn is_label_key(text: &str) -> bool {
+pub(crate) fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let dns = |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(is_label_value_of_dns);
     prefix.is_none_or(dns) && !name.is_empty() && is_label_value(name)

@@ -69,6 +69,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("namespaceSelector", config.scope.namespace_selector.as_ref().map(ToString::to_string).unwrap_or_default());
     put("node.name", config.node_name.clone());
     put("node.externalInterface", config.external_interface.clone().unwrap_or_else(|| "that of the default route".to_owned()));
+    put("node.labelExternalIP", config.label_external_ip.to_string());
     put("vips.interface", config.vips.interface.clone());
     let allow = config.vips.allow.as_ref();
     put("vips.allow[].prefix", format!("{:?}", allow.map(|all| all.iter().map(|allowed| allowed.prefix).collect::<Vec<_>>())));
@@ -124,6 +125,11 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("bgp.clusterId", config.bgp.cluster_id.map_or_else(|| "routerId".to_owned(), |id| id.to_string()));
     put("drain.onTermination", format!("{:?}", config.on_termination));
     put("drain.workload", format!("{:?}", config.workload));
+    put("drain.onCordon", format!("{:?}", config.on_cordon));
+    let taints = &config.drain_taints;
+    put("drain.taints[].key", format!("{:?}", taints.iter().map(|taint| &taint.key).collect::<Vec<_>>()));
+    put("drain.taints[].value", format!("{:?}", taints.iter().map(|taint| &taint.value).collect::<Vec<_>>()));
+    put("drain.taints[].effect", format!("{:?}", taints.iter().map(|taint| &taint.effect).collect::<Vec<_>>()));
     put("drain.gracefulShutdown", format!("{:?}", config.drain.graceful_shutdown));
     put("drain.fabricDelay", format!("{:?}", config.drain.fabric_delay));
     put("drain.timeout", format!("{:?}", config.drain.timeout));
@@ -351,6 +357,7 @@ bgp:
         ("namespaceSelector", "namespaceSelector: team=enm"),
         ("node.name", "node: {name: n}"),
         ("node.externalInterface", "node: {externalInterface: eth7}"),
+        ("node.labelExternalIP", "node: {labelExternalIP: false}"),
         ("vips.interface", "vips: {interface: eth7, allow: [{prefix: 10.0.0.0/24}]}"),
         ("vips.allow[].prefix", "vips: {allow: [{prefix: 10.0.1.0/24}]}"),
         ("vips.allow[].namespaces", "vips: {allow: [{prefix: 10.0.0.0/24, namespaces: [a]}]}"),
@@ -382,6 +389,10 @@ bgp:
         ("dataplane.setSysctls", "dataplane: {setSysctls: false}"),
         ("drain.onTermination", "drain: {onTermination: keep}"),
         ("drain.workload", "drain: {workload: DaemonSet/vip/vipherald}"),
+        ("drain.onCordon", "drain: {onCordon: never}"),
+        ("drain.taints[].key", "drain: {taints: [{key: b}]}"),
+        ("drain.taints[].value", "drain: {taints: [{key: a, value: b}]}"),
+        ("drain.taints[].effect", "drain: {taints: [{key: a, effect: NoExecute}]}"),
         ("drain.gracefulShutdown", "drain: {gracefulShutdown: 2s}"),
         ("drain.fabricDelay", "drain: {fabricDelay: 2s}"),
         ("drain.timeout", "drain: {timeout: 20s}"),
@@ -406,6 +417,7 @@ bgp:
             let old = match *key {
                 key if key.starts_with("dataplane.connectionSync") => parsed(&format!("{BASE}{allow}{with_sync}")),
                 key if key.starts_with("vips.pools") => parsed(&format!("{BASE}{with_pool}")),
+                key if key.starts_with("drain.taints") => parsed(&format!("{BASE}{allow}drain: {{taints: [{{key: a}}]}}\n")),
                 _ => old.clone(),
             };
             let new = parsed(&format!("{BASE}{text}\n"));

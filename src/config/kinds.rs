@@ -11,8 +11,8 @@ use ipnetwork::IpNetwork;
 
 use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
-use super::{LogFormat, OnTermination, WithoutEndpoints, Workload};
-use crate::api::{Kind as ApiKind, LabelSelector, ObjectRef, is_label_value};
+use super::{LogFormat, OnCordon, OnTermination, WithoutEndpoints, Workload};
+use crate::api::{Kind as ApiKind, LabelSelector, ObjectRef, is_label_key, is_label_value};
 
 pub(super) mod bgp;
 pub(super) mod dataplane;
@@ -139,6 +139,37 @@ pub(super) const ON_TERMINATION: Kind<OnTermination> = Kind {
         "keep" => Ok(OnTermination::Keep),
         "drain" => Ok(OnTermination::Drain),
         _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const ON_CORDON: Kind<OnCordon> = Kind {
+    expected: "auto, always or never",
+    numeric: false,
+    parse: |text| match text {
+        "auto" => Ok(OnCordon::Auto),
+        "always" => Ok(OnCordon::Always),
+        "never" => Ok(OnCordon::Never),
+        _ => Err(Refusal::Unexpected),
+    },
+};
+
+pub(super) const TAINT_KEY: Kind<String> = Kind {
+    expected: "the key of a taint such as maintenance or example.com/maintenance",
+    numeric: false,
+    parse: |text| if is_label_key(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const TAINT_VALUE: Kind<String> = Kind {
+    expected: "the value of a taint (at most 63 letters, digits, '-', '_' and '.')",
+    numeric: true,
+    parse: |text| if is_label_value(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) },
+};
+
+pub(super) const TAINT_EFFECT: Kind<String> = Kind {
+    expected: "NoSchedule, PreferNoSchedule or NoExecute",
+    numeric: false,
+    parse: |text| {
+        if matches!(text, "NoSchedule" | "PreferNoSchedule" | "NoExecute") { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
     },
 };
 

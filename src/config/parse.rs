@@ -14,8 +14,8 @@ use ipvs::{SyncRole, Timeouts};
 use super::peers::Seen;
 use super::read::{Element, Kind, Reader, Section};
 use super::{
-    Allowed, Config, ConfigError, ConnectionSync, Dataplane, DataplaneType, Environment, LocalPolicy, Log, LogFormat, OnTermination, Vips,
-    WithoutEndpoints, kinds, policy, pools, tree,
+    Allowed, Config, ConfigError, ConnectionSync, Dataplane, DataplaneType, DrainTaint, Environment, LocalPolicy, Log, LogFormat, OnCordon,
+    OnTermination, Vips, WithoutEndpoints, kinds, policy, pools, tree,
 };
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{
@@ -63,6 +63,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let node_name = node_name(reader, &root);
     let node = reader.section(&root, "node");
     let external_interface = reader.optional(&node, "externalInterface", &kinds::INTERFACE);
+    let label_external_ip = reader.flag(&node, "labelExternalIP", true);
     let vips = vips(reader, &root);
     let dataplane = dataplane(reader, &root, vips.as_ref());
     let bgp_section = reader.section(&root, "bgp");
@@ -71,6 +72,8 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
     let workload = reader.optional(&drain_section, "workload", &kinds::WORKLOAD);
+    let on_cordon = reader.or(&drain_section, "onCordon", &kinds::ON_CORDON, OnCordon::Auto);
+    let drain_taints = drain_taints(reader, &drain_section);
     let drain = drain(reader, &drain_section);
     let startup = reader.section(&root, "startup");
     let startup_patience = reader.or(&startup, "patience", &kinds::TIME, PATIENCE);
@@ -84,12 +87,15 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         scope: scope?,
         node_name: node_name?,
         external_interface,
+        label_external_ip: label_external_ip?,
         vips: vips?,
         dataplane: dataplane?,
         bgp: bgp?,
         routing,
         on_termination: on_termination?,
         workload,
+        on_cordon: on_cordon?,
+        drain_taints,
         drain: drain?,
         startup_patience: startup_patience?,
         state_dir: state_dir?,
@@ -598,6 +604,19 @@ fn drain(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DrainTimes> {
         reader.report(section.place_of("timeout"), section.key("timeout"), message);
     }
     Some(DrainTimes { graceful_shutdown: graceful_shutdown?, fabric_delay, timeout })
+}
+
+/// Where a mistake is reported, the element that has it is left out.
+fn drain_taints(reader: &mut Reader<'_>, section: &Section<'_>) -> Vec<DrainTaint> {
+    let elements = reader.list(section, "taints").unwrap_or_default();
+    let mut taint = |element| {
+        let section = reader.element(element);
+        let key = reader.required(&section, "key", &kinds::TAINT_KEY);
+        let value = reader.optional(&section, "value", &kinds::TAINT_VALUE);
+        let effect = reader.optional(&section, "effect", &kinds::TAINT_EFFECT);
+        Some(DrainTaint { key: key?, value, effect })
+    };
+    elements.iter().filter_map(&mut taint).collect()
 }
 
 fn log(reader: &mut Reader<'_>, root: &Section<'_>) -> Option<Log> {

@@ -13,11 +13,14 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::addresses::{not_allowed, unfit};
-use super::{Desired, DesiredBalancing, DesiredVip, DesiredVirtualService, Lifecycle, ServiceKey};
+use super::{Desired, DesiredBalancing, DesiredVip, DesiredVirtualService, Lifecycle, NodeDrain, ServiceKey};
 use crate::config::Config;
 
 const FILE: &str = "desired.json";
 const VERSION: u32 = 3;
+
+/// Why VIPs have left the node; absent while they have not.
+const DRAINED: &str = "drained";
 
 #[derive(Serialize, Deserialize)]
 struct Cached<V, S> {
@@ -42,9 +45,37 @@ pub fn save(state_dir: &Path, desired: &Desired) -> io::Result<()> {
     let services: Vec<_> = desired.balancing.iter().flat_map(|balancing| &balancing.services).collect();
     fs::write(
         &unfinished,
-        serde_json::to_vec(&Cached { version: VERSION, drained: desired.lifecycle == Lifecycle::Drain, vips: &desired.vips, services })?,
+        serde_json::to_vec(&Cached {
+            version: VERSION,
+            drained: matches!(desired.lifecycle, Lifecycle::Standby | Lifecycle::Drain),
+            vips: &desired.vips,
+            services,
+        })?,
     )?;
     fs::rename(unfinished, state_dir.join(FILE))
+}
+
+/// Keeps whether VIPs have left the node, for a start of which the API server does not tell that.
+///
+/// # Errors
+/// The directory cannot be made, or the file not be written or removed.
+pub fn save_drain(state_dir: &Path, drain: &NodeDrain) -> io::Result<()> {
+    let NodeDrain::Drained { reason } = drain else {
+        return match fs::remove_file(state_dir.join(DRAINED)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    };
+    fs::create_dir_all(state_dir)?;
+    let unfinished = state_dir.join(format!(".{DRAINED}"));
+    fs::write(&unfinished, reason)?;
+    fs::rename(unfinished, state_dir.join(DRAINED))
+}
+
+/// Whether VIPs had left the node when it stopped.
+#[must_use]
+pub fn load_drain(state_dir: &Path) -> NodeDrain {
+    fs::read_to_string(state_dir.join(DRAINED)).map_or(NodeDrain::None, |reason| NodeDrain::Drained { reason })
 }
 
 /// The intent that was kept last, without what the configuration no longer allows. It is not complete, so that nothing is removed as a stray. Its lifecycle

@@ -3,9 +3,11 @@
 
 mod churn;
 mod claims;
+mod endpoint_rules;
 mod filters;
 mod load_balancer;
 mod node;
+mod node_drain;
 mod policies;
 mod refusals;
 mod serving;
@@ -19,7 +21,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::config::{Allowed, Dataplane, DataplaneType, LocalPolicy, Log, LogFormat, OnTermination, Vips};
+use crate::config::{Allowed, Dataplane, DataplaneType, LocalPolicy, Log, LogFormat, OnCordon, OnTermination, Vips};
 use crate::source::dir::snapshot_of;
 
 pub(crate) fn config() -> Config {
@@ -29,6 +31,7 @@ pub(crate) fn config() -> Config {
         node_name: "node1".into(),
         scope: Scope::default(),
         external_interface: None,
+        label_external_ip: false,
         vips: Vips { interface: "lo".into(), allow: None, pools: Vec::new(), without_endpoints: WithoutEndpoints::Withdraw },
         dataplane: Dataplane {
             kind: DataplaneType::KubeProxy,
@@ -50,6 +53,8 @@ pub(crate) fn config() -> Config {
         bgp: DesiredBgp { peers: [("rr1".into(), peer)].into(), ..DesiredBgp::new(Asn::new(65001).unwrap()) },
         routing: Routing::default(),
         on_termination: OnTermination::Auto,
+        on_cordon: OnCordon::Auto,
+        drain_taints: Vec::new(),
         workload: None,
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
         startup_patience: Duration::from_secs(5),
@@ -161,6 +166,20 @@ fn the_last_good_intent_survives_a_start() {
         std::fs::write(path.join("desired.json"), text).unwrap();
         assert_eq!(cache::load(&path, &config()), None);
     }
+}
+
+#[test]
+fn that_vips_have_left_survives_a_start() {
+    let state_dir = tempfile::TempDir::new().unwrap();
+    let path = state_dir.path().join("state");
+    assert_eq!(cache::load_drain(&path), NodeDrain::None);
+    cache::save_drain(&path, &NodeDrain::None).unwrap();
+    let drained = NodeDrain::Drained { reason: "the Node is cordoned".to_owned() };
+    cache::save_drain(&path, &drained).unwrap();
+    assert_eq!(cache::load_drain(&path), drained);
+    let waiting = NodeDrain::Waiting { reason: "the Node is cordoned".to_owned(), obstacle: "it is the last one".to_owned() };
+    cache::save_drain(&path, &waiting).unwrap();
+    assert_eq!(cache::load_drain(&path), NodeDrain::None);
 }
 
 /// Objects with numbers of their own, so that they have nothing to do with one another.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is written to the Kubernetes API: the RouterNode of this node and, on the node that holds the Lease of the instance, the status of what all nodes share.
+//! Nodes that are to drain take turns here, too.
 //!
 //! Inputs: the way to the API server, and what the loop makes of objects and kernel. Output: objects in the API. Invariants: it runs on a thread of its own
 //! and nobody waits for it; what it says may lag; an API server that is away, or refuses, changes nothing on the node.
 
+mod drain;
 mod election;
 mod events;
+mod label;
 mod lease;
 mod node;
 mod objects;
@@ -17,10 +20,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use k8s_openapi::api::core::v1::Node;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
+use self::drain::Drainer;
+use self::label::NodeLabel;
 use self::lease::Lease;
 use self::node::NodeWriter;
 use self::objects::{ObjectWriter, Pass, Wanted};
@@ -29,10 +35,10 @@ use self::reports::{NodeReports, Reported, follow};
 use self::request::{ApiServer, RequestError};
 use crate::api::{Kind, ObjectRef};
 use crate::config::InForce;
-use crate::desired::Compiled;
+use crate::desired::{Compiled, NodeDrain, asked};
 use crate::source::kube::Access;
 use crate::source::{Snapshot, Snapshots};
-use crate::status::{NodeStatus, Reports, Time, is_heard};
+use crate::status::{NodeStatus, Phase, Reports, Time, is_heard};
 use crate::telemetry::chain;
 
 /// Changes that come together are written together.
@@ -68,6 +74,8 @@ pub struct Sources {
     pub view: watch::Receiver<Option<NodeView>>,
     /// Where what cannot be written, and why, is told, for who asks this node.
     pub troubles: watch::Sender<Arc<Vec<String>>>,
+    /// Whether VIPs leave this node while it goes on, for the loop.
+    pub node_drain: watch::Sender<NodeDrain>,
     /// For jitter.
     pub seed: u64,
 }
@@ -114,6 +122,8 @@ struct Task {
     node_due: bool,
     node_resync: Instant,
     node_trouble: Option<String>,
+    drainer: Drainer,
+    label: NodeLabel,
     /// While the Lease is held.
     objects: Option<Office>,
 }
@@ -146,6 +156,8 @@ impl Task {
             node_due: true,
             node_resync: now + RESYNC,
             node_trouble: None,
+            drainer: Drainer::new(&sources.namespace, &config.instance, &config.node_name, sources.node_drain.clone()),
+            label: NodeLabel::new(&config.instance, sources.seed),
             objects: None,
             sources,
         }
@@ -159,13 +171,22 @@ impl Task {
             self.take_or_leave_office();
             self.write_node().await;
             self.write_objects().await;
+            self.drain().await;
+            self.label_node().await;
             self.tell_troubles();
         }
         self.objects = None;
         self.lease.release(&mut self.server).await;
+        self.drainer.release(&mut self.server).await;
         self.node_pace = Pace::new(Instant::now(), self.sources.seed);
         self.node_due = true;
         self.write_node().await;
+        let leaves = self.sources.view.borrow().as_ref().is_some_and(|view| view.status.lifecycle == Some(Phase::Draining));
+        if leaves {
+            let config = Arc::clone(&self.sources.config.borrow().config);
+            let node = self.own_node();
+            self.label.remove(&mut self.server, &config, node.as_deref()).await;
+        }
     }
 
     /// Until something is to be done. True where that is to stop.
@@ -176,7 +197,11 @@ impl Task {
             let due = if office.due { now } else { office.writer.deadline() };
             due.max(office.pace.next())
         });
-        let at = [Some(self.lease.deadline()), Some(node_at), objects_at].into_iter().flatten().min().unwrap_or(now);
+        let at = [Some(self.lease.deadline()), Some(node_at), objects_at, self.drainer.deadline(), Some(self.label.deadline())]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(now);
         let reported = async {
             match &mut self.objects {
                 Some(office) => drop(office.reports.changed().await),
@@ -243,6 +268,8 @@ impl Task {
         let owner = self.own_uid();
         let mut denied = self.objects.as_ref().map(|office| office.writer.denied()).unwrap_or_default();
         denied.extend(self.lease.denied().map(ToOwned::to_owned));
+        denied.extend(self.drainer.denied());
+        denied.extend(self.label.denied().map(ToOwned::to_owned));
         let time = Time::from(SystemTime::now());
         match self.node.write(&mut self.server, &view.status, owner.as_deref(), &denied, time).await {
             Ok(written) => {
@@ -260,12 +287,33 @@ impl Task {
         }
     }
 
+    /// Whether the node drains, waits for that, or serves again.
+    async fn drain(&mut self) {
+        let config = Arc::clone(&self.sources.config.borrow().config);
+        let snapshot = self.sources.snapshots.borrow().clone();
+        let asked = asked(&config, snapshot.as_deref());
+        let reported = self.node.stored().filter(|_| !self.node_due);
+        self.drainer.turn(&mut self.server, asked, snapshot.as_deref(), reported).await;
+    }
+
+    /// Keeps the label of our Node.
+    async fn label_node(&mut self) {
+        let config = Arc::clone(&self.sources.config.borrow().config);
+        let compiled = self.sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
+        // Which addresses are VIPs is not known before.
+        let Some(compiled) = compiled else { return };
+        let node = self.own_node();
+        self.label.turn(&mut self.server, &config, node.as_deref(), |address| compiled.desired.vips.contains_key(address)).await;
+    }
+
     fn tell_troubles(&self) {
         let office = self.objects.as_ref();
         let denied = office.map(|office| office.writer.denied()).unwrap_or_default();
-        let failing = [self.lease.trouble(), self.node_trouble.as_deref(), office.and_then(|office| office.trouble.as_deref())];
+        let failing =
+            [self.lease.trouble(), self.node_trouble.as_deref(), self.label.trouble(), office.and_then(|office| office.trouble.as_deref())];
         let unread = office.and_then(|office| office.reports.borrow().trouble.clone());
-        let mut troubles: Vec<String> = failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).collect();
+        let mut troubles: Vec<String> =
+            failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).chain(self.drainer.denied()).collect();
         troubles.dedup();
         self.sources.troubles.send_if_modified(|told| {
             let differs = **told != troubles;
@@ -278,8 +326,13 @@ impl Task {
 
     /// The UID of our Node, as far as the snapshot has it.
     fn own_uid(&self) -> Option<String> {
+        self.own_node()?.metadata.uid.clone()
+    }
+
+    /// Our Node, likewise.
+    fn own_node(&self) -> Option<Arc<Node>> {
         let name = ObjectRef { kind: Kind::Node, namespace: String::new(), name: self.sources.config.borrow().config.node_name.clone() };
-        self.sources.snapshots.borrow().as_ref()?.nodes.get(&name)?.metadata.uid.clone()
+        self.sources.snapshots.borrow().as_ref()?.nodes.get(&name).map(Arc::clone)
     }
 
     async fn write_objects(&mut self) {

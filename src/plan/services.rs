@@ -155,7 +155,7 @@ impl Planner<'_> {
                 continue;
             }
             self.balanced.occupied = true;
-            if self.balanced.unnamed && self.desired.lifecycle == Lifecycle::Run && !record.in_ipvs.contains(key) {
+            if self.balanced.unnamed && self.desired.lifecycle.goes_on() && !record.in_ipvs.contains(key) {
                 self.confirmed.in_ipvs.insert(*key);
             }
             self.balanced.leaving |= wanted && balancing.is_none() && !super::serves(self.desired, key.vip);

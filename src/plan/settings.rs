@@ -9,12 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipvs::Timeouts;
 
 use super::{Planner, Step};
-use crate::desired::Lifecycle;
 use crate::sysctl::InterfaceSetting;
 
 impl Planner<'_> {
     pub(super) fn settings(&mut self) -> Vec<Step> {
-        if self.desired.lifecycle != Lifecycle::Run {
+        if !self.desired.lifecycle.goes_on() {
             return Vec::new();
         }
         let steps: Vec<Step> = self.interfaces().into_iter().chain(self.timeouts()).collect();

@@ -18,7 +18,7 @@ use super::{Intent, Reconciler, Signals, View, table};
 use crate::actuator::Kernel;
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
-use crate::desired::cache;
+use crate::desired::{NodeDrain, cache};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::driver::kube::{NodeView, Publisher, Sources};
 use crate::observed::{KernelState, Observed};
@@ -75,7 +75,10 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let http = Http { metrics: metrics.clone(), status: status.clone(), pulse: pulse.clone() };
     let desk = Desk { status: status.clone(), ipvs, operator: speaker.operator() };
     let (noted, node_view) = watch::channel(None);
-    let publisher = publisher(access, &in_force, &snapshots, node_view, troubles).await?;
+    let cluster = access.is_some();
+    let before = if cluster { cache::load_drain(&config.state_dir) } else { NodeDrain::None };
+    let (node_drain, drain_ordered) = watch::channel(before);
+    let publisher = publisher(access, &in_force, &snapshots, node_view, (troubles, node_drain)).await?;
     let _tasks = [
         Task(tokio::spawn(note_changes(changes, speaker.subscribe(), source.health(), status, noted))),
         Task(tokio::spawn(async move { complain("admin socket", admin.serve(desk).await) })),
@@ -83,7 +86,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
     let reconciler = Reconciler {
-        intent: Intent::new(in_force, snapshots, purpose, started),
+        intent: Intent::new(in_force, snapshots, drain_ordered, purpose, started),
         kernel,
         kernel_state: KernelState::default(),
         speaker_status: speaker.subscribe(),
@@ -145,12 +148,12 @@ async fn publisher(
     config: &watch::Receiver<Arc<InForce>>,
     snapshots: &Snapshots,
     view: watch::Receiver<Option<NodeView>>,
-    troubles: watch::Sender<Arc<Vec<String>>>,
+    (troubles, node_drain): (watch::Sender<Arc<Vec<String>>>, watch::Sender<NodeDrain>),
 ) -> Result<Option<Publisher>, Box<dyn Error + Send + Sync>> {
     let Some(access) = access else { return Ok(None) };
     let namespace = access.client().await?.default_namespace().to_owned();
     let seed = RandomState::new().hash_one(Instant::now());
-    let sources = Sources { access, namespace, config: config.clone(), snapshots: snapshots.clone(), view, troubles, seed };
+    let sources = Sources { access, namespace, config: config.clone(), snapshots: snapshots.clone(), view, troubles, node_drain, seed };
     Ok(Some(Publisher::spawn(sources)?))
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::purpose::Purpose;
 use crate::config::{Config, DataplaneType, InForce};
-use crate::desired::{self, Compiled, Desired, DesiredVirtualService, DrainTimes, Lifecycle, ServiceKey, Termination, cache};
+use crate::desired::{self, Compiled, Desired, DesiredVirtualService, DrainTimes, Lifecycle, NodeDrain, ServiceKey, Termination, cache};
 use crate::source::{Snapshot, Snapshots};
 use crate::telemetry::chain;
 
@@ -30,6 +30,10 @@ pub(super) struct NotFollowed(&'static str);
 pub(super) struct Intent {
     config: watch::Receiver<Arc<InForce>>,
     snapshots: Snapshots,
+    /// Whether VIPs leave the node while it goes on.
+    node_drain: watch::Receiver<NodeDrain>,
+    /// What of that the state directory has.
+    kept_drain: NodeDrain,
     purpose: Purpose,
     state_dir: PathBuf,
     /// The last good intent of an earlier process that has not withdrawn everything.
@@ -47,12 +51,20 @@ pub(super) struct Intent {
 }
 
 impl Intent {
-    pub(super) fn new(config: watch::Receiver<Arc<InForce>>, snapshots: Snapshots, purpose: Purpose, started: Instant) -> Self {
+    pub(super) fn new(
+        config: watch::Receiver<Arc<InForce>>,
+        snapshots: Snapshots,
+        node_drain: watch::Receiver<NodeDrain>,
+        purpose: Purpose,
+        started: Instant,
+    ) -> Self {
         let Config { state_dir, startup_patience, .. } = (*config.borrow().config).clone();
         let former = cache::load(&state_dir, &config.borrow().config).filter(|desired| desired.lifecycle == Lifecycle::Run);
         Self {
             config,
             snapshots,
+            kept_drain: cache::load_drain(&state_dir),
+            node_drain,
             purpose,
             state_dir,
             former,
@@ -68,7 +80,9 @@ impl Intent {
 
     /// The intent in force, compiled again where an input changed. `None` while there is none to act on.
     pub(super) fn current(&mut self, now: Instant) -> Option<Arc<Compiled>> {
-        let stale = self.config.has_changed().unwrap_or(false) || self.snapshots.has_changed().unwrap_or(false);
+        let stale = self.config.has_changed().unwrap_or(false)
+            || self.snapshots.has_changed().unwrap_or(false)
+            || self.node_drain.has_changed().unwrap_or(false);
         if self.in_force.is_none() || stale {
             self.compile(now);
         }
@@ -168,6 +182,11 @@ impl Intent {
         self.config.borrow().config.routing.aggregates.keys().copied().collect()
     }
 
+    /// Whether VIPs leave the node while it goes on, and why, as of the intent in force.
+    pub(super) fn node_drain(&self) -> NodeDrain {
+        self.node_drain.borrow().clone()
+    }
+
     pub(super) fn is_leaving(&self) -> bool {
         self.lifecycle != Lifecycle::Run
     }
@@ -193,6 +212,8 @@ impl Intent {
                 changed.map_err(|_closed| NotFollowed("the source"))?;
                 self.snapshots.mark_changed();
             }
+            // Nobody decides about it any more where that is an error.
+            Ok(()) = self.node_drain.changed() => self.node_drain.mark_changed(),
             () = impatient => {}
         }
         Ok(())
@@ -212,6 +233,13 @@ impl Intent {
             tracing::warn!(%error, "the last good intent cannot be kept: a start without a source will have an older one, or none");
         }
         self.unsaved = false;
+        let drain = self.node_drain.borrow().clone();
+        if drain != self.kept_drain {
+            if let Err(error) = cache::save_drain(&self.state_dir, &drain) {
+                tracing::warn!(%error, "it cannot be kept whether the node is drained: a start without a source may serve again");
+            }
+            self.kept_drain = drain;
+        }
     }
 
     fn compile(&mut self, now: Instant) {
@@ -224,7 +252,8 @@ impl Intent {
         };
         self.basis = snapshot.map(|snapshot| (snapshot, config));
         self.cached = self.snapshots.borrow().is_none();
-        compiled.desired.lifecycle = self.lifecycle;
+        let drained = matches!(*self.node_drain.borrow_and_update(), NodeDrain::Drained { .. });
+        compiled.desired.lifecycle = if drained && self.lifecycle == Lifecycle::Run { Lifecycle::Standby } else { self.lifecycle };
         if self.in_force.as_deref() != Some(&compiled) {
             self.unsaved = compiled.desired.complete && self.lifecycle == Lifecycle::Run;
             self.in_force = Some(Arc::new(compiled));

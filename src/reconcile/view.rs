@@ -69,13 +69,14 @@ impl Explainer {
     }
 
     fn explain(&self) -> Arc<NodeStatus> {
-        let View { compiled, cached, observed, .. } = self.view.borrow().clone();
+        let View { compiled, cached, node_drain, observed, .. } = self.view.borrow().clone();
         let desired = compiled.as_deref().map(|compiled| &compiled.desired);
         let rejections = compiled.as_deref().map(|compiled| all_rejections(compiled, &observed)).unwrap_or_default();
         let speaker = speaker_view(&self.speaker.borrow().clone());
         let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
         let inputs = Inputs {
             desired,
+            node_drain: &node_drain,
             observed: &observed,
             rejections: &rejections,
             placements: &desired.map(|desired| placements(desired, &observed)).unwrap_or_default(),

@@ -76,6 +76,7 @@ fn warnings(status: &NodeStatus) -> Vec<String> {
         let stale = stale.map(|seconds| format!(" for {}", humantime::format_duration(Duration::from_secs(seconds)))).unwrap_or_default();
         warnings.push(format!("source: {:?}{stale}: {}", status.source.state, status.source.message));
     }
+    warnings.extend(status.node_drain.message().map(|message| format!("drain: {message}")));
     warnings.extend(status.source.troubles.iter().map(|trouble| format!("source: {trouble}")));
     warnings.extend(status.source.unwritten.iter().map(|trouble| format!("status: {trouble}")));
     for failure in &status.failures {

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use super::condition::Verdict;
 use super::{ConditionKind, NodeStatus, PeerStatus, Phase, SourceState, Time, Truth, VipState, VipStatus};
 use crate::api::{RouterNodePeer, RouterNodeStatus, VipGroup};
+use crate::desired::NodeDrain;
 
 /// So many different things are said of VIPs at most; what is beyond is one more thing.
 const MOST_GROUPS: usize = 200;
@@ -37,6 +38,21 @@ pub fn router_node_status(node: &NodeStatus, before: Option<&RouterNodeStatus>, 
         vips: groups(&node.vips),
         conditions: verdicts.iter().map(condition).collect(),
     }
+}
+
+/// Why a node is not Ready that is in standby, and has no VIP on its way out any more.
+const NODE_DRAINED: &str = "NodeDrained";
+
+/// Whether a node says that it announces VIPs, and does not say that it is about to stop.
+#[must_use]
+pub fn announces(node: &RouterNodeStatus) -> bool {
+    node.announced_count > 0 && node.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+}
+
+/// Whether a node says that its VIPs have left it, while it goes on.
+#[must_use]
+pub fn is_drained(node: &RouterNodeStatus) -> bool {
+    node.conditions.iter().any(|condition| condition.kind == "Ready" && condition.reason == NODE_DRAINED)
 }
 
 fn count(number: usize) -> u32 {
@@ -116,12 +132,19 @@ fn ready(node: &NodeStatus) -> Verdict {
     let verdict = |status, reason, message| Verdict::new("Ready", status, reason, message);
     match (node.lifecycle, node.source.state) {
         (Some(Phase::Draining), _) => verdict(Truth::False, "NodeDrains", "all VIPs are withdrawn and removed"),
+        (Some(Phase::Standby), _) => {
+            let left = node.vips.iter().all(|vip| vip.state == VipState::Withheld);
+            verdict(Truth::False, if left { NODE_DRAINED } else { "NodeDraining" }, &node.node_drain.message().unwrap_or_default())
+        }
         (Some(Phase::Leaving), _) => verdict(Truth::False, "NodeLeaves", "the daemon stops; VIPs stay for the next start"),
         (None, _) | (_, SourceState::Waiting) => verdict(Truth::False, "SourceNotRead", "what is wanted is not known yet"),
         (Some(Phase::Serving), _) if !node.speaker.started => {
             verdict(Truth::False, "SpeakerNotStarted", "BGP sessions are not started yet")
         }
-        (Some(Phase::Serving), _) => verdict(Truth::True, "Serving", "VIPs are served and announced"),
+        (Some(Phase::Serving), _) => match &node.node_drain {
+            waiting @ NodeDrain::Waiting { .. } => verdict(Truth::True, "DrainWaits", &waiting.message().unwrap_or_default()),
+            NodeDrain::None | NodeDrain::Drained { .. } => verdict(Truth::True, "Serving", "VIPs are served and announced"),
+        },
     }
 }
 

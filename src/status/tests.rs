@@ -17,6 +17,7 @@ use crate::observed::Failure;
 /// All inputs in one hand.
 pub(crate) struct Node {
     pub(crate) desired: Option<Desired>,
+    pub(crate) node_drain: NodeDrain,
     pub(crate) observed: Observed,
     pub(crate) rejections: Vec<Rejection>,
     pub(crate) placements: BTreeMap<IpAddr, Ownership>,
@@ -64,6 +65,7 @@ impl Node {
         };
         let mut node = Self {
             desired: Some(desired),
+            node_drain: NodeDrain::None,
             observed: Observed::default(),
             rejections: Vec::new(),
             found: BTreeSet::new(),
@@ -218,6 +220,7 @@ impl Node {
         };
         let inputs = Inputs {
             desired: self.desired.as_ref(),
+            node_drain: &self.node_drain,
             observed: &self.observed,
             rejections: &self.rejections,
             placements: &self.placements,
@@ -354,6 +357,33 @@ fn a_graceful_shutdown_is_told() {
     (desired.lifecycle, desired.drain.graceful_shutdown) = (Lifecycle::Drain, Duration::from_secs(5));
     let words = "Withdrawing NodeDrains: the node is leaving; for 5s it is announced as the last resort, then withdrawn";
     assert_eq!(node.seven().0, words);
+}
+
+#[test]
+fn a_node_in_standby_says_why_and_one_that_waits_serves() {
+    let mut node = Node::serving();
+    node.desired.as_mut().unwrap().lifecycle = Lifecycle::Standby;
+    node.node_drain = NodeDrain::Drained { reason: "the Node is cordoned".to_owned() };
+    assert_eq!(node.seven().0, "Withdrawing NodeDrained: the Node is cordoned; it is being withdrawn");
+    node.tell(&[]);
+    assert_eq!(
+        node.seven().0,
+        "Draining NodeDrained: the Node is cordoned; withdrawn; its address stays for 1s after that, until the fabric has moved its flows"
+    );
+    node.placements.clear();
+    says(
+        &node,
+        "Withheld NodeDrained: the Node is cordoned",
+        "Accepted=True/Accepted Programmed=False/NodeDrained Advertised=False/NodeDrained",
+    );
+    let warnings = Envelope::of(&node.status(None)).warnings;
+    assert_eq!(warnings, ["drain: the Node is cordoned: VIPs are withdrawn and removed until that is over"]);
+
+    let mut node = Node::serving();
+    node.node_drain = NodeDrain::Waiting { reason: "the Node is cordoned".to_owned(), obstacle: "it is the last one".to_owned() };
+    assert_eq!(node.seven().0, "Announced Served: announced to rr1");
+    let warnings = Envelope::of(&node.status(None)).warnings;
+    assert_eq!(warnings, ["drain: the Node is cordoned; VIPs stay all the same: it is the last one"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use bgp::Prefix;
 
 use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
-use crate::desired::{DesiredVip, Lifecycle, Rejection, RejectionReason, Subject, VipIntent, WithholdReason};
+use crate::desired::{DesiredVip, Lifecycle, NodeDrain, Rejection, RejectionReason, Subject, VipIntent, WithholdReason};
 use crate::plan::{self, Lack, StepKey, Unreachable};
 
 /// What to do about kube-proxy where it manages IPVS too.
@@ -169,6 +169,9 @@ impl<'a> Facts<'a> {
         if self.inputs.desired.is_some_and(|desired| desired.lifecycle == Lifecycle::Drain) {
             return Some(Why::new("NodeDrains", "the node is leaving"));
         }
+        if self.inputs.desired.is_some_and(|desired| desired.lifecycle == Lifecycle::Standby) {
+            return Some(self.drained());
+        }
         if self.found {
             return None;
         }
@@ -185,6 +188,15 @@ impl<'a> Facts<'a> {
                 let obstacle = self.inputs.obstacles.get(&self.address)?;
                 Some(Why::new(&obstacle.reason, format!("it cannot be on {interface}: {}", obstacle.message)))
             }
+        }
+    }
+
+    /// Why the node keeps all VIPs away though it goes on.
+    fn drained(&self) -> Why {
+        match self.inputs.node_drain {
+            NodeDrain::Drained { reason } => Why::new("NodeDrained", reason),
+            // It is about to come back.
+            NodeDrain::None | NodeDrain::Waiting { .. } => Why::new("NodeDrained", "the Node was cordoned or tainted"),
         }
     }
 
@@ -322,7 +334,7 @@ impl<'a> Facts<'a> {
     }
 
     fn leaving(&self, why: Why) -> Why {
-        let times = self.inputs.desired.filter(|desired| desired.lifecycle == Lifecycle::Drain).map(|desired| desired.drain);
+        let times = self.inputs.desired.filter(|desired| desired.lifecycle != Lifecycle::Run).map(|desired| desired.drain);
         if let Some(times) = times.filter(|times| self.in_set && !times.graceful_shutdown.is_zero()) {
             let time = humantime::format_duration(times.graceful_shutdown);
             return Why { message: format!("{}; for {time} it is announced as the last resort, then withdrawn", why.message), ..why };
@@ -341,7 +353,7 @@ impl<'a> Facts<'a> {
         let failure = self.inputs.observed.failures.get(&StepKey::Address(self.address));
         let stays = match (failure, self.inputs.desired) {
             (Some(failure), _) => format!("its address cannot be removed: {} (tried {} times)", failure.error, failure.count),
-            (None, Some(desired)) if desired.complete || desired.lifecycle == Lifecycle::Drain => {
+            (None, Some(desired)) if desired.complete || desired.lifecycle != Lifecycle::Run => {
                 let delay = humantime::format_duration(desired.drain.fabric_delay);
                 format!("withdrawn; its address stays for {delay} after that, until the fabric has moved its flows")
             }

@@ -187,7 +187,7 @@ impl World {
             assert!(!self.is_in_place(key, &wish), "{key} is wanted and removed");
             return "remade with another mark";
         }
-        assert!(self.is_complete() || self.lifecycle() == Lifecycle::Drain, "{key} is removed on partial knowledge");
+        assert!(self.is_complete() || self.lifecycle() != Lifecycle::Run, "{key} is removed on partial knowledge");
         if self.wanted(key.vip) && !self.balancing {
             let since = self.handed_over.unwrap_or_else(|| panic!("{key} is removed while nobody else gets its connections: {made}"));
             let connections =
@@ -302,7 +302,7 @@ impl World {
         self.node.ipvs = true;
         self.set(self.lifecycle(), true);
         self.come_to_rest();
-        for lifecycle in [Lifecycle::Drain, Lifecycle::Run] {
+        for lifecycle in [Lifecycle::Drain, Lifecycle::Standby, Lifecycle::Run] {
             self.set(lifecycle, true);
             self.come_to_rest();
         }

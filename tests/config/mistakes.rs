@@ -24,7 +24,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "@drain: 5s\n",
-        "c.yaml:2:8: drain: expected a map with the keys onTermination, workload, gracefulShutdown, fabricDelay, timeout, found '5s'",
+        "c.yaml:2:8: drain: expected a map with the keys onTermination, workload, onCordon, taints, gracefulShutdown, fabricDelay, timeout, found '5s'",
     ),
     (
         "@vips:\n  pools:\n  - {prefixes: [10.0.0.0/24, 10.0.0.128/25]}\n  - {name: a, prefixes: []}\n  - {name: a, prefixes: [10.0.0.0/8, x]}\n",
@@ -283,6 +283,11 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:2:35: drain.timeout: expected a time longer than drain.fabricDelay, which is 2s, found 2s",
     ),
     ("@drain: {fabricDelay: 30s, timeout: 40}\n", "c.yaml:2:36: drain.timeout: expected a time from 0s to 1h, found the number 40"),
+    ("@drain: {onCordon: yes}\n", "c.yaml:2:19: drain.onCordon: expected auto, always or never, found 'yes'"),
+    (
+        "@drain: {taints: [{effect: NoExecute}, {key: a/b/c}, {key: a, value: 'b c', effect: Evict}]}\n",
+        "c.yaml:2:18: drain.taints[0].key: this key is missing, expected the key of a taint such as maintenance or example.com/maintenance\nc.yaml:2:45: drain.taints[1].key: expected the key of a taint such as maintenance or example.com/maintenance, found 'a/b/c'\nc.yaml:2:69: drain.taints[2].value: expected the value of a taint (at most 63 letters, digits, '-', '_' and '.'), found 'b c'\nc.yaml:2:84: drain.taints[2].effect: expected NoSchedule, PreferNoSchedule or NoExecute, found 'Evict'",
+    ),
     (
         "@drain: {workload: Deployment/a/b}\n",
         "c.yaml:2:19: drain.workload: expected DaemonSet/NAMESPACE/NAME or StatefulSet/NAMESPACE/NAME/POD, found 'Deployment/a/b'",

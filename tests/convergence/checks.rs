@@ -62,11 +62,11 @@ impl World {
             Step::RemoveAddress(vip) => {
                 assert!(ours(vip), "somebody else's {vip} is removed");
                 assert!(!self.wanted(*vip), "{vip} is wanted and removed");
-                assert!(self.desired.complete || self.desired.lifecycle == Lifecycle::Drain, "{vip} is removed on partial knowledge");
+                assert!(self.desired.complete || self.desired.lifecycle != Lifecycle::Run, "{vip} is removed on partial knowledge");
                 self.check_withdrawn(*vip, made)
             }
             Step::ConfigureSpeaker(bgp) => {
-                assert!(**bgp == self.desired.bgp && self.desired.lifecycle == Lifecycle::Run);
+                assert!(**bgp == self.desired.bgp && self.desired.lifecycle.goes_on());
                 if self.configured.is_none() {
                     self.check_first_plan_applied(observed);
                 }
@@ -112,7 +112,7 @@ impl World {
         let set = self.advertised_set();
         assert!(!set.serves(vip), "{vip} is removed while advertised");
         let next = made.steps.iter().find_map(|step| if let Step::Advertise(set) = step { Some(&**set) } else { None }).unwrap_or(&set);
-        let leaving = self.desired.lifecycle == Lifecycle::Drain;
+        let leaving = self.desired.lifecycle != Lifecycle::Run;
         // While others keep an aggregate up, nothing is withdrawn that could be waited for.
         let around: Vec<Prefix> =
             AGGREGATES.map(aggregate).into_iter().filter(|prefix| prefix.contains(vip) && (leaving || !next.contains(prefix))).collect();
@@ -259,7 +259,7 @@ impl World {
         self.come_to_rest();
         self.desired.complete = true;
         self.come_to_rest();
-        for lifecycle in [Lifecycle::Drain, Lifecycle::Run] {
+        for lifecycle in [Lifecycle::Drain, Lifecycle::Standby, Lifecycle::Run] {
             self.desired.lifecycle = lifecycle;
             self.come_to_rest();
         }
@@ -291,14 +291,16 @@ impl World {
 
     pub(super) fn check_exact(&mut self) {
         let observed = self.observe();
-        let leaving = self.desired.lifecycle == Lifecycle::Drain;
+        let leaving = self.desired.lifecycle != Lifecycle::Run;
         let served = if leaving { RouteSet::default() } else { self.expected() };
         assert_eq!(self.advertised_set(), served, "what is wanted is advertised");
         for vip in VIPS.map(ip) {
             let blocked = self.serves(vip) && !leaving && !self.wanted(vip);
             let Some(placed) = self.kernel.get(&vip).copied() else {
                 assert!(!self.wanted(vip), "{vip} is wanted and missing");
-                let renamed = !leaving && observed.kernel.interface == InterfaceState::Missing && observed.kernel.elsewhere.contains(&vip);
+                let renamed = self.desired.lifecycle.goes_on()
+                    && observed.kernel.interface == InterfaceState::Missing
+                    && observed.kernel.elsewhere.contains(&vip);
                 let recorded = self.record.confirmed.contains(&vip) || self.record.pending.contains(&vip);
                 assert!(renamed || !recorded, "{vip} is recorded and missing");
                 self.seen.extend(blocked.then_some("blocked"));
@@ -322,8 +324,9 @@ impl World {
         }
         let undecided = |vip: &IpAddr| !self.protocols && !self.desired.complete && self.kernel.contains_key(vip);
         assert!(self.record.pending.iter().all(undecided), "{:?} is pending for ever", self.record.pending);
-        assert_eq!(has_left(&self.desired, &observed), leaving);
-        if leaving {
+        let over = self.desired.lifecycle == Lifecycle::Drain;
+        assert_eq!(has_left(&self.desired, &observed), over);
+        if over {
             assert_eq!((&self.record, self.open_sessions()), (&Record::default(), 0));
         } else {
             assert_eq!(self.configured.as_deref(), Some(&self.desired.bgp));

@@ -47,6 +47,12 @@ subjects: [{kind: ServiceAccount, name: vipherald, namespace: vip}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
+metadata: {name: vipherald-node-label}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: vipherald-node-label}
+subjects: [{kind: ServiceAccount, name: vipherald, namespace: vip}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
 metadata: {name: vipherald-crds}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: vipherald-crds}
 subjects: [{kind: ServiceAccount, name: vipherald-crds, namespace: vip}]

@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RIGHTS, RouterNode, stays};
 use crate::common::wait_until;
 
-/// The role of this kind that the daemon has.
-fn role(kind: &str) -> Value {
+/// The role of this kind and name that the daemon has.
+fn role(kind: &str, name: &str) -> Value {
     let roles: Vec<Value> = serde_saphyr::from_multiple(RIGHTS).unwrap();
-    roles.into_iter().find(|role| role["kind"] == kind && role["metadata"]["name"] == "vipherald").unwrap()
+    roles.into_iter().find(|role| role["kind"] == kind && role["metadata"]["name"] == name).unwrap()
 }
 
 fn words(value: &Value) -> Vec<String> {
@@ -63,8 +63,11 @@ fn each_right_to_write_is_missed_by_name() {
     let cluster = Cluster::new();
     let mut node = RouterNode::new(&cluster, "n1", NFTABLES);
     let mut tried = 0;
-    for kind in ["ClusterRole", "Role"] {
-        let role = role(kind);
+    // What it is to label its Node with.
+    let address = r#"{"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.11"}]}}"#;
+    cluster.server.kubectl(&["patch", "node", "n1", "--subresource=status", "--type=merge", "--patch", address], "");
+    for (kind, name) in [("ClusterRole", "vipherald"), ("ClusterRole", "vipherald-node-label"), ("Role", "vipherald")] {
+        let role = role(kind, name);
         // Those by which objects are read are missed in tests/kubernetes_source/rights.rs.
         let read_only = |verb: &str, resource: &str| matches!(verb, "list" | "watch") && !resource.starts_with("routernodes");
         for (verb, resource) in rights(&role).into_iter().filter(|(verb, resource)| !read_only(verb, resource)) {
@@ -92,10 +95,11 @@ fn each_right_to_write_is_missed_by_name() {
             cluster.server.kubectl(&["delete", "--ignore-not-found", "-f", "-"], OBJECTS);
             cluster.server.kubectl(&["delete", "--ignore-not-found", "routernode", "vipherald-n1"], "");
             cluster.server.kubectl(&["delete", "--ignore-not-found", "--namespace=vip", "lease", "vipherald"], "");
+            cluster.server.kubectl(&["label", "node", "n1", "externalIP-"], "");
             tried += 1;
         }
     }
-    assert_eq!(tried, 12);
+    assert_eq!(tried, 13);
     cluster.apply(OBJECTS);
     node.start();
     cluster.until_conditions("ericingress", "eric", ["True=Accepted", "True=Programmed", "True=Announced"]);

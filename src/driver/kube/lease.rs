@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Lease of an instance in the API: carries out what the [`Election`] says.
+//! A Lease of an instance in the API: carries out what the [`Election`] says.
 //!
-//! Input: the API server. Output: whether this node holds the Lease, which is asked before each write. The times in the object are for people; nobody
+//! Input: the API server. Output: whether this node holds the Lease, which is asked before each act that is for its holder. The times in the object are for people; nobody
 //! decides by them.
 
 use std::time::{Duration, Instant, SystemTime};
@@ -50,6 +50,11 @@ impl Lease {
         self.denied.as_deref()
     }
 
+    /// Who has it, as far as is known.
+    pub(super) fn holder(&self) -> Option<&str> {
+        self.election.holder()
+    }
+
     /// Why it is not had, or not known who has it.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
@@ -78,7 +83,7 @@ impl Lease {
             // That somebody else was faster is no trouble.
             let trouble = answer.as_ref().err().filter(|error| !error.is_conflict()).map(|error| chain(error));
             if let Some(error) = trouble.as_ref().filter(|_| self.trouble.is_none()) {
-                tracing::warn!(lease = self.name, error, "the Lease is not had; another node writes what all share, or none does");
+                tracing::warn!(lease = self.name, error, "the Lease is not had: another node has it, or none");
             }
             self.trouble = trouble;
             let event = match answer {
@@ -95,7 +100,7 @@ impl Lease {
                 lease = self.name,
                 holder,
                 "{}",
-                if held { "this node writes what all share" } else { "this node no longer does" }
+                if held { "this node has the Lease" } else { "this node does not have the Lease any more" }
             );
         }
     }

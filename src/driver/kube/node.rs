@@ -33,6 +33,11 @@ impl NodeWriter {
         self.stored = None;
     }
 
+    /// What the API server holds, as far as is known.
+    pub(super) fn stored(&self) -> Option<&RouterNodeStatus> {
+        self.stored.as_ref().map(|(stored, _)| stored)
+    }
+
     /// Writes what differs; `owner` is the UID of the Node. True where something was written.
     pub(super) async fn write(
         &mut self,

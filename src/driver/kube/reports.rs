@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Follows the RouterNode objects of an instance, while this node holds the Lease.
+//! Reads the RouterNode objects of an instance, and follows them while this node holds the Lease.
 //!
 //! Input: the API server. Output: [`Reported`]: the status of each by the name of its Node, `None` before the first list. Errors take nothing away; after one
 //! the list is read again.
@@ -68,12 +68,21 @@ pub(super) async fn follow(access: Access, instance: String, reported: watch::Se
     }
 }
 
+/// All as they are now, read with a quorum, and the version of the list.
+pub(super) async fn read(server: &mut ApiServer, instance: &str) -> Result<(NodeReports, String), RequestError> {
+    let (items, version) = server.list(&router_nodes(), &selector(instance)).await?;
+    Ok((items.iter().filter_map(report).collect(), version))
+}
+
+/// Those of this instance.
+fn selector(instance: &str) -> String {
+    format!("&labelSelector={}%3D{instance}", INSTANCE_LABEL.replace('/', "%2F"))
+}
+
 /// A list, and one watch from there.
 async fn once(server: &mut ApiServer, instance: &str, reported: &watch::Sender<Reported>) -> Result<(), RequestError> {
-    let place = router_nodes();
-    let selector = format!("&labelSelector={}%3D{instance}", INSTANCE_LABEL.replace('/', "%2F"));
-    let (items, version) = server.list(&place, &selector).await?;
-    let mut reports: NodeReports = items.iter().filter_map(report).collect();
+    let (place, selector) = (router_nodes(), selector(instance));
+    let (mut reports, version) = read(server, instance).await?;
     let tell = |reports: &NodeReports, trouble: Option<String>| {
         reported.send_replace(Reported { nodes: Some(Arc::new(reports.clone())), trouble });
     };

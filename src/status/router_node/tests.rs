@@ -2,6 +2,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
+use crate::desired::Lifecycle;
 use crate::status::tests::{Node, ip};
 
 fn at(seconds: u64) -> Time {
@@ -94,4 +95,23 @@ fn vips_of_which_the_same_is_to_be_said_are_one_group() {
 #[test]
 fn counts_are_left_out_of_messages() {
     assert_eq!(without_counts("a: no (tried 17 times); b (tried hard) (tried 2 times)"), "a: no; b (tried hard)");
+}
+
+#[test]
+fn a_node_that_drains_is_no_other_announcer_and_is_drained_once_its_vips_have_left() {
+    let ready = |node: &Node| {
+        let status = router_node_status(&node.status(None), None, &[], at(60));
+        (conditions(&status)[0].clone(), announces(&status), is_drained(&status))
+    };
+    let mut node = Node::serving();
+    assert_eq!(ready(&node), ("Ready=True Serving".to_owned(), true, false));
+    node.node_drain = NodeDrain::Waiting { reason: "the Node is cordoned".to_owned(), obstacle: "it is the last one".to_owned() };
+    assert_eq!(ready(&node), ("Ready=True DrainWaits".to_owned(), true, false));
+    node.node_drain = NodeDrain::Drained { reason: "the Node is cordoned".to_owned() };
+    node.desired.as_mut().unwrap().lifecycle = Lifecycle::Standby;
+    assert_eq!(ready(&node), ("Ready=False NodeDraining".to_owned(), false, false));
+    node.speaker.advertised = Some(std::sync::Arc::default());
+    assert_eq!(ready(&node), ("Ready=False NodeDraining".to_owned(), false, false), "its address is there");
+    node.placements.clear();
+    assert_eq!(ready(&node), ("Ready=False NodeDrained".to_owned(), false, true));
 }
