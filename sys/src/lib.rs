@@ -17,7 +17,7 @@ pub use tcp_ao::{
 };
 pub use tcp_info::segments_received;
 pub use tcp_md5::{LONGEST_KEY, set_tcp_md5_key};
-pub use ttl::{set_least_hop_limit_v6, set_least_ttl_v4};
+pub use ttl::{keep_syns, set_least_hop_limit_v6, set_least_ttl_v4, ttl_of_syn};
 
 /// Octets in the TCP send queue that the peer has not acknowledged yet (`SIOCOUTQ`, tcp(7)).
 ///

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use bgp::Prefix;
@@ -150,6 +151,8 @@ fn bind(address: SocketAddr, domain: &Domain) -> io::Result<TcpListener> {
     } else {
         socket.set_ttl_v4(TTL)?;
     }
+    // From how far a connection comes is known by it (RFC 5082 §3).
+    sys::keep_syns(socket.as_fd())?;
     if let Some(vrf) = domain {
         socket.bind_device(Some(vrf.name.as_bytes()))?;
     }

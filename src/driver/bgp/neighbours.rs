@@ -32,6 +32,7 @@ use super::report::Complaints;
 use super::rib::Rib;
 use super::session::{Command, Feed, Inputs, Session};
 use super::settings::{Adjustable, Beginning, Settings, dynamic_settings};
+use super::socket;
 use super::status::Board;
 use super::vrf::{self, Domain, Vrfs};
 use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
@@ -368,8 +369,20 @@ impl Neighbours {
         match settings {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
             Some(_) if self.shut.contains(&name) || self.running.contains_key(&name) => {}
-            Some(_) if self.is_full(target) => self.refuse_dynamic(desired, address),
-            Some(settings) => self.start(&name, settings, keyring, locator, Some(stream)),
+            Some(settings) => match socket::is_near(&stream, settings.peer.transport.ttl) {
+                Err(error) => self.too_far(&name, &chain(&error)),
+                Ok(()) if self.is_full(target) => self.refuse_dynamic(desired, address),
+                Ok(()) => self.start(&name, settings, keyring, locator, Some(stream)),
+            },
+        }
+    }
+
+    /// Who would be a dynamic neighbour dials from too far away.
+    fn too_far(&self, name: &str, reason: &str) {
+        if self.complaints.is_news(name, reason) {
+            tracing::warn!(peer = %name, reason, "a connection of a dynamic peer is refused");
+        } else {
+            tracing::debug!(peer = %name, reason, "a connection of a dynamic peer is refused again");
         }
     }
 

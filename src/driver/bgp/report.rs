@@ -26,7 +26,7 @@ use super::whereabouts::Found;
 use super::words::Loss;
 use crate::desired::{Transport, Ttl};
 pub(super) use complaints::Complaints;
-use history::{History, Remark};
+use history::{History, Remark, Weight};
 
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
@@ -189,6 +189,15 @@ impl Report {
             tracing::warn!(%peer, %address, reason, "a connection of the peer is refused");
         } else {
             tracing::debug!(%peer, %address, reason, "a connection of the peer is refused again");
+        }
+    }
+
+    /// A connection from the peer's address comes from too far away. Beside a session that is up it says nothing of that.
+    pub(super) fn too_far(&mut self, reason: String) {
+        self.refused(&reason);
+        if self.status.established_since.is_none() {
+            self.history.add(Weight::Hint, false, history::error(reason, None));
+            self.post_errors();
         }
     }
 

@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Runs until it was told to end, or a dynamic neighbour has gone, and the last connection is closed.
-    /// `first` is the connection that brought a dynamic neighbour.
+    /// `first` is the connection that brought a dynamic neighbour, from near enough.
     pub(super) async fn run(mut self, shut: bool, first: Option<TcpStream>) {
         self.inputs.feed.routes.mark_changed();
         self.take_key();
@@ -249,7 +249,7 @@ impl Session {
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
             Input::Whereabouts => self.take_whereabouts(),
-            Input::Command(Command::Accept(stream)) => self.accept(stream),
+            Input::Command(Command::Accept(stream)) => self.arrived(stream),
             Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, *opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
@@ -292,6 +292,14 @@ impl Session {
                     Role::Passive => Event::Closed { role },
                 });
             }
+        }
+    }
+
+    /// Somebody has dialled us from the peer's address.
+    fn arrived(&mut self, stream: TcpStream) {
+        match socket::is_near(&stream, self.way.transport.ttl) {
+            Ok(()) => self.accept(stream),
+            Err(error) => self.report.too_far(chain(&error)),
         }
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The options of a neighbour's sockets: TTL, signature, interface.
+//! The options of a neighbour's sockets: TTL, signature, interface; and from how far somebody dials.
 //!
 //! Input: a [`Way`], and a fresh or accepted socket. Output: the socket as the configuration wants it, or which option the kernel refuses; then the
 //! socket must not be used, since it would be open to somebody who is to be kept out.
@@ -61,6 +61,46 @@ pub(super) enum OptionError {
     },
 }
 
+/// Who has dialled is too far away.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DistanceError {
+    /// The SYN came from somebody who does not send with TTL 255, or is beyond the hops.
+    #[error(
+        "with ttlSecurity, the first packet of the peer has to come with a TTL of {least} at least, and came with {ttl}: \
+         the peer needs GTSM (RFC 5082) too, or more hops are needed here"
+    )]
+    TooFar {
+        /// What it came with.
+        ttl: u8,
+        /// What it has to come with.
+        least: u8,
+    },
+    /// The kernel did not keep the SYN, as it does while it is flooded with them.
+    #[error("with ttlSecurity, the TTL of the first packet of the peer has to be known, and the kernel has not kept it")]
+    Unknown,
+    /// The kernel does not say.
+    #[error("with ttlSecurity, the TTL of the first packet of the peer has to be known")]
+    Unreadable(#[source] io::Error),
+}
+
+/// Whether a connection that somebody has dialled comes from near enough (RFC 5082 §3). The option that drops later packets does not see those that came before
+/// it was set, and a connection is accepted with all that the peer has sent until then; but who is too far away can't make a SYN with such a TTL either. To
+/// be asked once for each connection, before anything of it is read.
+pub(super) fn is_near(connection: &impl AsFd, ttl: Ttl) -> Result<(), DistanceError> {
+    let Ttl::Security { hops } = ttl else { return Ok(()) };
+    let least = least_ttl(hops);
+    match sys::ttl_of_syn(connection.as_fd()).map_err(DistanceError::Unreadable)? {
+        Some(ttl) if ttl >= least => Ok(()),
+        Some(ttl) => Err(DistanceError::TooFar { ttl, least }),
+        None => Err(DistanceError::Unknown),
+    }
+}
+
+/// RFC 5082 §3: from a peer that is one hop away comes 255.
+const fn least_ttl(hops: u8) -> u8 {
+    SECURE_TTL - (hops - 1)
+}
+
 impl Way {
     /// Where the peer listens. A link-local address whose link is not known is one of the configured interface.
     pub(super) fn remote(&self, peer: Found) -> Result<SocketAddr, OptionError> {
@@ -100,8 +140,7 @@ impl Way {
             Ttl::Multihop(ttl) => set_ttl(&socket, peer, ttl).map_err(refused("the TTL")),
             Ttl::Security { hops } => {
                 set_ttl(&socket, peer, SECURE_TTL).map_err(refused("the TTL"))?;
-                // RFC 5082 §3: from a peer that is one hop away comes 255.
-                set_least_ttl(&socket, peer, SECURE_TTL - (hops - 1)).map_err(refused("TTL security"))
+                set_least_ttl(&socket, peer, least_ttl(hops)).map_err(refused("TTL security"))
             }
         }
     }

@@ -2,7 +2,7 @@
 //! A scripted neighbour on a loopback socket: it says what the test tells it to, and nothing of its own accord.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -122,8 +122,28 @@ impl Conversation {
         if !key.is_empty() {
             sys::set_tcp_md5_key(socket.as_fd(), to.ip(), 32, key).unwrap();
         }
+        Self::connect(socket, to)
+    }
+
+    /// Dials the speaker from this address, of either family, with packets of this TTL or hop limit.
+    pub(super) fn dial_with_ttl(from: IpAddr, to: SocketAddr, ttl: u32) -> Option<Self> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        if to.is_ipv4() { socket.set_ttl_v4(ttl) } else { socket.set_unicast_hops_v6(ttl) }.unwrap();
+        Self::connect(socket, to)
+    }
+
+    fn connect(socket: Socket, to: SocketAddr) -> Option<Self> {
         socket.connect_timeout(&to.into(), Duration::from_millis(500)).ok()?;
         Some(Self::new(socket.into()))
+    }
+
+    /// Whether the speaker closes it, or resets it, and says nothing before.
+    pub(super) fn is_closed_without_a_word(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
     }
 
     /// Goes up to Established, as a neighbour of this AS.

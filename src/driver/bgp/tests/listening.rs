@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Neighbours that dial us: configured ones, dynamic ones, and nobody we know.
 
-use std::net::TcpListener;
+use std::net::{Ipv6Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use bgp::wire::{Negotiated, Update};
 
 use super::fake_peer::Conversation;
 use super::*;
@@ -297,6 +299,70 @@ fn a_port_that_is_taken_is_told_and_concerns_nobody_whom_we_dial() {
     assert!(conversation.is_silent_for(Duration::from_millis(100)));
 }
 
+/// A neighbour that may be passive (false) or dynamic (true), of which one hop is demanded; where it is dialled from, and what it is called.
+fn near_neighbour(listener: SocketAddr, dynamic: bool) -> (Arc<DesiredBgp>, IpAddr, String) {
+    let from: IpAddr = if listener.is_ipv4() { LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+    let near = |peer: DesiredPeer| {
+        let transport = Transport { ttl: Ttl::Security { hops: 1 }, ..peer.transport };
+        DesiredPeer { transport, ..peer }
+    };
+    let configured = (!dynamic).then(|| ("tor", near(passive(SocketAddr::from((from, 179))))));
+    let (mut configuration, _) = listening_on(listener, if dynamic { &["127.0.0.0/30", "::1/128"] } else { &[] }, configured);
+    let listen = Arc::make_mut(&mut configuration).listen.as_mut().unwrap();
+    listen.template = near(listen.template.clone());
+    (configuration, from, if dynamic { format!("dynamic:{from}") } else { "tor".to_owned() })
+}
+
+/// Dials from so far away, with all that makes a session and a route, sent at once.
+fn dial_from_afar(from: IpAddr, to: SocketAddr, ttl: u32) -> Conversation {
+    let mut conversation = Conversation::dial_with_ttl(from, to, ttl).unwrap();
+    let mut octets = Vec::new();
+    let negotiated = Negotiated::before_open(Asn::new(1).unwrap());
+    for message in [Message::Open(open(OUR_AS)), Message::Keepalive, Message::Update(Update::end_of_rib(Family::Ipv4Unicast))] {
+        octets.extend_from_slice(&message.encode(&negotiated).unwrap());
+    }
+    conversation.send_octets(&octets);
+    conversation
+}
+
+#[test]
+fn rfc5082_3_who_dials_from_too_far_away_gets_no_session_whatever_is_sent_at_once() {
+    let ipv6 = TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap();
+    for (listener, dynamic) in [(address_of_its_own(), false), (address_of_its_own(), true), (ipv6, false), (ipv6, true)] {
+        let (configuration, from, name) = near_neighbour(listener, dynamic);
+        let speaker = Speaker::spawn("vipherald", 1).unwrap();
+        speaker.advertise(set([]));
+        speaker.configure(configuration);
+        let deadline = Instant::now() + PATIENCE;
+        while Conversation::dial_with_ttl(from, listener, 64).is_none() {
+            assert!(Instant::now() < deadline, "nobody listens at {listener}");
+        }
+        for ttl in [64, 254, 1, 64, 64] {
+            assert!(dial_from_afar(from, listener, ttl).is_closed_without_a_word(), "{name} at {listener} with TTL {ttl}");
+        }
+        let status = speaker.status();
+        assert_eq!(status.dynamic_refused, 0);
+        if dynamic {
+            assert_eq!(status.peers.len(), 0, "it is no neighbour");
+        } else {
+            let error = last_error(&status, &name);
+            let reason = "with ttlSecurity, the first packet of the peer has to come with a TTL of 255 at least, and came with 64";
+            assert!(error.starts_with(reason), "{error}");
+        }
+
+        let mut near = Conversation::dial_with_ttl(from, listener, 255).unwrap();
+        near.establish(OUR_AS);
+        near.expect_empty_table();
+        wait_for(&speaker, |status| is_up(status, &name));
+        for _ in 0..5 {
+            assert!(dial_from_afar(from, listener, 64).is_closed_without_a_word(), "{name} at {listener}");
+        }
+        assert!(near.is_silent_for(Duration::from_millis(1500)), "the session is not even asked for a sign of life");
+        let status = speaker.status();
+        assert_eq!((is_up(&status, &name), peer(&status, &name).counters.established), (true, 1));
+    }
+}
+
 #[test]
 fn rfc5082_3_ttl_security_counts_for_who_dials_us() {
     let fake = FakePeer::closed();
@@ -308,12 +374,7 @@ fn rfc5082_3_ttl_security_counts_for_who_dials_us() {
     let (configuration, address) = listening(&[], [("tor", secure(191))]);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.configure(configuration);
-    let mut conversation = dial(LOCALHOST, address);
-    conversation.expect_open();
-    conversation.send(&Message::Open(open(OUR_AS)));
-    assert!(conversation.is_silent_for(Duration::from_millis(300)));
-    assert_eq!(peer(&speaker.status(), "tor").counters.received.open, 0);
-    drop(conversation);
+    assert!(dial(LOCALHOST, address).is_closed_without_a_word());
 
     let (configuration, address) = listening_on(address, &[], [("tor", secure(192))]);
     speaker.configure(configuration);
