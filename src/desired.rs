@@ -33,7 +33,8 @@ use std::time::Duration;
 use bgp::Prefix;
 use serde::{Deserialize, Serialize};
 
-use self::addresses::{Reserved, not_allowed, unfit};
+pub(crate) use self::addresses::unfit;
+use self::addresses::{Reserved, not_allowed};
 pub use self::churn::churn;
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
 pub use self::dispatch::BalancerKind;

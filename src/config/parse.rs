@@ -291,11 +291,11 @@ fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) ->
     let limit = reader.or(&section, "limit", &kinds::bgp::LIMIT, DYNAMIC_LIMIT);
     let asn = if section.has("asn") { reader.optional(&section, "asn", &kinds::bgp::ASN) } else { local_asn };
     let own = address.map(PeerAddress::Known);
-    let mut template = neighbour(reader, &section, own, asn, local_asn);
-    if let Some(template) = &mut template {
-        template.transport.passive = true;
-    }
-    Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template: template? })
+    let export = export(reader, &section, None);
+    let template = neighbour(reader, &section, own, asn, local_asn);
+    let mut template = DesiredPeer { export: export?, ..template? };
+    template.transport.passive = true;
+    Some(DesiredListen { address: address?, port: port?, prefixes, limit: limit?, template })
 }
 
 /// What dynamic peers are like is said for nobody where none may dial us.
@@ -335,11 +335,12 @@ fn peer(reader: &mut Reader<'_>, section: &Section<'_>, local_asn: Option<Asn>) 
         let message = "this link-local address is good on one link only: say on which by interface";
         reader.report(section.place_of("address"), section.key("address"), message.to_owned());
     }
+    let export = export(reader, section, address.as_ref().and_then(PeerAddress::known));
     let peer = neighbour(reader, section, address, asn, local_asn);
-    Some(DesiredPeer { port: port?, ..peer? })
+    Some(DesiredPeer { port: port?, export: export?, ..peer? })
 }
 
-/// The keys that configured and dynamic peers share.
+/// The keys that configured and dynamic peers share, but for `export`.
 fn neighbour(
     reader: &mut Reader<'_>,
     section: &Section<'_>,
@@ -359,7 +360,6 @@ fn neighbour(
     let timers = timers(reader, section);
     let graceful_restart = if section.has("gracefulRestart") { graceful_restart(reader, section).map(Some) } else { Some(None) };
     let import = import(reader, section);
-    let export = export(reader, section);
     let Timers { hold_time, send_hold_time, connect_retry } = timers?;
     Some(DesiredPeer {
         transport: transport?,
@@ -369,7 +369,6 @@ fn neighbour(
         connect_retry,
         graceful_restart: graceful_restart?,
         import: import?,
-        export: export?,
         reflector_client: reflector_client?,
         add_path: add_path?,
         keep_received: keep_received?,
@@ -471,8 +470,8 @@ fn import(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredImpor
     Some(DesiredImport { max_prefixes, restart_delay: restart_delay? })
 }
 
-/// With what routes are announced to a peer.
-fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> {
+/// With what routes are announced to a peer, which is here. It is not told its own address as the next hop (RFC 4271 §5.1.3).
+fn export(reader: &mut Reader<'_>, peer: &Section<'_>, address: Option<IpAddr>) -> Option<DesiredExport> {
     let default = DesiredExport::default();
     let section = reader.section(peer, "export");
     let local_preference = reader.or(&section, "localPreference", &kinds::bgp::LOCAL_PREFERENCE, default.local_preference);
@@ -485,6 +484,12 @@ fn export(reader: &mut Reader<'_>, peer: &Section<'_>) -> Option<DesiredExport> 
     let next_hop = reader.section(&section, "nextHop");
     let next_hop_ipv4 = reader.or(&next_hop, "ipv4", &kinds::bgp::NEXT_HOP_IPV4, None);
     let next_hop_ipv6 = reader.or(&next_hop, "ipv6", &kinds::bgp::NEXT_HOP_IPV6, None);
+    let (ipv4, ipv6) = (next_hop_ipv4.flatten().map(IpAddr::V4), next_hop_ipv6.flatten().map(IpAddr::V6));
+    for (name, own) in [("ipv4", ipv4), ("ipv6", ipv6)] {
+        let Some(own) = own.filter(|own| Some(*own) == address) else { continue };
+        let message = format!("{own} is the peer's own address, which it is not told as a next hop (RFC 4271 §5.1.3)");
+        reader.report(next_hop.place_of(name), next_hop.key(name), message);
+    }
     Some(DesiredExport {
         local_preference: local_preference?,
         med,
@@ -539,9 +544,18 @@ fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerA
         let message = format!("expected an address of the same family as the peer's, which is {address}, found {source}");
         reader.report(section.place_of("source"), section.key("source"), message);
     }
-    if matches!(peer, Some(PeerAddress::Unnumbered(_))) && section.has("source") {
-        let message = "an unnumbered session is between the link-local addresses of its link; leave source out";
-        reader.report(section.place_of("source"), section.key("source"), message.to_owned());
+    if let (Some(address), Some(source)) = (address, source)
+        && address == source
+        && !source.is_loopback()
+    {
+        let message = format!("{source} is the peer's own address; expected one of this node");
+        reader.report(section.place_of("source"), section.key("source"), message);
+    }
+    if matches!(peer, Some(PeerAddress::Unnumbered(_))) {
+        for name in ["source", "multihop"].into_iter().filter(|name| section.has(name)) {
+            let message = format!("an unnumbered session is between the link-local addresses of its link; leave {name} out");
+            reader.report(section.place_of(name), section.key(name), message);
+        }
     }
     let ttl = hops.map_or_else(|| multihop.map_or(Ttl::Customary, Ttl::Multihop), |hops| Ttl::Security { hops });
     Some(Transport { source, interface, ttl, passive: passive?, password_file, ao_keys })

@@ -7,7 +7,8 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned};
+use serde_saphyr::budget::BudgetBreach;
+use serde_saphyr::{DuplicateKeyPolicy, Location, Span, Spanned};
 
 use super::{ConfigError, Place};
 
@@ -16,6 +17,8 @@ use super::{ConfigError, Place};
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) place: Place,
+    /// Where the value itself is: elsewhere than its place where that is an alias.
+    span: Span,
 }
 
 /// The shapes that YAML has.
@@ -23,7 +26,7 @@ pub(super) struct Node {
 pub(super) enum Value {
     Null,
     Bool(bool),
-    /// As text, because what counts as a number is not the reader's choice alone: `1.10` is no address.
+    /// As it is written, because what counts as a number is not the reader's choice alone: `1.10` is no address, and `0x10` no AS number.
     Number(String),
     Text(String),
     List(Vec<Node>),
@@ -40,16 +43,25 @@ pub(super) fn parse(text: &str) -> Result<Node, ConfigError> {
         underscored_numbers_as_strings: true,
         with_snippet: false,
     };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+    let mut tree: Node = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let place = error.location().map(place);
         ConfigError { place, key: String::new(), message: message(&error, text) }
-    })
+    })?;
+    tree.spell(text);
+    Ok(tree)
 }
 
 /// The parser's words without the place, which stands in front already.
 fn message(error: &serde_saphyr::Error, text: &str) -> String {
-    if let serde_saphyr::Error::MultipleDocuments { .. } = error.without_snippet() {
+    let mut error = error.without_snippet();
+    while let serde_saphyr::Error::AliasError { error: aliased, .. } = error {
+        error = aliased;
+    }
+    if let serde_saphyr::Error::MultipleDocuments { .. } = error {
         return "a second YAML document begins here, expected one document".to_owned();
+    }
+    if let serde_saphyr::Error::Budget { breach, .. } = error {
+        return too_much(breach);
     }
     let words = error.to_string();
     let Some(location) = error.location() else { return format!("not valid YAML: {words}") };
@@ -59,14 +71,44 @@ fn message(error: &serde_saphyr::Error, text: &str) -> String {
     format!("not valid YAML: {words}{hint}")
 }
 
+/// The parser ends where a small text would become a tree without end.
+fn too_much(breach: &BudgetBreach) -> String {
+    match breach {
+        BudgetBreach::Depth { depth } => format!("expected lists and maps within each other less deep than {depth} levels"),
+        BudgetBreach::InputBytes { input_bytes } => format!("expected a file of less than {input_bytes} octets"),
+        _ => "expected a file whose aliases stand for little: written out, this one is too large".to_owned(),
+    }
+}
+
 fn place(location: Location) -> Place {
     Place { line: location.line(), column: location.column() }
+}
+
+impl Node {
+    /// Numbers as they are in the text: the parser has made a value of them.
+    fn spell(&mut self, text: &str) {
+        match &mut self.value {
+            Value::Number(number) => {
+                if let Some(written) = written(text, self.span) {
+                    written.clone_into(number);
+                }
+            }
+            Value::List(nodes) => nodes.iter_mut().for_each(|node| node.spell(text)),
+            Value::Map(entries) => entries.iter_mut().flat_map(|(key, value)| [key, value]).for_each(|node| node.spell(text)),
+            Value::Null | Value::Bool(_) | Value::Text(_) => {}
+        }
+    }
+}
+
+fn written(text: &str, span: Span) -> Option<&str> {
+    let start = usize::try_from(span.byte_offset()?).ok()?;
+    text.get(start..start.checked_add(usize::try_from(span.byte_len()?).ok()?)?).map(str::trim)
 }
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Value>::deserialize(deserializer)?;
-        Ok(Self { value: spanned.value, place: place(spanned.referenced) })
+        Ok(Self { value: spanned.value, place: place(spanned.referenced), span: spanned.defined.span() })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::config::{Config, Vips};
 use crate::source::Snapshot;
 
 /// Why no host of the network has this address, if so.
-pub(super) fn unfit(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn unfit(address: IpAddr) -> Option<&'static str> {
     let rules: &[(bool, &str)] = match address {
         IpAddr::V4(address) => &[
             (address.octets().first() == Some(&0), "is in 0.0.0.0/8, which names no host"),

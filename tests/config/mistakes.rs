@@ -169,7 +169,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bgp: {asn: 4294967296}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '4294967296'"),
     (
         "bgp: {asn: 1.10}\n",
-        "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '1.1': write it as one number (asplain, RFC 5396)",
+        "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '1.10': write it as one number (asplain, RFC 5396)",
     ),
     ("bgp: {asn: -1}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '-1'"),
     ("bgp: {asn: AS1}\n", "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found 'AS1'"),
@@ -307,7 +307,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {extendedCommunities: ['rt:1', '0x12', 'rt:65536:65536'], linkBandwidth: 10G}}]}\n",
-        "c.yaml:1:92: bgp.peers[0].export.extendedCommunities[0]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found 'rt:1'\nc.yaml:1:100: bgp.peers[0].export.extendedCommunities[1]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found '0x12'\nc.yaml:1:108: bgp.peers[0].export.extendedCommunities[2]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found 'rt:65536:65536': beside an AS number over 65535 there are two octets (RFC 5668)\nc.yaml:1:142: bgp.peers[0].export.linkBandwidth: expected a bandwidth such as 10Gbit (bit, kbit, Mbit, Gbit or Tbit per second), found '10G'",
+        "c.yaml:1:92: bgp.peers[0].export.extendedCommunities[0]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found 'rt:1'\nc.yaml:1:100: bgp.peers[0].export.extendedCommunities[1]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found '0x12'\nc.yaml:1:108: bgp.peers[0].export.extendedCommunities[2]: expected an extended community such as rt:65001:100 or ro:65001:100, or its eight octets such as 0x0002fde900000064, found 'rt:65536:65536': beside an AS number over 65535 there are two octets (RFC 5668)\nc.yaml:1:142: bgp.peers[0].export.linkBandwidth: expected a bandwidth such as 10Gbit (8bit at least; bit, kbit, Mbit, Gbit or Tbit per second), found '10G'",
     ),
     (
         "bgp: {asn: 1, policies: [{name: a, prefixes: [10.0.0.0/8]}, {name: a, nextHop: {ipv4: self}}, {name: b, prefixes: [10.0.0.0/8]}, {med: 1}]}\n",
@@ -375,6 +375,26 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "@instance: ${EMPTY}\n",
         "c.yaml:2:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found ''",
+    ),
+    (
+        "bgp: {asn: 1e3, peers: [{name: a, address: 192.0.2.1, asn: 0x10, multihop: 0b11, port: +179}, {name: b, address: 192.0.2.2, asn: 1.5}, {name: c, address: 192.0.2.3, asn: 0o17}]}\n",
+        "c.yaml:1:12: bgp.asn: expected an AS number from 1 to 4294967294, found '1e3': write it as one number (asplain, RFC 5396)\nc.yaml:1:60: bgp.peers[0].asn: expected an AS number from 1 to 4294967294, found '0x10': write it as one number (asplain, RFC 5396)\nc.yaml:1:76: bgp.peers[0].multihop: expected a number of hops from 1 to 254, found '0b11'\nc.yaml:1:88: bgp.peers[0].port: expected a TCP port from 1 to 65535, found '+179'\nc.yaml:1:130: bgp.peers[1].asn: expected an AS number from 1 to 4294967294, found '1.5': write it as one number (asplain, RFC 5396)\nc.yaml:1:171: bgp.peers[2].asn: expected an AS number from 1 to 4294967294, found '0o17': write it as one number (asplain, RFC 5396)",
+    ),
+    (
+        "bgp: {asn: &n 0x10, peers: [{name: a, address: 192.0.2.1, asn: *n}]}\n",
+        "c.yaml:1:15: bgp.asn: expected an AS number from 1 to 4294967294, found '0x10': write it as one number (asplain, RFC 5396)\nc.yaml:1:64: bgp.peers[0].asn: expected an AS number from 1 to 4294967294, found '0x10': write it as one number (asplain, RFC 5396)",
+    ),
+    (
+        "@vips: {x: &a [1, 1, 1, 1, 1, 1, 1, 1, 1], y: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a], z: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b], u: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c], v: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d], w: [*e, *e, *e, *e, *e, *e, *e, *e, *e]}\n",
+        "c.yaml:2:231: expected a file whose aliases stand for little: written out, this one is too large",
+    ),
+    (
+        "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 2, source: 192.0.2.1, export: {linkBandwidth: 7bit, nextHop: {\n    ipv4: 192.0.2.1}}}\n  - {name: b, address: '2001:db8::1', asn: 2, export: {nextHop: {ipv4: 192.0.2.1, ipv6: '2001:db8::1'}}}\n  - {name: c, interface: eth0, asn: 2, multihop: 2}\n",
+        "c.yaml:4:51: bgp.peers[0].source: 192.0.2.1 is the peer's own address; expected one of this node\nc.yaml:4:86: bgp.peers[0].export.linkBandwidth: expected a bandwidth such as 10Gbit (8bit at least; bit, kbit, Mbit, Gbit or Tbit per second), found '7bit': routers are told whole octets per second, and this is less than one\nc.yaml:5:11: bgp.peers[0].export.nextHop.ipv4: 192.0.2.1 is the peer's own address, which it is not told as a next hop (RFC 4271 §5.1.3)\nc.yaml:6:89: bgp.peers[1].export.nextHop.ipv6: 2001:db8::1 is the peer's own address, which it is not told as a next hop (RFC 4271 §5.1.3)\nc.yaml:7:50: bgp.peers[2].multihop: an unnumbered session is between the link-local addresses of its link; leave multihop out",
+    ),
+    (
+        "bgp: {asn: 1, aggregates: [{prefix: 224.0.0.0/4}, {prefix: 127.0.0.0/8}, {prefix: 'fe80::/10'}, {prefix: 'ff02::/16'}, {prefix: 0.0.0.0/0}, {prefix: 0.0.0.0/8}, {prefix: '::ffff:0:0/96'}, {prefix: 169.254.0.0/16}, {prefix: '::/0'}, {prefix: 240.0.0.0/4}]}\n",
+        "c.yaml:1:37: bgp.aggregates[0].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '224.0.0.0/4': no VIP can be in it: 224.0.0.0 is a multicast address\nc.yaml:1:60: bgp.aggregates[1].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '127.0.0.0/8': no VIP can be in it: 127.0.0.0 is a loopback address\nc.yaml:1:83: bgp.aggregates[2].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found 'fe80::/10': no VIP can be in it: fe80:: is a link-local address\nc.yaml:1:106: bgp.aggregates[3].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found 'ff02::/16': no VIP can be in it: ff02:: is a multicast address\nc.yaml:1:150: bgp.aggregates[5].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '0.0.0.0/8': no VIP can be in it: 0.0.0.0 is in 0.0.0.0/8, which names no host\nc.yaml:1:171: bgp.aggregates[6].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '::ffff:0:0/96': no VIP can be in it: ::ffff:0.0.0.0 is an IPv4 address in IPv6 form\nc.yaml:1:198: bgp.aggregates[7].prefix: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '169.254.0.0/16': no VIP can be in it: 169.254.0.0 is a link-local address",
     ),
     ("@instance: $NODE_NAME\n", "c.yaml:2:11: instance: expected ${NAME}, or $$ for the character itself, after the $ in '$NODE_NAME'"),
     ("@instance: ${node-name}\n", "c.yaml:2:11: instance: expected the name of a variable in ${ }, found 'node-name'"),

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bgp::wire::{BgpRole, LongLivedFamily, community};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
+use ipnetwork::IpNetwork;
 
 use super::{PREFIX, decimal, duration, unexpected, within};
 use crate::config::read::{Kind, Refusal};
-use crate::desired::AoAlgorithm;
+use crate::desired::{AoAlgorithm, unfit};
 
 pub(in crate::config) const PEER_NAME: Kind<String> = Kind {
     expected: "1 to 63 of letters, digits, '-', '_' and '.'",
@@ -24,7 +25,8 @@ pub(in crate::config) const ASN: Kind<Asn> = Kind {
     expected: "an AS number from 1 to 4294967294",
     numeric: true,
     parse: |text| {
-        if text.contains('.') {
+        // 1.5 (asdot), 0x10, 1e3.
+        if text.starts_with(|first: char| first.is_ascii_digit()) && !text.chars().all(|c| c.is_ascii_digit()) {
             return Err(Refusal::Because("write it as one number (asplain, RFC 5396)".to_owned()));
         }
         let number: u32 = decimal(text).ok_or(Refusal::Unexpected)?;
@@ -248,7 +250,7 @@ pub(in crate::config) const EXTENDED_COMMUNITY: Kind<u64> = Kind {
 
 /// In octets per second.
 pub(in crate::config) const LINK_BANDWIDTH: Kind<u64> = Kind {
-    expected: "a bandwidth such as 10Gbit (bit, kbit, Mbit, Gbit or Tbit per second)",
+    expected: "a bandwidth such as 10Gbit (8bit at least; bit, kbit, Mbit, Gbit or Tbit per second)",
     numeric: false,
     parse: |text| {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -262,7 +264,10 @@ pub(in crate::config) const LINK_BANDWIDTH: Kind<u64> = Kind {
             _ => return Err(Refusal::Unexpected),
         };
         let bits: Option<u64> = decimal::<u64>(number).and_then(|number| number.checked_mul(factor));
-        bits.map(|bits| bits / 8).filter(|octets| *octets > 0).ok_or(Refusal::Unexpected)
+        match bits.ok_or(Refusal::Unexpected)? / 8 {
+            0 => Err(Refusal::Because("routers are told whole octets per second, and this is less than one".to_owned())),
+            octets => Ok(octets),
+        }
     },
 };
 
@@ -277,9 +282,18 @@ pub(in crate::config) const AGGREGATE: Kind<Prefix> = Kind {
         if prefix == Prefix::host(prefix.address()) {
             return Err(Refusal::Because("it is a single address, which aggregates nothing".to_owned()));
         }
+        if let Some(reason) = without_vips(prefix) {
+            return Err(Refusal::Because(format!("no VIP can be in it: {} {reason}", prefix.address())));
+        }
         Ok(prefix)
     },
 };
+
+/// Why no address of a prefix can be a VIP, if so: what the first and the last one are, all between them are.
+fn without_vips(prefix: Prefix) -> Option<&'static str> {
+    let last = IpNetwork::new(prefix.address(), prefix.length()).map_or(prefix.address(), |network| network.broadcast());
+    unfit(prefix.address()).filter(|reason| unfit(last) == Some(reason))
+}
 
 /// Whether the VIPs inside an aggregate are suppressed.
 pub(in crate::config) const SUPPRESS: Kind<bool> = Kind {
