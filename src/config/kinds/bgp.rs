@@ -291,7 +291,7 @@ pub(in crate::config) const AGGREGATE: Kind<Prefix> = Kind {
 
 /// Why no address of a prefix can be a VIP, if so: what the first and the last one are, all between them are.
 fn without_vips(prefix: Prefix) -> Option<&'static str> {
-    let last = IpNetwork::new(prefix.address(), prefix.length()).map_or(prefix.address(), |network| network.broadcast());
+    let last = IpNetwork::new(prefix.address(), prefix.length()).map_or_else(|_| prefix.address(), |network| network.broadcast());
     unfit(prefix.address()).filter(|reason| unfit(last) == Some(reason))
 }
 
