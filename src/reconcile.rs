@@ -28,7 +28,7 @@ pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
 use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
-use crate::desired::{Compiled, Lifecycle, NodeDrain, Termination};
+use crate::desired::{Compiled, Desired, Lifecycle, NodeDrain, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker};
 use crate::plan::{self, Step, StepKey};
@@ -198,11 +198,17 @@ impl Reconciler {
 
     /// What the record tells of at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers
     /// may have kept it. So may they what others have placed and an earlier process wanted to announce, which is in no record, and what it has reflected.
-    fn inherit(&self) {
+    fn inherit(&mut self) {
+        let former = self.intent.take_former();
         let KernelState { interface, addresses, .. } = &self.kernel_state;
-        let placed_by_others = addresses.keys().copied().filter(|address| self.intent.was_wanted(*address));
+        let was_wanted = |address: &IpAddr| {
+            let of_former =
+                |Desired { vips, found, .. }: &Desired| vips.contains_key(address) || found.iter().any(|prefix| prefix.contains(*address));
+            former.as_ref().is_some_and(of_former)
+        };
+        let placed_by_others = addresses.keys().copied().filter(was_wanted);
         let left: BTreeSet<IpAddr> = self.kernel_state.left_behind().into_iter().chain(placed_by_others).collect();
-        if !left.is_empty() || self.intent.follows_another() {
+        if !left.is_empty() || former.is_some() {
             let around = |prefix: &Prefix| left.iter().any(|vip| prefix.contains(*vip));
             let aggregates = self.intent.aggregates().into_iter().filter(around);
             let served = |is_of_family: fn(&IpAddr) -> bool| {

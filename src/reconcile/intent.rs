@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,7 +35,7 @@ pub(super) struct Intent {
     kept_drain: NodeDrain,
     purpose: Purpose,
     state_dir: PathBuf,
-    /// The last good intent of an earlier process that has not withdrawn everything.
+    /// The last good intent of an earlier process that has not withdrawn everything; `None` once it was taken.
     former: Option<Desired>,
     patience_ends: Instant,
     lifecycle: Lifecycle,
@@ -161,15 +160,9 @@ impl Intent {
         termination
     }
 
-    /// Whether there was an earlier process that has not withdrawn everything.
-    pub(super) const fn follows_another(&self) -> bool {
-        self.former.is_some()
-    }
-
-    /// Whether it wanted to announce this address.
-    pub(super) fn was_wanted(&self, address: IpAddr) -> bool {
-        let Some(Desired { vips, found, .. }) = &self.former else { return false };
-        vips.contains_key(&address) || found.iter().any(|prefix| prefix.contains(address))
+    /// What an earlier process wanted that has not withdrawn everything. It is large, and asked for once.
+    pub(super) const fn take_former(&mut self) -> Option<Desired> {
+        self.former.take()
     }
 
     /// The times of a drain, once there is an intent.
