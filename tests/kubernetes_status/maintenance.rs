@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes that are cordoned or tainted: their VIPs leave, one node after the other, never from the last one, and come back.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
-use crate::api_proxy::{Requests, Verb};
+use crate::api_proxy::Verb;
 use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RouterNode, stays};
 use crate::common::wait_until;
 
@@ -56,23 +56,25 @@ fn message(cluster: &Cluster, name: &str) -> String {
     ready(cluster, name)["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// When a node last asked for this.
-fn last(node: &RouterNode, since: Instant, requests: &Requests) -> Option<Instant> {
-    node.proxy.seen().into_iter().filter(|seen| seen.at >= since && requests.hit(seen)).map(|seen| seen.at).max()
+/// When a node began to withdraw its VIPs, by its log.
+fn began_to_leave(node: &RouterNode) -> SystemTime {
+    let log = node.daemon.as_ref().unwrap().log();
+    let line = log.lines().find(|line| line.contains("drained: VIPs leave this node")).unwrap_or_else(|| panic!("not in\n{log}"));
+    humantime::parse_rfc3339(line.split_whitespace().next().unwrap()).unwrap()
 }
 
 /// When a node last wrote the Lease of drains: gave it up, where that is over.
-fn gave_up(node: &RouterNode) -> Option<Instant> {
+fn gave_up(node: &RouterNode) -> SystemTime {
     let of_drains = |name: &Option<String>| name.as_deref() == Some("vipherald.drain");
     let seen = node.proxy.seen().into_iter();
-    seen.filter(|seen| seen.verb == Verb::Patch && seen.resource == "leases" && of_drains(&seen.name)).map(|seen| seen.at).max()
+    let last = seen.filter(|seen| seen.verb == Verb::Patch && seen.resource == "leases" && of_drains(&seen.name)).map(|seen| seen.at).max();
+    SystemTime::now() - last.expect("it had the Lease").elapsed()
 }
 
 #[test]
 fn cordoned_nodes_drain_one_after_the_other_and_the_last_one_stays() {
     let cluster = Cluster::new();
     let [first_node, second, third] = routers(&cluster, ["n1", "n2", "n3"]);
-    let began = Instant::now();
     cordon(&cluster, "n1");
     cordon(&cluster, "n2");
     first_node.until_learned(&[]);
@@ -83,16 +85,14 @@ fn cordoned_nodes_drain_one_after_the_other_and_the_last_one_stays() {
         cluster.server.kubectl(&["wait", &format!("routernode/vipherald-{name}"), "--timeout=90s", reason], "");
         assert_eq!(message(&cluster, name), "the Node is cordoned: VIPs are withdrawn and removed until that is over");
     }
-    // Whoever is second asks how the others are only when the first one has given the Lease up, having said that it is drained.
-    let list = Requests::verb(Verb::List).of("routernodes");
+    // Whoever is second begins only when the first one has given the Lease up, having said that it is drained.
     wait_until("both have given the Lease up", LIMIT, || {
         cluster.try_kubectl(&["get", "lease", "vipherald.drain", "--namespace=vip", "--output=jsonpath={.spec.holderIdentity}"]).is_empty()
     });
-    let holds = |node: &RouterNode| (last(node, began, &list), gave_up(node));
-    let mut turns = [holds(&first_node), holds(&second)];
-    turns.sort_by_key(|(_, end)| *end);
-    let [(_, first_end), (second_look, _)] = turns;
-    assert!(second_look > first_end, "{turns:?}");
+    let mut turns = [&first_node, &second].map(|node| (began_to_leave(node), gave_up(node)));
+    turns.sort();
+    let [(_, first_end), (second_begin, _)] = turns;
+    assert!(second_begin > first_end, "{turns:?}");
     let addresses = |node: &RouterNode| node.namespace.ip("-4 address show dev lo");
     wait_until("their addresses are gone", LIMIT, || !(addresses(&first_node) + &addresses(&second)).contains("10.0.0."));
     assert_eq!((first_node.tor.sessions(), second.tor.sessions()), (1, 1), "the sessions stay up");
