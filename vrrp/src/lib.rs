@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//! VRRP as a value: datagrams, news of the node and time go in, datagrams and what is to become of the virtual addresses come out.
+//!
+//! No socket, clock, task, channel or source of randomness is in this crate; a driver owns those. The tour, in the order in which data flows:
+//!
+//! - [`wire`]: advertisements to and from octets (RFC 9568 §5, §7.1; RFC 3768 for version 2), gratuitous ARP and unsolicited Neighbor Advertisements.
+//! - [`identity`]: the numbers and addresses that all of them speak of.
+#![forbid(unsafe_code)]
+
+pub mod identity;
+pub mod wire;
+
+pub use identity::{Addresses, Family, Interval, Priority, Version, Vrid};
