@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The numbers by which routers know a virtual router, and its addresses. Each is valid by construction.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU8;
@@ -277,6 +278,12 @@ impl Addresses {
             Kind::V6(addresses) => ([].as_slice(), addresses.as_slice()),
         };
         v4.iter().copied().map(IpAddr::V4).chain(v6.iter().copied().map(IpAddr::V6))
+    }
+
+    /// Whether the same addresses are there, in any order.
+    pub(crate) fn is_same_set(&self, other: &Self) -> bool {
+        let sorted = |addresses: &Self| addresses.iter().collect::<BTreeSet<_>>();
+        self == other || sorted(self) == sorted(other)
     }
 
     /// Those that an advertisement lists: as many of the first as [fit](Family::most_listed). The others belong to the virtual router no less.

@@ -4,10 +4,12 @@
 //! No socket, clock, task, channel or source of randomness is in this crate; a driver owns those. The tour, in the order in which data flows:
 //!
 //! - [`wire`]: advertisements to and from octets (RFC 9568 §5, §7.1; RFC 3768 for version 2), gratuitous ARP and unsolicited Neighbor Advertisements.
+//! - [`router`]: one virtual router: the state machine of RFC 9568 §6.4, its timers as deadlines.
 //! - [`identity`]: the numbers and addresses that all of them speak of.
 #![forbid(unsafe_code)]
 
 pub mod identity;
+pub mod router;
 pub mod wire;
 
 pub use identity::{Addresses, Family, Interval, Priority, Version, Vrid};
