@@ -5,9 +5,11 @@
 //!
 //! - [`wire`]: advertisements to and from octets (RFC 9568 §5, §7.1; RFC 3768 for version 2), gratuitous ARP and unsolicited Neighbor Advertisements.
 //! - [`router`]: one virtual router: the state machine of RFC 9568 §6.4, its timers as deadlines.
+//! - [`group`]: virtual routers that are Active together or not at all, as those of IPv4 and IPv6 of one node.
 //! - [`identity`]: the numbers and addresses that all of them speak of.
 #![forbid(unsafe_code)]
 
+pub mod group;
 pub mod identity;
 pub mod router;
 pub mod wire;

@@ -25,6 +25,7 @@
 mod announcing;
 mod config;
 mod election;
+mod member;
 mod receive;
 mod status;
 
@@ -41,6 +42,7 @@ pub use status::{Counters, Discards, Heard, Hindrance, State, Timers};
 
 use announcing::Announcements;
 use election::Backup;
+pub(crate) use member::Ties;
 
 /// What happened.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -139,6 +141,7 @@ pub struct VirtualRouter {
     last_form: Option<ChecksumForm>,
     /// Lists that were reported to differ from ours.
     differing: BTreeMap<IpAddr, Addresses>,
+    ties: Ties,
     counters: Counters,
 }
 
@@ -159,6 +162,8 @@ struct Active {
     announcements: Announcements,
     /// When a contender was last answered.
     answered: Option<Instant>,
+    /// When a contender was last heard.
+    contended: Option<Instant>,
 }
 
 /// One call of [`VirtualRouter::handle`].
@@ -193,9 +198,14 @@ impl VirtualRouter {
     /// The configuration contradicts itself, or the standard.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
+        Ok(Self::of(config))
+    }
+
+    /// Of a configuration that was checked.
+    pub(crate) fn of(config: Config) -> Self {
         let mut hindrances = BTreeSet::from([Hindrance::Stopped, Hindrance::NotServing, Hindrance::InterfaceDown]);
         hindrances.extend(config.transport.is_without_peers().then_some(Hindrance::NoPeers));
-        Ok(Self {
+        Self {
             config,
             hindrances,
             mode: Mode::Initialize { handover_until: None },
@@ -204,8 +214,9 @@ impl VirtualRouter {
             forms: BTreeMap::new(),
             last_form: None,
             differing: BTreeMap::new(),
+            ties: Ties::Lost,
             counters: Counters::default(),
-        })
+        }
     }
 
     /// Takes one event, and says what to do about it.
@@ -340,6 +351,7 @@ impl VirtualRouter {
             adver_timer: turn.now + self.config.interval.duration(),
             announcements: Announcements::new(turn.now, &self.config.announcing),
             answered: None,
+            contended: None,
         });
         self.counters.became_active += 1;
         self.announce_if_due(turn);
@@ -405,7 +417,7 @@ impl VirtualRouter {
     }
 
     /// The longest that a Backup Router of any priority waits that has learned our interval.
-    fn longest_active_down_interval(&self) -> Duration {
+    pub(crate) fn longest_active_down_interval(&self) -> Duration {
         match self.config.version {
             Version::V2 => self.config.interval.duration() * 3 + Duration::from_secs(1),
             Version::V3 => self.config.interval.duration() * 4,

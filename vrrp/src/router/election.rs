@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::{Config, Holding, Mode, State, Turn, VirtualRouter};
+use super::{Config, Holding, Mode, State, Ties, Turn, VirtualRouter};
 use crate::identity::{Interval, Priority, Version};
 use crate::wire::Advertisement;
 
@@ -149,6 +149,9 @@ impl VirtualRouter {
         let own = self.config.priority;
         match advertisement.priority {
             None => self.assert(turn),
+            Some(priority) if priority == own && source > self.config.primary && matches!(self.ties, Ties::Left(_)) => {
+                self.ties = Ties::Left(true);
+            }
             Some(priority) if (priority, source) > (own, self.config.primary) => self.yield_to(turn, advertisement.interval),
             Some(_) => self.contend(turn),
         }
@@ -170,6 +173,7 @@ impl VirtualRouter {
     pub(super) fn contend(&mut self, turn: &mut Turn) {
         let interval = self.config.interval.duration();
         let Mode::Active(active) = &mut self.mode else { return };
+        active.contended = Some(turn.now);
         active.announcements.restart(turn.now, &self.config.announcing);
         if active.answered.is_none_or(|at| turn.now.saturating_duration_since(at) >= interval) {
             active.answered = Some(turn.now);

@@ -41,6 +41,8 @@ pub enum Hindrance {
     InterfaceDown,
     /// No peers are known yet, and it is not said that there are none.
     NoPeers,
+    /// Another member of its group is held back.
+    Group,
 }
 
 impl fmt::Display for Hindrance {
@@ -50,6 +52,7 @@ impl fmt::Display for Hindrance {
             Self::NotServing => "the node does not serve",
             Self::InterfaceDown => "the interface is down",
             Self::NoPeers => "no peers are known yet",
+            Self::Group => "another router of the group is held back",
         })
     }
 }

@@ -266,3 +266,18 @@ fn a_delay_of_preemption_counts_from_the_first_advertisement_of_the_lower_router
     bench.hear("10.9.0.9", 50);
     assert_eq!(bench.router.timers().preempt, Some(bench.now + Duration::from_secs(30)));
 }
+
+#[test]
+fn a_priority_that_falls_below_that_of_the_active_router_preempts_it_no_longer() {
+    let mut bench = Bench::backup(with(|config| config.preempt = Preempt::After(Duration::from_secs(30))));
+    for _ in 0..29 {
+        bench.hear("10.9.0.9", 50);
+        bench.pass(SECOND);
+    }
+    bench.configure(|config| config.priority = priority(40));
+    for _ in 0..9 {
+        bench.hear("10.9.0.9", 50);
+        bench.pass(SECOND);
+        assert_eq!(bench.router.state(), State::Backup);
+    }
+}
