@@ -333,8 +333,8 @@ fn another_member_gives_way_where_the_first_meets_nobody() {
     let mut bench = Bench::active();
     for _ in 0..3 {
         bench.event(from("fe80::9", 100));
-        bench.pass(Duration::from_secs(10));
         bench.assert_state(State::Active);
+        bench.pass(Duration::from_secs(10));
     }
 }
 
