@@ -39,10 +39,10 @@ fn groups_recover_from_everything_and_agree() {
 
 #[test]
 fn routers_of_which_some_are_suspended_never_have_two_active_for_long() {
-    run(0..1000, |seed| Scenario::of_pauses(seed));
+    run(0..1000, Scenario::of_pauses);
 }
 
 #[test]
 fn routers_that_start_together_agree_at_once() {
-    run(0..500, |seed| Scenario::without_trouble(seed));
+    run(0..500, Scenario::without_trouble);
 }

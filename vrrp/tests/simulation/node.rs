@@ -12,7 +12,8 @@ use vrrp::wire::Datagram;
 pub(crate) struct Node {
     configs: Vec<Config>,
     group: Option<Group>,
-    paused: bool,
+    /// Since when the process is suspended.
+    paused: Option<Instant>,
     link_up: bool,
     serving: bool,
     stopped: bool,
@@ -24,16 +25,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) const fn new(configs: Vec<Config>) -> Self {
-        Self {
-            configs,
-            group: None,
-            paused: false,
-            link_up: true,
-            serving: true,
-            stopped: false,
-            waiting: vec![],
-            holding: BTreeMap::new(),
-        }
+        Self { configs, group: None, paused: None, link_up: true, serving: true, stopped: false, waiting: vec![], holding: BTreeMap::new() }
     }
 
     pub(crate) fn configs(&self) -> &[Config] {
@@ -56,12 +48,16 @@ impl Node {
         self.holding.clear();
     }
 
-    pub(crate) const fn pause(&mut self) {
-        self.paused = true;
+    pub(crate) const fn pause(&mut self, now: Instant) {
+        self.paused = Some(now);
+    }
+
+    pub(crate) const fn paused(&self) -> Option<Instant> {
+        self.paused
     }
 
     pub(crate) fn wake(&mut self, now: Instant, tick_first: bool) -> Vec<(MemberId, Action)> {
-        self.paused = false;
+        self.paused = None;
         let mut actions = vec![];
         if tick_first {
             actions.extend(self.event(now, Event::Tick));
@@ -111,7 +107,7 @@ impl Node {
     pub(crate) fn receive(&mut self, now: Instant, datagram: Datagram) -> Vec<(MemberId, Action)> {
         if !self.link_up {
             vec![]
-        } else if self.paused {
+        } else if self.paused.is_some() {
             self.waiting.push(datagram);
             vec![]
         } else {
@@ -121,13 +117,13 @@ impl Node {
 
     pub(crate) fn event(&mut self, now: Instant, event: Event) -> Vec<(MemberId, Action)> {
         match &mut self.group {
-            Some(group) if !self.paused => group.handle(now, event),
+            Some(group) if self.paused.is_none() => group.handle(now, event),
             Some(_) | None => vec![],
         }
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.group.as_ref().filter(|_| !self.paused).and_then(Group::deadline)
+        self.group.as_ref().filter(|_| self.paused.is_none()).and_then(Group::deadline)
     }
 
     pub(crate) fn carry_out(&mut self, family: Family, holding: Holding) {

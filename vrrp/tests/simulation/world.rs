@@ -162,10 +162,16 @@ impl World {
         let (node, actions) = match trouble {
             Trouble::Cut(..) | Trouble::Loss => return,
             Trouble::Pause(node) if begins => {
-                self.nodes[node].pause();
+                self.nodes[node].pause(now);
                 return;
             }
-            Trouble::Pause(node) => (node, self.nodes[node].wake(now, self.scenario.tick_first)),
+            Trouble::Pause(node) => {
+                let heard = self.has_been_told_in_a_pause(node);
+                let actions = self.nodes[node].wake(now, self.scenario.tick_first);
+                let claims = actions.iter().any(|(_, action)| matches!(action, Action::Transition { to: State::Active, .. }));
+                assert!(!(claims && heard), "router {node} wakes at {:?} and claims what it has yet to read is taken", self.now);
+                (node, actions)
+            }
             Trouble::Kill(node) | Trouble::Crash(node) if begins => {
                 if trouble == Trouble::Crash(node) {
                     self.nodes[node].crash();
@@ -236,9 +242,19 @@ impl World {
         }
     }
 
+    /// Whether one that does not mind others was suspended for so long that its timers have lapsed long since, while another was Active and heard.
+    fn has_been_told_in_a_pause(&self, node: usize) -> bool {
+        let suspended = self.nodes[node].paused().map_or(Duration::ZERO, |since| self.instant() - since);
+        let others = self.active.0.iter().any(|other| *other != node && self.nodes[*other].paused().is_none());
+        let heard = others && self.is_well() && self.now - self.active.1 > self.scenario.longest_interval * 2;
+        heard && self.scenario.preempt == Preempt::Never && suspended > self.scenario.longest_interval * 6
+    }
+
     fn note_active(&mut self) {
         let active: Vec<_> = (0..self.nodes.len()).filter(|node| self.nodes[*node].is_active()).collect();
         if active != self.active.0 {
+            let calm = self.is_well() && self.now - self.settled > self.scenario.longest_delay * 2;
+            assert!(!(calm && active.is_empty()), "all have given way at {:?}", self.now);
             self.active = (active, self.now);
         }
     }
