@@ -314,13 +314,13 @@ impl VirtualRouter {
         self.hindrances.insert(hindrance);
         let handing_over = matches!(self.mode, Mode::Initialize { handover_until: Some(_) });
         match (&self.mode, leave) {
-            (Mode::Active(_), Leave::HandOver) => {
+            (Mode::Active(_), Leave::HandOver) if self.config.transport.has_others() => {
                 self.send(turn, None);
                 let handover_until = turn.now + self.longest_active_down_interval();
                 self.mode = Mode::Initialize { handover_until: Some(handover_until) };
                 self.hold(turn, Holding::Silent);
             }
-            (Mode::Active(_), Leave::Resign) => {
+            (Mode::Active(_), Leave::HandOver | Leave::Resign) => {
                 self.send(turn, None);
                 self.initialize(turn);
             }

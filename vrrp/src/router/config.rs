@@ -168,6 +168,11 @@ impl Transport {
         }
     }
 
+    /// Whether there is somebody who could follow.
+    pub(super) fn has_others(&self) -> bool {
+        !matches!(self, Self::Unicast { peers, .. } if peers.is_empty())
+    }
+
     /// Whether those are not known yet that could be Active.
     pub(super) fn is_without_peers(&self) -> bool {
         matches!(self, Self::Unicast { peers, single: false } if peers.is_empty())

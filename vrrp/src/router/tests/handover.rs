@@ -24,6 +24,12 @@ fn the_addresses_stay_no_longer_than_any_router_would_wait() {
 }
 
 #[test]
+fn without_others_the_addresses_are_released_at_once() {
+    let mut bench = Bench::active(Config { transport: Transport::Unicast { peers: BTreeSet::new(), single: true }, ..config() });
+    assert_eq!(bench.event(Event::Stop), [Action::Addresses(Holding::Released), to(State::Active, State::Initialize)]);
+}
+
+#[test]
 fn a_node_that_does_not_serve_has_the_addresses_no_longer() {
     let mut bench = Bench::active(config());
     let mut expected = bench.sent(0);
