@@ -241,6 +241,31 @@ fn an_unsolicited_neighbor_advertisement_octet_by_octet() {
     assert_eq!(all, 0, "the sum over everything, the checksum included");
 }
 
+/// Read off the wire, of keepalived 2.2.7: source, destination and payload.
+const OF_KEEPALIVED: [(&str, &str, &str); 4] = [
+    ("10.9.0.1", "224.0.0.18", "31336401000a75bb0a090064"),
+    ("10.9.0.1", "10.9.0.2", "31346401000a4bc10a090065"),
+    ("10.9.0.1", "224.0.0.18", "21351e020001abe80a0900660a0900670000000000000000"),
+    ("fe80::9cdb:2dff:feb9:a78e", "ff02::12", "31366402000ace69fe80000000000000000000000000006420010db8000000000000000000000064"),
+];
+
+#[test]
+fn what_keepalived_sends_is_read_and_written_octet_by_octet() {
+    let expected = [
+        (advertisement(Version::V3, 51, 100, 10, &["10.9.0.100"]), ChecksumForm::PseudoHeader),
+        (advertisement(Version::V3, 52, 100, 10, &["10.9.0.101"]), ChecksumForm::PseudoHeader),
+        (advertisement(Version::V2, 53, 30, 100, &["10.9.0.102", "10.9.0.103"]), ChecksumForm::MessageOnly),
+        (advertisement(Version::V3, 54, 100, 10, &["fe80::64", "2001:db8::64"]), ChecksumForm::MessageOnly),
+    ];
+    for ((source, destination, hex), (message, form)) in OF_KEEPALIVED.into_iter().zip(expected) {
+        let octets: Vec<u8> = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+        let endpoints = endpoints(source, destination);
+        assert_eq!(message.encode(endpoints, form), octets, "{hex}");
+        let datagram = Datagram { endpoints, ttl: 255, octets };
+        assert_eq!(Advertisement::decode(&datagram, message.version, TTL), Ok((message, form)), "{hex}");
+    }
+}
+
 fn any_advertisement() -> impl Strategy<Value = (Advertisement, Endpoints, ChecksumForm)> {
     let v4 =
         (proptest::collection::btree_set(any::<[u8; 4]>(), 1..9), any::<[[u8; 4]; 2]>(), any::<bool>()).prop_map(|(all, ends, two)| {
