@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! RFC 9568 §6.4: the whole reply to every event in every situation.
+
+use super::*;
+
+#[derive(Clone, Copy, Debug)]
+enum Situation {
+    /// Made, and told nothing.
+    New,
+    /// Everything is there but the order to start.
+    Stopped,
+    /// Started, but the node does not serve.
+    NotServing,
+    /// Stopped while Active.
+    HandingOver,
+    Backup,
+    /// The Active Router has resigned.
+    BackupInSkewTime,
+    /// A router of lower priority is Active.
+    BackupPreempting,
+    Active,
+}
+
+use Situation as S;
+
+impl Situation {
+    const ALL: [Self; 8] = [
+        Self::New,
+        Self::Stopped,
+        Self::NotServing,
+        Self::HandingOver,
+        Self::Backup,
+        Self::BackupInSkewTime,
+        Self::BackupPreempting,
+        Self::Active,
+    ];
+
+    fn reach(self) -> Bench {
+        let mut bench = Bench::new(config());
+        match self {
+            Self::New => return bench,
+            Self::Stopped | Self::NotServing => drop(bench.event(Event::InterfaceUp)),
+            Self::HandingOver | Self::Backup | Self::BackupInSkewTime | Self::BackupPreempting | Self::Active => drop(bench.up()),
+        }
+        match self {
+            Self::New | Self::Backup => {}
+            Self::Stopped => drop(bench.event(Event::Serving)),
+            Self::NotServing => drop(bench.event(Event::Start)),
+            Self::BackupInSkewTime => drop(bench.hear("10.9.0.9", 0)),
+            Self::BackupPreempting => drop(bench.hear("10.9.0.9", 50)),
+            Self::Active => drop(bench.pass_to_deadline()),
+            Self::HandingOver => {
+                bench.pass_to_deadline();
+                bench.event(Event::Stop);
+            }
+        }
+        assert_eq!(bench.router.state(), self.state());
+        bench
+    }
+
+    const fn state(self) -> State {
+        match self {
+            Self::New | Self::Stopped | Self::NotServing | Self::HandingOver => State::Initialize,
+            Self::Backup | Self::BackupInSkewTime | Self::BackupPreempting => State::Backup,
+            Self::Active => State::Active,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Input {
+    Start,
+    Stop,
+    Serving,
+    NotServing,
+    InterfaceUp,
+    InterfaceDown,
+    SpuriousTick,
+    TickAtDeadline,
+    TickAfterAnHour,
+    Higher,
+    EqualFromHigherAddress,
+    EqualFromLowerAddress,
+    Lower,
+    PriorityZero,
+    Malformed,
+}
+
+fn started(situation: Situation) -> Vec<Action> {
+    match situation {
+        // Whatever an earlier process has left is taken away.
+        S::Stopped | S::NotServing | S::HandingOver => {
+            vec![Action::Addresses(Holding::Released), to(State::Initialize, State::Backup)]
+        }
+        S::New | S::Backup | S::BackupInSkewTime | S::BackupPreempting | S::Active => vec![],
+    }
+}
+
+fn claimed() -> Vec<Action> {
+    let advertised = sent(&config(), 100, ip("224.0.0.18"), ChecksumForm::MessageOnly);
+    vec![advertised, Action::Addresses(Holding::Held), Action::Announce, to(State::Backup, State::Active)]
+}
+
+fn advertised(number: u8) -> Action {
+    sent(&config(), number, ip("224.0.0.18"), ChecksumForm::MessageOnly)
+}
+
+const RELEASED: Action = Action::Addresses(Holding::Released);
+
+impl Input {
+    const ALL: [Self; 15] = [
+        Self::Start,
+        Self::Stop,
+        Self::Serving,
+        Self::NotServing,
+        Self::InterfaceUp,
+        Self::InterfaceDown,
+        Self::SpuriousTick,
+        Self::TickAtDeadline,
+        Self::TickAfterAnHour,
+        Self::Higher,
+        Self::EqualFromHigherAddress,
+        Self::EqualFromLowerAddress,
+        Self::Lower,
+        Self::PriorityZero,
+        Self::Malformed,
+    ];
+
+    fn give(self, bench: &mut Bench) -> Vec<Action> {
+        match self {
+            Self::Start => bench.event(Event::Start),
+            Self::Stop => bench.event(Event::Stop),
+            Self::Serving => bench.event(Event::Serving),
+            Self::NotServing => bench.event(Event::NotServing),
+            Self::InterfaceUp => bench.event(Event::InterfaceUp),
+            Self::InterfaceDown => bench.event(Event::InterfaceDown),
+            Self::SpuriousTick => bench.event(Event::Tick),
+            Self::TickAtDeadline => {
+                bench.now = bench.router.deadline().unwrap_or(bench.now);
+                bench.event(Event::Tick)
+            }
+            Self::TickAfterAnHour => bench.pass(HOUR),
+            Self::Higher => bench.hear("10.9.0.1", 101),
+            Self::EqualFromHigherAddress => bench.hear("10.9.0.3", 100),
+            Self::EqualFromLowerAddress => bench.hear("10.9.0.1", 100),
+            Self::Lower => bench.hear("10.9.0.3", 99),
+            Self::PriorityZero => bench.hear("10.9.0.3", 0),
+            Self::Malformed => {
+                let Event::Received(datagram) = from("10.9.0.3", &advertisement(&config(), 200)) else { unreachable!() };
+                bench.event(Event::Received(Datagram { ttl: 254, ..datagram }))
+            }
+        }
+    }
+
+    fn expected(self, situation: Situation) -> Vec<Action> {
+        match self {
+            Self::Start => match situation {
+                S::Stopped | S::HandingOver => started(situation),
+                S::New | S::NotServing | S::Backup | S::BackupInSkewTime | S::BackupPreempting | S::Active => vec![],
+            },
+            Self::Serving => match situation {
+                S::NotServing => started(situation),
+                S::New | S::Stopped | S::HandingOver | S::Backup | S::BackupInSkewTime | S::BackupPreempting | S::Active => vec![],
+            },
+            Self::InterfaceUp | Self::SpuriousTick => vec![],
+            Self::Stop => match situation {
+                S::New | S::Stopped | S::NotServing | S::HandingOver => vec![],
+                S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
+                S::Active => vec![advertised(0), Action::Addresses(Holding::Silent), to(State::Active, State::Initialize)],
+            },
+            Self::NotServing => match situation {
+                S::New | S::Stopped | S::NotServing => vec![],
+                S::HandingOver => vec![RELEASED],
+                S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
+                S::Active => vec![advertised(0), RELEASED, to(State::Active, State::Initialize)],
+            },
+            Self::InterfaceDown => match situation {
+                S::New | S::Stopped | S::NotServing => vec![],
+                S::HandingOver => vec![RELEASED],
+                S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
+                S::Active => vec![RELEASED, to(State::Active, State::Initialize)],
+            },
+            Self::TickAtDeadline => match situation {
+                S::New | S::Stopped | S::NotServing => vec![],
+                S::HandingOver => vec![RELEASED],
+                S::Backup | S::BackupInSkewTime | S::BackupPreempting => claimed(),
+                S::Active => vec![advertised(100), Action::Announce],
+            },
+            Self::TickAfterAnHour => match situation {
+                S::New | S::Stopped | S::NotServing => vec![],
+                S::HandingOver => vec![RELEASED],
+                // It was suspended, and has yet to read what was said.
+                S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
+                S::Active => vec![advertised(100)],
+            },
+            Self::Higher | Self::EqualFromHigherAddress => match situation {
+                S::New | S::Stopped | S::NotServing | S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
+                S::HandingOver => vec![RELEASED],
+                S::Active => vec![RELEASED, to(State::Active, State::Backup)],
+            },
+            Self::EqualFromLowerAddress | Self::Lower => match situation {
+                S::New | S::Stopped | S::NotServing | S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
+                S::HandingOver => vec![RELEASED],
+                // The neighbours were told just now: again, but not yet.
+                S::Active => vec![advertised(100)],
+            },
+            Self::PriorityZero => match situation {
+                S::Active => vec![advertised(100)],
+                S::New | S::Stopped | S::NotServing | S::HandingOver | S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
+            },
+            Self::Malformed => {
+                let reason = Discard::Malformed(crate::wire::DecodeError::Ttl { received: 254, least: 255 });
+                vec![Action::Discarded { source: ip("10.9.0.3"), reason }]
+            }
+        }
+    }
+
+    /// How long Active_Down_Timer runs after the event, where it does.
+    const fn active_down_timer(self, situation: Situation) -> Option<u64> {
+        /// 3 s and a skew time of 156/256 s, in microseconds.
+        const WHOLE: u64 = 3_609_375;
+        const SKEW: u64 = 609_375;
+        match (self, situation) {
+            (Self::Start, S::Stopped | S::HandingOver) | (Self::Serving, S::NotServing) => Some(WHOLE),
+            (Self::Higher | Self::EqualFromHigherAddress, S::Active) => Some(WHOLE),
+            (Self::Stop | Self::NotServing | Self::InterfaceDown | Self::TickAtDeadline, _) => None,
+            (_, S::New | S::Stopped | S::NotServing | S::HandingOver | S::Active) => None,
+            (Self::Higher | Self::EqualFromHigherAddress | Self::EqualFromLowerAddress | Self::TickAfterAnHour, _) => Some(WHOLE),
+            (Self::PriorityZero, _) | (_, S::BackupInSkewTime) => Some(SKEW),
+            (_, S::Backup | S::BackupPreempting) => Some(WHOLE),
+        }
+    }
+}
+
+#[test]
+fn every_event_in_every_situation() {
+    for situation in Situation::ALL {
+        for input in Input::ALL {
+            let mut bench = situation.reach();
+            let actions = input.give(&mut bench);
+            assert_eq!(actions, input.expected(situation), "{input:?} in {situation:?}");
+            let timer = bench.router.timers().active_down.map(|at| at - bench.now);
+            assert_eq!(timer, input.active_down_timer(situation).map(Duration::from_micros), "{input:?} in {situation:?}");
+            let active = bench.router.state() == State::Active;
+            assert_eq!(bench.router.holding() == Some(Holding::Held), active, "{input:?} in {situation:?}");
+        }
+    }
+}
