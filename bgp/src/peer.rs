@@ -150,7 +150,8 @@ pub enum Event {
         /// Which connection.
         role: Role,
     },
-    /// How far TCP has acknowledged what was sent.
+    /// How far TCP has acknowledged what was sent. While [`Timers::send_hold`] runs it is to be looked at every now and then, and before that expires: it
+    /// runs anew from when it is told that there is more.
     Acknowledged {
         /// Which connection.
         role: Role,
@@ -182,7 +183,7 @@ pub enum Event {
     Timers {
         /// As `PeerConfig::connect_retry`.
         connect_retry: Duration,
-        /// As `PeerConfig::send_hold_time`; counts from the next octets on that the peer leaves unread.
+        /// As `PeerConfig::send_hold_time`; counts from the next octets on that the peer takes, or is sent while none are outstanding.
         send_hold_time: Option<Duration>,
     },
     /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).
@@ -341,7 +342,7 @@ impl Peer {
             Event::Received { role, bytes } => self.received(role, &bytes, &mut turn),
             Event::Closed { role } => self.closed(role, &mut turn),
             Event::Writable { role } => self.writable(role, &mut turn),
-            Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
+            Event::Acknowledged { role, octets } => self.acknowledged(role, octets, &turn),
             Event::Import(import) => self.set_import(import, &mut turn),
             Event::Selected => self.selected(&mut turn),
             Event::Timers { connect_retry, send_hold_time } => self.set_timers(connect_retry, send_hold_time, &turn),

@@ -28,7 +28,7 @@ pub struct PeerConfig {
     pub identifier: BgpIdentifier,
     /// Our wish; the smaller of both sides' counts.
     pub hold_time: HoldTime,
-    /// How long the peer may leave what we send unread; `None` for eight minutes, or twice the hold time where that is more (RFC 9687 §5).
+    /// How long the peer's TCP may acknowledge nothing more while something is outstanding; `None` for eight minutes, or twice the hold time where that is more (RFC 9687 §5).
     /// Below one second it counts as one second.
     pub send_hold_time: Option<Duration>,
     /// ConnectRetryTime: from one attempt to connect to the next, before jitter. Below one second it counts as one second.
@@ -164,7 +164,7 @@ impl PeerConfig {
         self.local_asn != self.remote_asn
     }
 
-    /// How long the peer may leave unread what we send, in a session of this hold time (RFC 9687 §5).
+    /// How long the peer may take nothing of what we send, in a session of this hold time (RFC 9687 §5).
     pub(super) fn send_hold_time(&self, hold_time: HoldTime) -> Duration {
         let twice = hold_time.duration().unwrap_or_default() * 2;
         self.send_hold_time.map_or_else(|| SEND_HOLD_TIME.max(twice), |time| time.max(Duration::from_secs(1)))

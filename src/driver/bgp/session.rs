@@ -21,7 +21,7 @@ use tokio::time::timeout_at;
 
 use super::addresses::{Ends, local_among};
 use super::claim::Claims;
-use super::connection::{Connection, Happening};
+use super::connection::{Connection, Happening, Pace};
 use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
 use super::fatal_panics;
@@ -234,6 +234,9 @@ impl Session {
                 // What the peer has taken counts.
                 if self.would_end_something() {
                     self.resume();
+                    let now = Instant::now();
+                    self.links.up().for_each(|(_, connection)| connection.expedite(now));
+                    self.look_for_acknowledgements();
                 }
                 self.handle(Event::Tick);
             }
@@ -499,7 +502,9 @@ impl Session {
             if let Link::Up(connection) = self.links.get_mut(role)
                 && let Some(octets) = connection.acknowledged(now)
             {
-                self.report.acknowledged();
+                if self.report.is_withdrawing() {
+                    self.report.acknowledged();
+                }
                 self.handle(Event::Acknowledged { role, octets });
             }
         }
@@ -572,10 +577,10 @@ impl Session {
         }
         let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
-        let (withdrawing, now) = (self.report.is_withdrawing(), Instant::now());
-        for (_, connection) in self.links.up() {
-            connection.watch_acknowledgements(withdrawing, now);
-        }
+        let sent = self.peer.timers().send_hold.map(|_| Pace::Calm);
+        let pace = if self.report.is_withdrawing() { Some(Pace::Urgent) } else { sent };
+        let now = Instant::now();
+        self.links.up().for_each(|(_, connection)| connection.watch_acknowledgements(pace, now));
         self.report.post();
     }
 }
