@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{LocalAddresses, Role, State};
-use crate::identity::Asn;
+use crate::identity::{Asn, HoldTime};
 use crate::rib::{AdjRibOut, Source};
 use crate::wire::{Deframer, Error, MAX_MESSAGE_LENGTH, Message, Negotiated, Open};
 
@@ -129,11 +129,13 @@ impl Connection {
         self.hold_timer.into_iter().chain(self.keepalive_timer).chain(self.send_hold_timer).min()
     }
 
-    /// The peer's OPEN is good.
+    /// The peer's OPEN is good. Without a hold time its KEEPALIVE has what is left of the time for the OPEN, so that no connection waits for ever.
     pub(super) fn confirm(&mut self, negotiated: Negotiated, now: Instant) {
         self.negotiated = negotiated;
         self.phase = Phase::OpenConfirm;
-        self.restart_hold_timer(now);
+        if self.negotiated.hold_time != HoldTime::ZERO {
+            self.restart_hold_timer(now);
+        }
     }
 
     /// Whether no further UPDATE may be sent before it is writable again.
