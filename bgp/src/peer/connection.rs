@@ -9,8 +9,6 @@ use crate::identity::{Asn, HoldTime};
 use crate::rib::{AdjRibOut, Source};
 use crate::wire::{Deframer, Error, MAX_MESSAGE_LENGTH, Message, Negotiated, Open};
 
-use super::timing::OPEN_HOLD_TIME;
-
 /// Octets of UPDATEs that may be sent before the driver has written them, while no message is longer than 4096 octets.
 const CREDIT: usize = 64 * 1024;
 
@@ -85,11 +83,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(local: LocalAddresses, local_asn: Asn, now: Instant) -> Self {
+    pub(super) fn new(local: LocalAddresses, local_asn: Asn, open_hold_time: Duration, now: Instant) -> Self {
         Self {
             local,
             phase: Phase::OpenSent,
-            hold_timer: now.checked_add(OPEN_HOLD_TIME),
+            hold_timer: now.checked_add(open_hold_time),
             keepalive_timer: None,
             send_hold_timer: None,
             sent: 0,
