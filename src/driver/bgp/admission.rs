@@ -19,9 +19,9 @@ use tokio::sync::Notify;
 use super::status::Board;
 use crate::desired::DesiredListen;
 
-/// So many may be connected at once that have not sent their OPEN. It is the first that a speaker sends, at once, so that who has waited longest for company
-/// is the least likely to send one at all.
-pub(super) const SILENT: usize = 64;
+/// So many may be connected at once that have not sent their OPEN, or as many as there may be neighbours where that is more: all of them may come at once. An
+/// OPEN is the first that a speaker sends, at once, so that who has been silent for longest is the least likely to send one at all.
+const SILENT: usize = 64;
 
 /// How long a neighbour that nobody has configured may take for its OPEN; four minutes are suggested where somebody has (RFC 4271 §8.2.2).
 pub(super) const OPEN_HOLD_TIME: Duration = Duration::from_secs(30);
@@ -35,7 +35,8 @@ pub(super) struct Admission {
 
 #[derive(Debug, Default)]
 struct State {
-    limit: u32,
+    /// `None` where nobody may come.
+    limit: Option<u32>,
     taken: u32,
     prefixes: BTreeSet<Prefix>,
 }
@@ -59,21 +60,27 @@ impl Admission {
     /// From where dynamic neighbours come, and how many. Those that there are stay.
     pub(super) fn configure(&self, listen: Option<&DesiredListen>) {
         self.with(|state| {
-            state.limit = listen.map_or(0, |listen| listen.limit);
+            state.limit = listen.map(|listen| listen.limit);
             state.prefixes = listen.map(|listen| listen.prefixes.clone()).unwrap_or_default();
         });
     }
 
     /// Whether there are as many dynamic neighbours as may be.
     pub(super) fn is_full(&self) -> bool {
-        self.with(|state| state.taken >= state.limit)
+        self.with(|state| !state.has_room())
+    }
+
+    /// How many may be connected at once that have not sent their OPEN.
+    pub(super) fn most_silent(&self) -> usize {
+        let limit = self.with(|state| state.limit.unwrap_or_default());
+        usize::try_from(limit).unwrap_or(usize::MAX).max(SILENT)
     }
 
     /// Somebody is refused for that: told once until there is room again, however many dial and how often.
     pub(super) fn refuse(&self, address: IpAddr) {
         let (limit, range) = self.with(|state| {
             let ranges = state.prefixes.iter().filter(|range| range.contains(address));
-            (state.limit, ranges.max_by_key(|range| range.length()).map(ToString::to_string).unwrap_or_default())
+            (state.limit.unwrap_or_default(), ranges.max_by_key(|range| range.length()).map(ToString::to_string).unwrap_or_default())
         });
         let reason = format!("there are {limit} dynamic peers, as many as bgp.listen.limit allows: {address} of {range} was refused");
         if self.board.refuse_dynamic(reason) {
@@ -94,6 +101,12 @@ impl Admission {
     }
 }
 
+impl State {
+    fn has_room(&self) -> bool {
+        self.limit.is_none_or(|limit| self.taken < limit)
+    }
+}
+
 impl Seat {
     /// The neighbour has sent an OPEN. False where there is no place for it, which is told.
     pub(super) fn take(&self) -> bool {
@@ -101,7 +114,7 @@ impl Seat {
             return true;
         }
         let is_free = self.admission.with(|state| {
-            let is_free = state.taken < state.limit;
+            let is_free = state.has_room();
             state.taken += u32::from(is_free);
             is_free
         });
@@ -156,7 +169,7 @@ mod tests {
 
     fn admission(limit: u32) -> Admission {
         let admission = Admission::new(Board::new());
-        admission.with(|state| state.limit = limit);
+        admission.with(|state| state.limit = Some(limit));
         admission
     }
 
@@ -177,8 +190,16 @@ mod tests {
         assert!(admission.is_full());
         drop(other);
         assert!(!admission.is_full() && second.take());
-        admission.with(|state| state.limit = 0);
+        admission.with(|state| state.limit = Some(0));
         assert!(second.take(), "who has one keeps it");
+        assert!(admission.is_full());
+        admission.configure(None);
+        assert!(!admission.is_full(), "there is nothing to be full of");
+    }
+
+    #[test]
+    fn all_neighbours_may_come_at_once() {
+        assert_eq!([1, 64, 500].map(|limit| admission(limit).most_silent()), [64, 64, 500]);
     }
 
     #[test]

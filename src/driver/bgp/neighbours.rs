@@ -37,7 +37,7 @@ use super::socket;
 use super::status::Board;
 use super::vrf::{self, Domain, Vrfs};
 use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
-use super::{Inheritance, Routes, Target, addresses, admission, fatal_panics, listening};
+use super::{Inheritance, Routes, Target, addresses, fatal_panics, listening};
 use crate::desired::{DesiredBgp, PeerAddress};
 use crate::telemetry::chain;
 
@@ -403,7 +403,7 @@ impl Neighbours {
     fn make_room(&self) {
         let silent =
             || self.running.iter().filter_map(|(name, running)| Some((name, running.seat.as_ref().filter(|seat| seat.is_silent())?)));
-        if silent().count() >= admission::SILENT
+        if silent().count() >= self.admission.most_silent()
             && let Some((name, seat)) = silent().min_by_key(|(_, seat)| seat.since())
         {
             tracing::debug!(peer = %name, "a connection on which nothing was said is closed for the sake of another");
