@@ -7,7 +7,8 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::io::Read as _;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -127,4 +128,31 @@ fn rfc4271_6_8_a_peer_that_is_back_after_a_crash_has_a_session_at_once() {
     let peer = session(&speaker).unwrap();
     assert_eq!(peer.last_error.unwrap().reason, "the peer reset the connection");
     assert_eq!(host.bird.log().matches("Connecting to").count(), 1, "it was taken at the first attempt:\n{}", host.bird.log());
+}
+
+/// What TCP is asked of a connection that is no session yet: the hold timer takes four minutes then (RFC 4271 §8.2.2, OpenSent).
+#[test]
+fn rfc1122_4_2_3_6_a_host_that_vanishes_before_its_open_is_noticed_within_a_minute() {
+    let (node, switch, host) = (Namespace::new("node"), Namespace::new("switch"), Namespace::new("host"));
+    switch.ip("link add br0 type bridge");
+    switch.ip("link set br0 up");
+    for (port, namespace, address) in [("node", &node, OURS), ("host", &host, THEIRS)] {
+        switch.veth(port, namespace, "eth0");
+        switch.ip(&format!("link set {port} master br0"));
+        namespace.ip(&format!("address add {address}/24 dev eth0"));
+    }
+    let listener = host.run(|| TcpListener::bind((THEIRS, 179))).unwrap();
+    let speaker = node.run(|| Speaker::spawn("vipherald", 7)).unwrap();
+    let peers = [("host".to_owned(), DesiredPeer::new(THEIRS.into(), Asn::new(65001).unwrap()))].into();
+    let identifier = BgpIdentifier::try_from(OURS).ok();
+    speaker.configure(Arc::new(DesiredBgp { router_id: identifier, peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) }));
+    let (mut silent, _) = listener.accept().unwrap();
+    // Our OPEN is there: nothing is outstanding.
+    silent.read_exact(&mut [0; 29]).unwrap();
+    let state = || speaker.status().peers.get("host").map(|peer| peer.state);
+    wait_until("OpenSent", PATIENCE, || state() == Some(State::OpenSent));
+    switch.ip("link set host down");
+    let gone = Instant::now();
+    wait_until("it is noticed", 2 * PATIENCE, || state() != Some(State::OpenSent));
+    assert!(gone.elapsed() > Duration::from_secs(20), "a pause is survived: {:?}", gone.elapsed());
 }

@@ -73,6 +73,8 @@ pub enum Stop {
     AdministrativeReset,
     /// The neighbour is no longer configured: down until the next Start.
     Deconfigured,
+    /// There is no room for the neighbour, which nobody has configured by itself: down until the next Start.
+    Rejected,
     /// The neighbour's settings are others now, and another `Peer` will have them: down until the next Start.
     ConfigurationChange,
     /// This process ends and another one will take over: a peer that has agreed on graceful restart is not told, and keeps our routes (RFC 4724 §4);
@@ -89,14 +91,28 @@ impl Stop {
             Self::AdministrativeShutdown { communication: None } | Self::Keep => Notification::cease(Cease::AdministrativeShutdown),
             Self::AdministrativeReset => Notification::cease(Cease::AdministrativeReset),
             Self::Deconfigured => Notification::cease(Cease::PeerDeconfigured),
+            Self::Rejected => Notification::cease(Cease::ConnectionRejected),
             Self::ConfigurationChange => Notification::cease(Cease::OtherConfigurationChange),
+        }
+    }
+
+    /// In words.
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Rejected => "there are as many peers as may be",
+            Self::AdministrativeShutdown { .. }
+            | Self::AdministrativeReset
+            | Self::Deconfigured
+            | Self::ConfigurationChange
+            | Self::Keep => "as the operator decided",
         }
     }
 
     /// Whether the peer is to drop our routes even where it keeps them after a NOTIFICATION (RFC 8538 §3.1). After a reset the same `Peer` comes back,
     /// which knows what the peer may still hold; after a change of the configuration another one does, which does not (RFC 8538 §5.1 leaves both to us).
+    /// Who is rejected had no session.
     const fn is_final(&self) -> bool {
-        !matches!(self, Self::AdministrativeReset)
+        !matches!(self, Self::AdministrativeReset | Self::Rejected)
     }
 }
 
@@ -150,7 +166,8 @@ pub enum Event {
         /// Which connection.
         role: Role,
     },
-    /// How far TCP has acknowledged what was sent.
+    /// How far TCP has acknowledged what was sent. While [`Timers::send_hold`] runs it is to be looked at every now and then, and before that expires: it
+    /// runs anew from when it is told that there is more.
     Acknowledged {
         /// Which connection.
         role: Role,
@@ -182,7 +199,7 @@ pub enum Event {
     Timers {
         /// As `PeerConfig::connect_retry`.
         connect_retry: Duration,
-        /// As `PeerConfig::send_hold_time`; counts from the next octets on that the peer leaves unread.
+        /// As `PeerConfig::send_hold_time`; counts from the next octets on that the peer takes, or is sent while none are outstanding.
         send_hold_time: Option<Duration>,
     },
     /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).
@@ -341,7 +358,7 @@ impl Peer {
             Event::Received { role, bytes } => self.received(role, &bytes, &mut turn),
             Event::Closed { role } => self.closed(role, &mut turn),
             Event::Writable { role } => self.writable(role, &mut turn),
-            Event::Acknowledged { role, octets } => self.acknowledged(role, octets),
+            Event::Acknowledged { role, octets } => self.acknowledged(role, octets, &turn),
             Event::Import(import) => self.set_import(import, &mut turn),
             Event::Selected => self.selected(&mut turn),
             Event::Timers { connect_retry, send_hold_time } => self.set_timers(connect_retry, send_hold_time, &turn),

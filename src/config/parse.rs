@@ -11,7 +11,7 @@ use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 use ipvs::{SyncRole, Timeouts};
 
-use super::peers::Seen;
+use super::peers::{Seen, check_signed};
 use super::read::{Element, Kind, Reader, Section};
 use super::{
     Allowed, Config, ConfigError, ConnectionSync, Dataplane, DataplaneType, DrainTaint, Environment, LocalPolicy, Log, LogFormat, OnCordon,
@@ -255,6 +255,7 @@ fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) 
         seen.check(reader, &section, name.as_deref(), peer.as_ref());
         if let (Some(peer), Some(listen)) = (&peer, &listen) {
             check_passive(reader, &section, peer, listen.as_ref());
+            check_signed(reader, &section, peer, listen.as_ref());
         }
         if let (Some(name), Some(peer)) = (name, peer) {
             peers.insert(name, peer);

@@ -116,7 +116,7 @@ pub struct DesiredPeer {
     pub families: BTreeSet<Family>,
     /// The hold time that we offer.
     pub hold_time: HoldTime,
-    /// How long it may leave unread what we send (RFC 9687 §5); the core's own default where absent.
+    /// How long it may take nothing of what we send (RFC 9687 §5); the core's own default where absent.
     pub send_hold_time: Option<Duration>,
     /// Between two attempts to connect.
     pub connect_retry: Duration,

@@ -12,6 +12,7 @@
 //! configuration says so. A task that panics ends the process, since the state of its session would be unknown.
 
 mod addresses;
+mod admission;
 mod claim;
 mod connection;
 mod destination;

@@ -230,6 +230,14 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:49: bgp.listen.prefixes: expected a prefix of the same family as bgp.listen.address, found 10.0.0.0/24\nc.yaml:1:120: bgp.peers[0].passive: the peer cannot dial us: bgp.listen.address :: is of the other family",
     ),
     (
+        "bgp:\n  asn: 1\n  listen: {address: 0.0.0.0, prefixes: [192.0.2.0/24, 192.0.2.0/25], passwordFile: /k}\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1, passive: true}\n  - {name: b, address: 192.0.2.2, asn: 1, passive: true, tcpAo: {keys: [{sendId: 1, passwordFile: /k}]}}\n  - {name: c, address: 192.0.2.3, asn: 1}\n  - {name: d, address: 192.0.2.4, asn: 1, passive: true, passwordFile: /l}\n  - {name: e, address: 198.51.100.1, asn: 1, passive: true}\n  - {name: f, address: 192.0.2.5, asn: 1, passive: true, interface: in-a-vrf}\n",
+        "c.yaml:5:52: bgp.peers[0].passive: the peer cannot dial us: 192.0.2.1 is in 192.0.2.0/25 of bgp.listen.prefixes, from where the kernel takes only what is signed with TCP-MD5 (bgp.listen.passwordFile), and the peer does not sign; give it a passwordFile too, or prefixes without its address\nc.yaml:6:52: bgp.peers[1].passive: the peer cannot dial us: 192.0.2.2 is in 192.0.2.0/25 of bgp.listen.prefixes, from where the kernel takes only what is signed with TCP-MD5 (bgp.listen.passwordFile), and the peer signs with TCP-AO; give it a passwordFile too, or prefixes without its address",
+    ),
+    (
+        "bgp:\n  asn: 1\n  listen: {address: '::', prefixes: ['2001:db8::/64'], tcpAo: {keys: [{sendId: 1, passwordFile: /k}]}}\n  peers:\n  - {name: a, address: '2001:db8::1', asn: 1, passive: true, passwordFile: /k}\n",
+        "c.yaml:5:56: bgp.peers[0].passive: the peer cannot dial us: 2001:db8::1 is in 2001:db8::/64 of bgp.listen.prefixes, from where the kernel takes only what is signed with TCP-AO (bgp.listen.tcpAo), and the peer signs with TCP-MD5; give it a tcpAo too, or prefixes without its address",
+    ),
+    (
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, passive: true}]}\n",
         "c.yaml:1:70: bgp.peers[0].passive: the peer cannot dial us: there is no bgp.listen",
     ),

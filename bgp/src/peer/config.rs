@@ -28,7 +28,10 @@ pub struct PeerConfig {
     pub identifier: BgpIdentifier,
     /// Our wish; the smaller of both sides' counts.
     pub hold_time: HoldTime,
-    /// How long the peer may leave what we send unread; `None` for eight minutes, or twice the hold time where that is more (RFC 9687 §5).
+    /// How long a connection may last on which the peer has not sent its OPEN, and not the KEEPALIVE after it where no hold time is agreed on (RFC 4271
+    /// §8.2.2, OpenSent, which wants a large value).
+    pub open_hold_time: Duration,
+    /// How long the peer's TCP may acknowledge nothing more while something is outstanding; `None` for eight minutes, or twice the hold time where that is more (RFC 9687 §5).
     /// Below one second it counts as one second.
     pub send_hold_time: Option<Duration>,
     /// ConnectRetryTime: from one attempt to connect to the next, before jitter. Below one second it counts as one second.
@@ -118,7 +121,10 @@ pub struct RoleConfig {
 }
 
 impl PeerConfig {
-    /// A peer with all that RFC 4271 asks for and nothing beyond: hold time 90 s, ConnectRetryTime 120 s, both families, nothing imported.
+    /// How long a peer may take for its OPEN as the RFC suggests (RFC 4271 §8.2.2, OpenSent).
+    pub const OPEN_HOLD_TIME: Duration = Duration::from_secs(240);
+
+    /// A peer with all that RFC 4271 asks for and nothing beyond: hold time 90 s, and four minutes for its OPEN, ConnectRetryTime 120 s, both families, nothing imported.
     #[must_use]
     pub fn new(id: PeerId, address: IpAddr, local_asn: Asn, remote_asn: Asn, identifier: BgpIdentifier) -> Self {
         Self {
@@ -128,6 +134,7 @@ impl PeerConfig {
             remote_asn,
             identifier,
             hold_time: HoldTime::DEFAULT,
+            open_hold_time: Self::OPEN_HOLD_TIME,
             send_hold_time: None,
             connect_retry: Duration::from_secs(120),
             passive: false,
@@ -164,7 +171,7 @@ impl PeerConfig {
         self.local_asn != self.remote_asn
     }
 
-    /// How long the peer may leave unread what we send, in a session of this hold time (RFC 9687 §5).
+    /// How long the peer may take nothing of what we send, in a session of this hold time (RFC 9687 §5).
     pub(super) fn send_hold_time(&self, hold_time: HoldTime) -> Duration {
         let twice = hold_time.duration().unwrap_or_default() * 2;
         self.send_hold_time.map_or_else(|| SEND_HOLD_TIME.max(twice), |time| time.max(Duration::from_secs(1)))

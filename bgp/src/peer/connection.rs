@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{LocalAddresses, Role, State};
-use crate::identity::Asn;
+use crate::identity::{Asn, HoldTime};
 use crate::rib::{AdjRibOut, Source};
 use crate::wire::{Deframer, Error, MAX_MESSAGE_LENGTH, Message, Negotiated, Open};
-
-use super::timing::OPEN_HOLD_TIME;
 
 /// Octets of UPDATEs that may be sent before the driver has written them, while no message is longer than 4096 octets.
 const CREDIT: usize = 64 * 1024;
@@ -68,10 +66,13 @@ pub(super) struct Connection {
     pub(super) phase: Phase,
     pub(super) hold_timer: Option<Instant>,
     pub(super) keepalive_timer: Option<Instant>,
-    /// Runs while something that was sent is not written (RFC 9687 §4).
+    /// Runs in Established while something that was sent is not acknowledged, from the last time that more of it was (RFC 9687 §3.3). What the sending
+    /// host's own buffers take says nothing of the peer: they have room for hours of KEEPALIVEs.
     pub(super) send_hold_timer: Option<Instant>,
     /// All octets sent on it.
     pub(super) sent: u64,
+    /// Those of them that TCP has acknowledged.
+    acknowledged: u64,
     /// Octets of UPDATEs that may still be sent before it is writable again.
     pub(super) credit: usize,
     pub(super) remote_open: Option<Open>,
@@ -82,14 +83,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(local: LocalAddresses, local_asn: Asn, now: Instant) -> Self {
+    pub(super) fn new(local: LocalAddresses, local_asn: Asn, open_hold_time: Duration, now: Instant) -> Self {
         Self {
             local,
             phase: Phase::OpenSent,
-            hold_timer: now.checked_add(OPEN_HOLD_TIME),
+            hold_timer: now.checked_add(open_hold_time),
             keepalive_timer: None,
             send_hold_timer: None,
             sent: 0,
+            acknowledged: 0,
             credit: CREDIT,
             remote_open: None,
             source: None,
@@ -125,11 +127,13 @@ impl Connection {
         self.hold_timer.into_iter().chain(self.keepalive_timer).chain(self.send_hold_timer).min()
     }
 
-    /// The peer's OPEN is good.
+    /// The peer's OPEN is good. Without a hold time its KEEPALIVE has what is left of the time for the OPEN, so that no connection waits for ever.
     pub(super) fn confirm(&mut self, negotiated: Negotiated, now: Instant) {
         self.negotiated = negotiated;
         self.phase = Phase::OpenConfirm;
-        self.restart_hold_timer(now);
+        if self.negotiated.hold_time != HoldTime::ZERO {
+            self.restart_hold_timer(now);
+        }
     }
 
     /// Whether no further UPDATE may be sent before it is writable again.
@@ -137,10 +141,27 @@ impl Connection {
         matches!(self.phase, Phase::Established(_)) && self.credit < self.negotiated.max_send_length
     }
 
-    /// All that was sent is written.
+    /// All that was sent is in the kernel.
     pub(super) const fn written(&mut self) {
         self.credit = CREDIT - MAX_MESSAGE_LENGTH + self.negotiated.max_send_length;
-        self.send_hold_timer = None;
+    }
+
+    /// TCP has acknowledged so many octets in all. The peer, which has taken more than before, has the send hold time anew for the rest.
+    pub(super) fn acknowledged(&mut self, octets: u64, send_hold_time: Duration, now: Instant) {
+        let octets = octets.min(self.sent);
+        if octets > self.acknowledged {
+            self.acknowledged = octets;
+            self.send_hold_timer = None;
+            self.watch_peer(send_hold_time, now);
+        }
+    }
+
+    /// Starts the SendHoldTimer where it is to run and does not.
+    pub(super) fn watch_peer(&mut self, send_hold_time: Duration, now: Instant) {
+        let runs = self.send_hold_timer.is_some();
+        if !runs && self.acknowledged < self.sent && matches!(self.phase, Phase::Established(_)) {
+            self.send_hold_timer = now.checked_add(send_hold_time);
+        }
     }
 
     /// A message came that shows the peer to be alive (RFC 4271 §6.5).

@@ -71,7 +71,7 @@ impl Peer {
                 DownReason::Kept
             } else {
                 self.notify(role, &notification, turn);
-                DownReason::Sent { notification, reason: "as the operator decided".into() }
+                DownReason::Sent { notification, reason: stop.reason().into() }
             };
             self.session_lost(&connection, &ended, turn);
             reason = Some(ended);
@@ -87,6 +87,7 @@ impl Peer {
             Stop::AdministrativeReset
             | Stop::AdministrativeShutdown { .. }
             | Stop::Deconfigured
+            | Stop::Rejected
             | Stop::ConfigurationChange
             | Stop::Keep => Dial::Stopped,
         };
@@ -132,7 +133,7 @@ impl Peer {
             self.dial = Dial::Done;
         }
         self.replaced(role, turn);
-        self.connections.insert(role, Connection::new(local, self.config.local_asn, turn.now));
+        self.connections.insert(role, Connection::new(local, self.config.local_asn, self.config.open_hold_time, turn.now));
         self.counters.sent.open += 1;
         self.send(role, self.open.encode(), turn);
         if role == Role::Passive && self.adj_rib_out().is_some() && !self.may_have_restarted(Role::Active) {

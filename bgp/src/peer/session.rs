@@ -50,7 +50,11 @@ impl Peer {
         }
     }
 
-    pub(super) fn acknowledged(&mut self, role: Role, octets: u64) {
+    pub(super) fn acknowledged(&mut self, role: Role, octets: u64, turn: &Turn) {
+        let send_hold_time = self.send_hold_time();
+        if let Some(connection) = self.connections.get_mut(role) {
+            connection.acknowledged(octets, send_hold_time, turn.now);
+        }
         if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {
             adj_rib_out.acknowledged(octets);
             self.check_restart(role);
@@ -142,12 +146,10 @@ impl Peer {
     /// Sends whole messages on a connection.
     pub(super) fn send(&mut self, role: Role, bytes: Bytes, turn: &mut Turn) {
         self.last_sent = Some(turn.now);
+        let send_hold_time = self.send_hold_time();
         if let Some(connection) = self.connections.get_mut(role) {
             connection.sent += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-            if let (State::Established, None, Some(negotiated)) = (connection.state(), connection.send_hold_timer, connection.negotiated())
-            {
-                connection.send_hold_timer = turn.now.checked_add(self.config.send_hold_time(negotiated.hold_time));
-            }
+            connection.watch_peer(send_hold_time, turn.now);
         }
         turn.push(Action::Send { role, bytes });
     }
@@ -310,6 +312,7 @@ impl Peer {
         let mut adj_rib_out = AdjRibOut::new(self.config.export.clone(), self.config.target(), negotiated.clone(), connection.local);
         adj_rib_out.defer_end_of_rib(self.deferred_until.is_some());
         connection.phase = Phase::Established(Box::new(adj_rib_out));
+        connection.watch_peer(self.config.send_hold_time(negotiated.hold_time), turn.now);
         self.established_since = Some(turn.now);
         self.counters.established += 1;
         self.settle(turn);

@@ -13,7 +13,7 @@ pub struct Timers {
     pub hold: Option<Instant>,
     /// KeepaliveTimer: the next KEEPALIVE (RFC 4271 §4.4).
     pub keepalive: Option<Instant>,
-    /// SendHoldTimer: the session ends unless the peer reads before (RFC 9687 §4).
+    /// SendHoldTimer: the session ends unless TCP acknowledges more before (RFC 9687 §4). Runs while something is outstanding.
     pub send_hold: Option<Instant>,
     /// ConnectRetryTimer: the next dial (RFC 4271 §8.2.2).
     pub connect_retry: Option<Instant>,
@@ -47,7 +47,7 @@ impl Peer {
         }
     }
 
-    /// How long the peer may leave unread what we send (RFC 9687 §5), in the session or, without one, as we would have it.
+    /// How long the peer may take nothing of what we send (RFC 9687 §5), in the session or, without one, as we would have it.
     #[must_use]
     pub fn send_hold_time(&self) -> Duration {
         let hold_time = self.negotiated().map_or(self.config.hold_time, |negotiated| negotiated.hold_time);

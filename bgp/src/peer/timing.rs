@@ -7,9 +7,6 @@ use std::time::Duration;
 
 use crate::identity::HoldTime;
 
-/// The "large value" of the hold timer while the peer's OPEN is awaited (RFC 4271 §8.2.2, OpenSent).
-pub(super) const OPEN_HOLD_TIME: Duration = Duration::from_secs(240);
-
 /// A peer that is down is not dialled more often than about once a second.
 const SHORTEST_CONNECT_RETRY: Duration = Duration::from_secs(1);
 

@@ -24,9 +24,6 @@ use super::words::Loss;
 const READ_SIZE: usize = 64 * 1024;
 /// How long a closed connection may take to deliver its last octets.
 const LINGER: Duration = Duration::from_secs(2);
-/// Between two looks at the kernel's count of unacknowledged octets: at first, and at most.
-const POLL_FIRST: Duration = Duration::from_millis(1);
-const POLL_MOST: Duration = Duration::from_millis(50);
 /// How long a peer may take to come to another key. With the second after which a file is read again, a session is re-keyed or reset within five. TCP sends
 /// the octets that were not acknowledged again after 0.2, 0.6, 1.4 and 3 seconds.
 const KEY_PATIENCE: Duration = Duration::from_millis(3500);
@@ -69,8 +66,28 @@ struct Proof {
 /// When the kernel is asked next how much is acknowledged.
 #[derive(Debug)]
 struct Poll {
+    pace: Pace,
     at: Instant,
     interval: Duration,
+}
+
+/// How soon it has to be known what the peer's host has acknowledged.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Pace {
+    /// A VIP that is to go waits for it.
+    Urgent,
+    /// The send hold timer alone goes by it.
+    Calm,
+}
+
+impl Pace {
+    /// Between two looks at the kernel's count while there is progress, and at most.
+    const fn intervals(self) -> (Duration, Duration) {
+        match self {
+            Self::Urgent => (Duration::from_millis(1), Duration::from_millis(50)),
+            Self::Calm => (Duration::from_millis(100), Duration::from_secs(1)),
+        }
+    }
 }
 
 impl Connection {
@@ -186,12 +203,20 @@ impl Connection {
         }
     }
 
-    /// Starts or stops asking the kernel how much is acknowledged.
-    pub(super) fn watch_acknowledgements(&mut self, wanted: bool, now: Instant) {
-        if !wanted {
-            self.poll = None;
-        } else if self.poll.is_none() {
-            self.poll = Some(Poll { at: now + POLL_FIRST, interval: POLL_FIRST });
+    /// Asks the kernel at this pace how much is acknowledged, or not at all.
+    pub(super) fn watch_acknowledgements(&mut self, pace: Option<Pace>, now: Instant) {
+        if self.poll.as_ref().map(|poll| poll.pace) != pace {
+            self.poll = pace.map(|pace| {
+                let (interval, _) = pace.intervals();
+                Poll { pace, at: now + interval, interval }
+            });
+        }
+    }
+
+    /// What is acknowledged is to be known now.
+    pub(super) fn expedite(&mut self, now: Instant) {
+        if let Some(poll) = &mut self.poll {
+            poll.at = poll.at.min(now);
         }
     }
 
@@ -206,7 +231,8 @@ impl Connection {
         let outstanding = sys::unacknowledged_octets(self.stream.as_fd()).ok()?;
         let acknowledged = self.written.saturating_sub(outstanding.into());
         let progress = acknowledged > self.acknowledged;
-        poll.interval = if progress { POLL_FIRST } else { (poll.interval * 2).min(POLL_MOST) };
+        let (least, most) = poll.pace.intervals();
+        poll.interval = if progress { least } else { (poll.interval * 2).min(most) };
         poll.at = now + poll.interval;
         self.acknowledged = self.acknowledged.max(acknowledged);
         progress.then_some(acknowledged)
@@ -301,7 +327,7 @@ mod tests {
         });
         assert!(matches!(next(&mut connection).await, Happening::Drained));
         let start = Instant::now();
-        connection.watch_acknowledgements(true, start);
+        connection.watch_acknowledgements(Some(Pace::Urgent), start);
         let mut acknowledged = 0;
         while acknowledged < TOTAL as u64 {
             assert!(start.elapsed() < Duration::from_secs(30));
@@ -310,7 +336,7 @@ mod tests {
             assert!(more.is_none_or(|more| more > acknowledged), "{more:?} after {acknowledged}");
             acknowledged = more.unwrap_or(acknowledged);
         }
-        connection.watch_acknowledgements(false, Instant::now());
+        connection.watch_acknowledgements(None, Instant::now());
         assert_eq!(connection.poll_at(), None);
         drop(reader.join().unwrap());
         assert!(matches!(next(&mut connection).await, Happening::Lost(_)));

@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
+use super::admission::{Admission, Seat};
 use super::claim::{Claims, Registry};
 use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
@@ -78,6 +79,8 @@ pub(super) struct Neighbours {
     begun: BTreeSet<String>,
     board: Board,
     complaints: Complaints,
+    /// How many dynamic neighbours there may be.
+    admission: Admission,
     /// For the long steps of all sessions.
     gate: Gate,
     /// The node's addresses, followed once there is a neighbour.
@@ -100,6 +103,8 @@ struct Running {
     end: watch::Sender<Option<Stop>>,
     adjustable: watch::Sender<Adjustable>,
     commands: mpsc::Sender<Command>,
+    /// That of a dynamic neighbour among those.
+    seat: Option<Arc<Seat>>,
 }
 
 /// What the set of tasks waits for.
@@ -138,6 +143,7 @@ impl Neighbours {
             held_until: None,
             converged: false,
             begun: BTreeSet::new(),
+            admission: Admission::new(board.clone()),
             board,
             complaints: Complaints::default(),
             gate: Gate::default(),
@@ -176,7 +182,7 @@ impl Neighbours {
                 Target::Quit => return,
             };
             self.board.set_listen_error(self.listener.error().as_ref());
-            if !self.is_full(&target) {
+            if !self.admission.is_full() {
                 self.board.admit_dynamic();
             }
             // Who was given a configuration and then asks means the neighbours that are in it.
@@ -230,6 +236,7 @@ impl Neighbours {
         keyring.follow(key_files(desired)).await;
         locator.follow(unknown_addresses(desired)).await;
         self.look_for_vrfs(desired).await;
+        self.admission.configure(desired.listen.as_ref());
         let address = desired.listen.as_ref().map(|listen| SocketAddr::new(listen.address, listen.port));
         let shared = !self.vrfs.is_empty() && listening::is_shared();
         let domains = listening::domains(desired, &keyring.keys(), &locator.whereabouts(), &self.vrfs, shared);
@@ -314,6 +321,8 @@ impl Neighbours {
         let (adjustable, adjusted) = watch::channel(settings.adjustable(name));
         let (commands, received) = mpsc::channel(COMMANDS);
         let location = self.location.get_or_insert_with(location::follow).clone();
+        let address = settings.peer.address.known().filter(|_| settings.dynamic);
+        let seat = address.map(|address| self.admission.seat(address));
         let feed = Feed { routes: self.routes.clone(), rib: self.rib.join(id), turn: self.gate.turn() };
         let inputs = Inputs {
             end: ended,
@@ -325,12 +334,13 @@ impl Neighbours {
             feed,
             claims: Claims::new(Arc::clone(&self.registry), name, settings.restart_time()),
             complaints: self.complaints.clone(),
+            seat: seat.clone(),
         };
         let beginning = self.begin(name, settings.dynamic);
         let session = Session::new(name, id, &settings, &beginning, seed.finish(), inputs, self.board.clone());
         let shut = self.shut.contains(name);
         let name = name.to_owned();
-        self.running.insert(name.clone(), Running { settings, end, adjustable, commands });
+        self.running.insert(name.clone(), Running { settings, end, adjustable, commands, seat });
         self.tasks.spawn(fatal_panics(async move {
             session.run(shut, first).await;
             name
@@ -371,8 +381,11 @@ impl Neighbours {
             Some(_) if self.shut.contains(&name) || self.running.contains_key(&name) => {}
             Some(settings) => match socket::is_near(&stream, settings.peer.transport.ttl) {
                 Err(error) => self.too_far(&name, &chain(&error)),
-                Ok(()) if self.is_full(target) => self.refuse_dynamic(desired, address),
-                Ok(()) => self.start(&name, settings, keyring, locator, Some(stream)),
+                Ok(()) if self.admission.is_full() => self.admission.refuse(address),
+                Ok(()) => {
+                    self.make_room();
+                    self.start(&name, settings, keyring, locator, Some(stream));
+                }
             },
         }
     }
@@ -386,24 +399,15 @@ impl Neighbours {
         }
     }
 
-    /// Whether there are as many dynamic neighbours as may be.
-    fn is_full(&self, target: &Target) -> bool {
-        let Target::Run(desired) = target else { return false };
-        let dynamic = self.running.values().filter(|running| running.settings.dynamic).count();
-        desired.listen.as_ref().is_some_and(|listen| u32::try_from(dynamic).is_ok_and(|count| count >= listen.limit))
-    }
-
-    /// Told once until there is room again, however many dial and how often.
-    fn refuse_dynamic(&self, desired: &DesiredBgp, address: IpAddr) {
-        let Some(listen) = &desired.listen else { return };
-        let limit = listen.limit;
-        let ranges = listen.prefixes.iter().filter(|range| range.contains(address));
-        let range = ranges.max_by_key(|range| range.length()).map(ToString::to_string).unwrap_or_default();
-        let reason = format!("there are {limit} dynamic peers, as many as bgp.listen.limit allows: {address} of {range} was refused");
-        if self.board.refuse_dynamic(reason) {
-            tracing::warn!(%address, %range, limit, "there are as many dynamic peers as bgp.listen.limit allows: connections of others are closed");
-        } else {
-            tracing::debug!(%address, %range, limit, "another connection of a dynamic peer is closed");
+    /// Of those that have said nothing the one that dialled first goes, where there are as many as may be.
+    fn make_room(&self) {
+        let silent =
+            || self.running.iter().filter_map(|(name, running)| Some((name, running.seat.as_ref().filter(|seat| seat.is_silent())?)));
+        if silent().count() >= self.admission.most_silent()
+            && let Some((name, seat)) = silent().min_by_key(|(_, seat)| seat.since())
+        {
+            tracing::debug!(peer = %name, "a connection on which nothing was said is closed for the sake of another");
+            seat.dismiss();
         }
     }
 

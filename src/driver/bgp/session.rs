@@ -5,6 +5,7 @@
 //! to dial, what to send and when to give up is the core's business. It sleeps once, until the core's deadline.
 
 mod feed;
+mod input;
 mod orders;
 
 use std::collections::BTreeSet;
@@ -20,8 +21,9 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout_at;
 
 use super::addresses::{Ends, local_among};
+use super::admission::Seat;
 use super::claim::Claims;
-use super::connection::{Connection, Happening};
+use super::connection::{Connection, Happening, Pace};
 use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
 use super::fatal_panics;
@@ -39,6 +41,7 @@ use super::words::Loss;
 use crate::telemetry::chain;
 
 pub(super) use feed::Feed;
+use input::{Input, next_input};
 
 /// What a session listens to, besides its connections.
 pub(super) struct Inputs {
@@ -54,6 +57,8 @@ pub(super) struct Inputs {
     pub(super) claims: Claims,
     /// What operators know of dynamic neighbours.
     pub(super) complaints: Complaints,
+    /// That of a dynamic neighbour among those.
+    pub(super) seat: Option<Arc<Seat>>,
 }
 
 /// What a session is to do next.
@@ -103,21 +108,6 @@ const OPENING_TURNS: usize = 16;
 
 /// So many connections may take their time to end before more of them are closed without a word.
 const REFUSALS: usize = 8;
-
-/// What a session waits for.
-enum Input {
-    Time,
-    /// There are other routes, or there is room for more of those that are to be told.
-    Routes,
-    End,
-    Adjust,
-    Keys,
-    Location,
-    Whereabouts,
-    Command(Command),
-    Link(Role, News),
-    Closed,
-}
 
 impl Session {
     pub(super) fn new(name: &str, id: PeerId, settings: &Settings, beginning: &Beginning, seed: u64, inputs: Inputs, board: Board) -> Self {
@@ -234,6 +224,9 @@ impl Session {
                 // What the peer has taken counts.
                 if self.would_end_something() {
                     self.resume();
+                    let now = Instant::now();
+                    self.links.up().for_each(|(_, connection)| connection.expedite(now));
+                    self.look_for_acknowledgements();
                 }
                 self.handle(Event::Tick);
             }
@@ -252,7 +245,10 @@ impl Session {
             Input::Command(Command::Accept(stream)) => self.arrived(stream),
             Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, *opened),
-            Input::Link(role, News::Happened(Happening::Received(bytes))) => self.handle(Event::Received { role, bytes }),
+            Input::Link(role, News::Happened(Happening::Received(bytes))) => {
+                self.handle(Event::Received { role, bytes });
+                self.take_seat();
+            }
             Input::Link(role, News::Happened(Happening::Drained)) => {
                 self.drained.insert(role);
                 // There is a long step to come, for which it waits in turn.
@@ -261,6 +257,7 @@ impl Session {
                 }
             }
             Input::Link(role, News::Happened(Happening::Lost(loss))) => self.lost(role, loss),
+            Input::Dismissed => self.leave(),
             Input::Closed => {}
         }
         self.take_redial();
@@ -293,6 +290,20 @@ impl Session {
                 });
             }
         }
+    }
+
+    /// A dynamic neighbour counts as one once it has sent an OPEN; there may be too many then.
+    fn take_seat(&mut self) {
+        if self.peer.counters().received.open > 0 && self.inputs.seat.as_ref().is_some_and(|seat| !seat.take()) {
+            self.ending = true;
+            self.handle(Event::Stop(Stop::Rejected));
+        }
+    }
+
+    /// Makes room for others that dial, without a word: there may be many.
+    fn leave(&mut self) {
+        self.links = Links::default();
+        self.ending = true;
     }
 
     /// Somebody has dialled us from the peer's address.
@@ -499,7 +510,9 @@ impl Session {
             if let Link::Up(connection) = self.links.get_mut(role)
                 && let Some(octets) = connection.acknowledged(now)
             {
-                self.report.acknowledged();
+                if self.report.is_withdrawing() {
+                    self.report.acknowledged();
+                }
                 self.handle(Event::Acknowledged { role, octets });
             }
         }
@@ -572,24 +585,10 @@ impl Session {
         }
         let open = self.closing.len() + self.links.up().count();
         self.report.update(&self.peer, open);
-        let (withdrawing, now) = (self.report.is_withdrawing(), Instant::now());
-        for (_, connection) in self.links.up() {
-            connection.watch_acknowledgements(withdrawing, now);
-        }
+        let sent = self.peer.timers().send_hold.map(|_| Pace::Calm);
+        let pace = if self.report.is_withdrawing() { Some(Pace::Urgent) } else { sent };
+        let now = Instant::now();
+        self.links.up().for_each(|(_, connection)| connection.watch_acknowledgements(pace, now));
         self.report.post();
-    }
-}
-
-async fn next_input(links: &mut Links, closing: &mut JoinSet<()>, inputs: &mut Inputs, stuck: bool, resumes: bool) -> Input {
-    tokio::select! {
-        Ok(()) = inputs.end.changed() => Input::End,
-        Some(command) = inputs.commands.recv() => Input::Command(command),
-        Ok(()) = inputs.adjustable.changed() => Input::Adjust,
-        Ok(()) = inputs.keys.changed() => Input::Keys,
-        Ok(()) = inputs.location.changed() => Input::Location,
-        Ok(()) = inputs.whereabouts.changed() => Input::Whereabouts,
-        () = inputs.feed.next(stuck && !resumes, resumes) => Input::Routes,
-        Some(_) = closing.join_next() => Input::Closed,
-        (role, news) = links.next() => Input::Link(role, news),
     }
 }

@@ -10,8 +10,8 @@ use bgp::peer::{Forwarding, Import, PeerConfig, PeerId, RestartConfig};
 use bgp::rib::{Export, NextHopPolicy};
 use bgp::{Asn, BgpIdentifier};
 
-use super::Inheritance;
 use super::socket::Way;
+use super::{Inheritance, admission};
 use crate::desired::{AoKey, DesiredBgp, DesiredImport, DesiredPeer, DesiredRestart, PeerAddress, Transport};
 
 /// What we are, for display.
@@ -145,6 +145,7 @@ impl Settings {
         let address = peer.address.known().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         PeerConfig {
             hold_time: peer.hold_time,
+            open_hold_time: if self.dynamic { admission::OPEN_HOLD_TIME } else { PeerConfig::OPEN_HOLD_TIME },
             send_hold_time,
             connect_retry,
             passive: peer.transport.passive,

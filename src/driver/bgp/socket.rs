@@ -10,15 +10,18 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 
 use super::signature::Signature;
 use super::whereabouts::{Found, is_link_local};
 use crate::desired::{Transport, Ttl};
 
-/// How long octets may stay unacknowledged before TCP gives up a connection that is no session yet (RFC 5482). Longer than any pause of a peer that will
-/// be back.
+/// How long the peer's host may acknowledge nothing, neither octets nor the question whether it is there, before TCP gives up a connection that is no session
+/// yet (RFC 5482 §3, RFC 1122 §4.2.3.6). Longer than any pause of a peer that will be back.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// After so long without a segment the host is asked, and again at this interval.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
 
 /// So many octets the kernel takes beyond what the peer's host has room for. What it has taken can't be changed any more, and the withdrawals in it are
 /// remembered until they are acknowledged: its own measure, megabytes of them, would make a peer that does not read as dear as that. Twice what a
@@ -127,8 +130,9 @@ impl Way {
         let socket = SockRef::from(socket);
         let refused = |what| move |source| OptionError::Refused { what, source };
         socket.set_tcp_nodelay(true).map_err(refused("TCP_NODELAY"))?;
-        // A path that goes dark is noticed, also where no hold timer runs yet (RFC 4271 §8.2.2: it is large in OpenSent).
+        // A path that goes dark is noticed, also where no hold timer runs yet (RFC 4271 §8.2.2: it is large in OpenSent), and while nothing is to be sent.
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT)).map_err(refused("TCP_USER_TIMEOUT"))?;
+        socket.set_tcp_keepalive(&KEEPALIVE).map_err(refused("SO_KEEPALIVE"))?;
         socket.set_tcp_notsent_lowat(UNSENT).map_err(refused("TCP_NOTSENT_LOWAT"))?;
         if let Some(name) = &self.transport.interface {
             let bound = socket.bind_device(Some(name.as_bytes()));
@@ -148,10 +152,12 @@ impl Way {
 
 /// The socket's session is Established. From now on the hold timer notices a path that goes dark, and the send hold timer a peer that does not read: the
 /// kernel would count against the latter that its window is closed, though its host acknowledges every probe (RFC 9293 §3.8.6.1), and would end the
-/// session long before (RFC 9687 §4).
+/// session long before (RFC 9687 §4). Where both sides want no hold timer, a session with nothing to tell outlives the path, as they want it (RFC 4271 §4.4).
 pub(super) fn established(socket: &impl AsFd) -> Result<(), OptionError> {
-    let without = SockRef::from(socket).set_tcp_user_timeout(None);
-    without.map_err(|source| OptionError::Refused { what: "the end of TCP_USER_TIMEOUT", source })
+    let socket = SockRef::from(socket);
+    let refused = |what| move |source| OptionError::Refused { what, source };
+    socket.set_tcp_user_timeout(None).map_err(refused("the end of TCP_USER_TIMEOUT"))?;
+    socket.set_keepalive(false).map_err(refused("the end of SO_KEEPALIVE"))
 }
 
 fn set_ttl(socket: &SockRef<'_>, peer: IpAddr, ttl: u8) -> io::Result<()> {
@@ -176,7 +182,9 @@ mod tests {
         let way = Way { port: address.port(), external: false, transport: Transport::default() };
         way.prepare(&stream, address.ip(), None).unwrap();
         assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
+        assert!(SockRef::from(&stream).keepalive().unwrap());
         established(&stream).unwrap();
+        assert!(!SockRef::from(&stream).keepalive().unwrap());
         assert!(SockRef::from(&stream).tcp_user_timeout().unwrap().is_none_or(|timeout| timeout.is_zero()));
     }
 

@@ -13,6 +13,7 @@ mod reflecting;
 mod reflecting_restart;
 mod refreshing;
 mod signing;
+mod silent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

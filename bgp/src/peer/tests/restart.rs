@@ -346,17 +346,46 @@ fn rfc9687_section_4_a_peer_that_reads_nothing_is_given_up_and_an_idle_one_is_no
     let mut bench = Bench::new(PeerConfig { send_hold_time, hold_time: HoldTime::ZERO, ..config() });
     bench.event(Event::Start);
     bench.establish(Role::Active, &peer_open());
-    assert_eq!(bench.pass(Duration::from_secs(3600)), [], "nothing was sent");
+    assert_eq!(bench.peer.timers().send_hold, Some(bench.now + Duration::from_secs(20)), "our OPEN and KEEPALIVE are outstanding");
+    acknowledge(&mut bench);
+    assert_eq!(bench.pass(Duration::from_secs(3600)), [], "nothing is outstanding");
     bench.event(Event::Routes(rib(&["10.0.0.1"])));
     bench.pass(Duration::from_secs(19));
-    bench.event(Event::Writable { role: Role::Active });
-    assert_eq!(bench.pass(Duration::from_secs(3600)), [], "all is read");
+    acknowledge(&mut bench);
+    assert_eq!(bench.pass(Duration::from_secs(3600)), [], "all is taken");
     bench.event(Event::Routes(rib(&["10.0.0.2"])));
-    assert_eq!(bench.peer.deadline(), Some(bench.now + Duration::from_secs(20)));
+    assert_eq!(bench.peer.timers().send_hold, Some(bench.now + Duration::from_secs(20)));
+    bench.pass(Duration::from_secs(5));
+    bench.event(Event::Writable { role: Role::Active });
+    bench.event(Event::Probe { role: Role::Active });
+    assert_eq!(
+        bench.peer.deadline(),
+        Some(bench.now + Duration::from_secs(15)),
+        "what the kernel takes and what is added count for nothing"
+    );
     let actions = bench.pass_to_deadline();
     assert_eq!(actions[..2], [Action::Abort { role: Role::Active }, Action::Down(DownReason::SendHoldTimerExpired)]);
     assert_eq!(config().send_hold_time(seconds(90)), Duration::from_secs(480));
     assert_eq!(config().send_hold_time(seconds(600)), Duration::from_secs(1200));
+}
+
+#[test]
+fn rfc9687_section_3_3_a_peer_that_takes_a_little_within_each_send_hold_time_is_kept() {
+    let mut bench = Bench::new(PeerConfig { send_hold_time: Some(Duration::from_secs(20)), hold_time: HoldTime::ZERO, ..config() });
+    bench.event(Event::Start);
+    bench.establish(Role::Active, &peer_open());
+    acknowledge(&mut bench);
+    let before = bench.peer.connections.get(Role::Active).unwrap().sent;
+    bench.event(Event::Routes(many(1000)));
+    for octets in 1..=30 {
+        assert_eq!(bench.pass(Duration::from_secs(19)), []);
+        bench.event(Event::Acknowledged { role: Role::Active, octets: before + octets });
+        assert_eq!(bench.peer.deadline(), Some(bench.now + Duration::from_secs(20)));
+    }
+    bench.pass(Duration::from_secs(10));
+    bench.event(Event::Acknowledged { role: Role::Active, octets: before + 30 });
+    assert_eq!(bench.peer.deadline(), Some(bench.now + Duration::from_secs(10)), "no more than before");
+    assert_eq!(down(&bench.pass_to_deadline()), Some(&DownReason::SendHoldTimerExpired));
 }
 
 #[test]

@@ -523,7 +523,7 @@ fn speakers_recover_from_everything_and_agree() {
     for seed in 0..2000 {
         let mut world = World::new(seed, Duration::from_secs(3), seed % 8);
         world.run_until(QUIET_AFTER);
-        let longer = if world.dark_in_open_sent { timing::OPEN_HOLD_TIME } else { Duration::ZERO };
+        let longer = if world.dark_in_open_sent { PeerConfig::OPEN_HOLD_TIME } else { Duration::ZERO };
         world.run_until(QUIET_AFTER + TIME_TO_RECOVER + longer);
         world.check_end(seed);
     }

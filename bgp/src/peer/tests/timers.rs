@@ -40,11 +40,14 @@ fn rfc4271_section_4_4_a_hold_time_of_three_seconds_means_one_keepalive_a_second
 fn rfc4271_section_4_2_a_hold_time_of_zero_means_no_timer_at_all() {
     for (ours, theirs) in [(0, 9), (9, 0)] {
         let mut bench = with_hold_times(ours, theirs);
+        // Without it the send hold timer runs, which no hold time stops (RFC 9687).
+        let everything_has_arrived = |bench: &mut Bench| bench.event(Event::Acknowledged { role: Role::Active, octets: u64::MAX });
+        everything_has_arrived(&mut bench);
         assert_eq!(bench.peer.deadline(), None);
         assert_eq!(bench.pass(Duration::from_secs(1_000_000)), []);
         assert_eq!(bench.peer.counters().sent.keepalive, 1, "the one that accepts the OPEN");
         assert_eq!(bench.event(Event::Routes(rib(&["10.0.0.1"]))).len(), 1);
-        bench.event(Event::Writable { role: Role::Active });
+        everything_has_arrived(&mut bench);
         assert_eq!(bench.peer.deadline(), None);
     }
 }
@@ -290,4 +293,44 @@ fn a_reader_sees_the_timers_that_run_and_the_last_messages() {
     assert_eq!((bench.peer.timers().last_sent, bench.peer.timers().last_received), (Some(bench.now), Some(start)));
     bench.event(Event::Stop(Stop::AdministrativeReset));
     assert_eq!((bench.peer.timers().idle_hold, bench.peer.timers().hold), (bench.peer.deadline(), None));
+}
+
+#[test]
+fn rfc4271_section_8_2_2_a_connection_without_an_open_and_one_without_a_keepalive_after_it_end_in_time() {
+    let limit = Duration::from_secs(30);
+    for configured in [PeerConfig { open_hold_time: limit, ..config() }, config()] {
+        let limit = configured.open_hold_time;
+        // Its OPEN does not come.
+        let mut bench = Bench::new(PeerConfig { passive: true, ..configured.clone() });
+        bench.event(Event::Start);
+        bench.connected(Role::Passive);
+        assert_eq!(bench.peer.timers().hold, Some(bench.now + limit));
+        assert_eq!(notified(&bench.pass(limit)), Some((4, 0)));
+
+        // Its KEEPALIVE does not come, though both sides want no hold timer; in Established there is none then.
+        for confirmed in [false, true] {
+            let mut bench = Bench::new(PeerConfig { hold_time: HoldTime::ZERO, passive: true, ..configured.clone() });
+            bench.event(Event::Start);
+            bench.connected(Role::Passive);
+            bench.pass(limit / 3);
+            bench.receive(Role::Passive, peer_open().encode());
+            assert_eq!(bench.peer.timers().hold, Some(bench.now + limit * 2 / 3));
+            if confirmed {
+                bench.keepalive(Role::Passive);
+                bench.event(Event::Acknowledged { role: Role::Passive, octets: u64::MAX });
+                assert_eq!((bench.peer.state(), bench.peer.deadline()), (State::Established, None));
+            } else {
+                assert_eq!(notified(&bench.pass(limit * 2 / 3)), Some((4, 0)));
+            }
+        }
+    }
+}
+
+#[test]
+fn rfc4486_section_4_a_peer_for_which_there_is_no_room_is_told_so() {
+    let mut bench = Bench::connecting();
+    bench.connected(Role::Passive);
+    bench.receive(Role::Passive, peer_open().encode());
+    assert_eq!(notified(&bench.event(Event::Stop(Stop::Rejected))), Some((6, 5)));
+    assert_eq!((bench.peer.state(), bench.peer.deadline()), (State::Idle, None));
 }

@@ -38,7 +38,12 @@ impl FakePeer {
 
     /// Makes later connections take in as little as the kernel allows.
     pub(super) fn shrink_receive_buffer(&self) {
-        self.socket.set_recv_buffer_size(1).unwrap();
+        self.set_receive_buffer(1);
+    }
+
+    /// So many octets of later connections wait for their reader.
+    pub(super) fn set_receive_buffer(&self, octets: usize) {
+        self.socket.set_recv_buffer_size(octets).unwrap();
     }
 
     /// Takes only connections that are signed with this key (RFC 2385).
@@ -175,6 +180,11 @@ impl Conversation {
 
     pub(super) fn send_octets(&mut self, octets: &[u8]) {
         self.stream.write_all(octets).unwrap();
+    }
+
+    /// Reads so many octets at most, whatever they mean. 0 once the speaker has closed its side.
+    pub(super) fn swallow(&mut self, most: usize) -> usize {
+        self.stream.read(&mut vec![0; most]).expect("the speaker stays silent, or has reset the connection")
     }
 
     /// The next message; `None` once the speaker has closed its side.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is demanded of signatures is had, or there is no session: TCP-MD5 (RFC 2385), whose key changes, and TCP-AO (RFC 5925), on whichever kernel this is.
 
+use super::fake_peer::Conversation;
+use super::listening::listening;
 use super::*;
 use crate::desired::{AoAlgorithm, AoKey};
 
@@ -31,7 +33,7 @@ fn rfc5925_7_3_a_peer_that_is_to_sign_is_never_spoken_to_without() {
 }
 
 /// A session that is up with the key "secret".
-fn signed_session(restart: bool) -> (tempfile::TempDir, FakePeer, Speaker, fake_peer::Conversation) {
+fn signed_session(restart: bool) -> (tempfile::TempDir, FakePeer, Speaker, Conversation) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");
     std::fs::write(&file, "secret\n").unwrap();
@@ -101,4 +103,25 @@ fn rfc4724_4_2_a_session_that_ends_for_want_of_the_new_key_is_lost_as_by_tcp() {
     assert_eq!((tor.failures.sent, tor.failures.transport), (0, 1), "without a NOTIFICATION");
     assert!(tor.stale_until.is_some(), "the peer may keep our routes");
     drop(conversation);
+}
+
+/// The kernel goes by the longest prefix that has a key; an address without one cannot be taken out of a prefix with one.
+#[test]
+fn rfc2385_what_a_prefix_has_to_sign_with_counts_for_a_passive_neighbour_without_a_key_among_its_addresses() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key");
+    std::fs::write(&file, "secret\n").unwrap();
+    let from = Ipv4Addr::new(127, 0, 0, 2);
+    let unsigned =
+        DesiredPeer { transport: Transport { passive: true, ..Transport::default() }, ..neighbour(SocketAddr::from((from, 179))) };
+    let (mut configuration, address) = listening(&["127.0.0.0/30"], [("tor", unsigned)]);
+    let template = &mut Arc::make_mut(&mut configuration).listen.as_mut().unwrap().template;
+    template.transport.password_file = Some(file);
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
+    speaker.configure(configuration);
+    poll("somebody with the key is answered", || Conversation::dial(Ipv4Addr::LOCALHOST, address, b"secret").is_some());
+    for unsigned in [from, Ipv4Addr::LOCALHOST] {
+        assert!(Conversation::dial(unsigned, address, b"").is_none(), "{unsigned}");
+    }
+    assert_eq!(peer(&speaker.status(), "tor").state, State::Active);
 }
