@@ -32,6 +32,7 @@ mod report;
 mod rib;
 mod session;
 mod settings;
+mod shut;
 mod signature;
 mod socket;
 mod status;
