@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::common::{Namespace, wait_until};
+use crate::inspect;
 use crate::rig::{Daemon, Monitor, PATIENCE, Rig, Settings, addresses, endpoints, now, service, vips, wait_until_equal};
 use crate::tor::{Tor, assert_no_loss, ping};
 
@@ -157,6 +159,14 @@ fn rfc8326_the_tor_moves_to_another_node_before_this_one_withdraws() {
     });
     let shown = rig.daemon.vip("10.1.0.1".parse().unwrap());
     assert_eq!((&shown["state"], &shown["reason"]), (&"Withdrawing".into(), &"NodeDrains".into()), "{shown}");
+    let stage = &shown["gracefulShutdown"];
+    assert_eq!((&stage["peers"], &stage["waiting"]), (&json!(["tor"]), &json!([])), "{shown}");
+    let left = stage["withdrawnInSeconds"].as_u64().unwrap();
+    assert!((1..=4).contains(&left), "{shown}");
+    let table = inspect::told(&rig, "show vips -o wide");
+    assert!(table.contains("Withdrawing (GRACEFUL_SHUTDOWN, ") && table.contains("s left)") && table.contains("so told: tor"), "{table}");
+    let routes = inspect::told(&rig, "show routes");
+    assert!(routes.contains("the last resort, about to be withdrawn: GRACEFUL_SHUTDOWN (RFC 8326)"), "{routes}");
     assert_eq!((rig.tor.withdrawals(), addresses(&rig.node, "lo")), (0, vip));
     assert_eq!(rig.daemon.process().wait(PATIENCE).code(), Some(0));
     wait_until_equal("routes of BIRD from the node that left", &BTreeMap::new(), || rig.tor.routes("node"));
