@@ -289,7 +289,7 @@ fn details(peer: &driver::PeerStatus, clock: Clock) -> PeerDetails {
 /// What to check of a peer that does not answer our OPEN.
 fn silence(peer: &driver::PeerStatus, clock: Clock) -> Option<String> {
     let since = clock.instant.saturating_duration_since(peer.since.instant);
-    (peer.state == peer::State::OpenSent).then(|| driver::silence(&peer.settings.transport, since)).flatten()
+    (peer.state == peer::State::OpenSent).then(|| driver::silence(&peer.settings.transport, since, peer.low_ttl_drops)).flatten()
 }
 
 fn last_error(error: &driver::LastError) -> LastError {
