@@ -61,7 +61,7 @@ fn rfc5082_where_only_the_peer_has_ttl_security_the_operator_reads_what_to_check
     rig.daemon.publish(&vips(["10.1.0.1"]));
     rig.daemon.start(&rig.node);
     // Its daemon has our OPEN before it sets the option; so that the session comes up here, and nothing follows.
-    let hint = "sent NOTIFICATION Hold Timer Expired: nothing was heard within the hold time; its BGP may hang, or packets may be lost on the way, \
+    let hint = "sent NOTIFICATION Hold Timer Expired: nothing was heard within the hold time; its BGP may hang, packets may be lost on the way, \
                 or it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: then ttlSecurity is needed here too (";
     wait_until("the hint", PATIENCE, || line(&rig, "Last error:").starts_with(hint));
     assert_eq!(line(&rig, "Transport:"), "no signature, TTL of the system");

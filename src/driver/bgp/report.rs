@@ -30,7 +30,7 @@ pub(super) use complaints::Complaints;
 use history::{History, Remark, Weight};
 pub use silence::LowTtlDrops;
 pub(crate) use silence::silence;
-use silence::{unanswered, unheard};
+use silence::{unacknowledged, unanswered, unheard};
 
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
@@ -397,7 +397,7 @@ impl Report {
                 vec![unheard(transport, drops)]
             }
             DownReason::ConnectionClosed if is_new && self.transport.as_ref().is_some_and(|failure| failure.loss.timed_out) => {
-                vec![unheard(transport, drops)]
+                vec![unacknowledged(transport, drops)]
             }
             _ => Vec::new(),
         }

@@ -48,11 +48,20 @@ pub(super) fn unanswered(transport: &Transport, before: LowTtlDrops) -> Vec<Stri
 
 /// The peer's host has answered the SYN, and nothing is heard of what is to follow: a key is none of it, since without it TCP would not have come up.
 pub(super) fn unheard(transport: &Transport, before: LowTtlDrops) -> String {
-    let anything = "its BGP may hang, or packets may be lost on the way";
+    silent("its BGP may hang", transport, before)
+}
+
+/// The same where not even the peer's host has acknowledged what it was sent.
+pub(super) fn unacknowledged(transport: &Transport, before: LowTtlDrops) -> String {
+    silent("its host may be gone", transport, before)
+}
+
+fn silent(first: &str, transport: &Transport, before: LowTtlDrops) -> String {
     match transport.ttl {
-        Ttl::Security { .. } => low_ttl(transport, before).unwrap_or_else(|| anything.to_owned()),
+        Ttl::Security { .. } => low_ttl(transport, before).unwrap_or_else(|| format!("{first}, or packets may be lost on the way")),
         Ttl::Customary | Ttl::Multihop(_) => format!(
-            "{anything}, or it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: then ttlSecurity is needed here too"
+            "{first}, packets may be lost on the way, or it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: \
+             then ttlSecurity is needed here too"
         ),
     }
 }
@@ -97,9 +106,10 @@ mod tests {
     fn what_looks_like_silence_is_said_where_it_may_be_the_cause() {
         let plain = Transport::default();
         assert_eq!(unanswered(&plain, UNKNOWN), [""; 0]);
-        let theirs = "its BGP may hang, or packets may be lost on the way, or it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: \
+        let theirs = "packets may be lost on the way, or it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: \
                       then ttlSecurity is needed here too";
-        assert_eq!(unheard(&plain, UNKNOWN), theirs);
+        assert_eq!(unheard(&plain, UNKNOWN), format!("its BGP may hang, {theirs}"));
+        assert_eq!(unacknowledged(&plain, UNKNOWN), format!("its host may be gone, {theirs}"));
 
         let secure = Transport { ttl: Ttl::Security { hops: 2 }, password_file: Some("/k".into()), ..Transport::default() };
         let key = "it may have another key of TCP-MD5 or TCP-AO, or none";
@@ -115,6 +125,6 @@ mod tests {
     fn a_peer_that_does_not_answer_our_open_is_a_matter_of_seconds() {
         assert_eq!(silence(&Transport::default(), Duration::from_secs(9), UNKNOWN), None);
         let hint = silence(&Transport::default(), Duration::from_secs(12), UNKNOWN).unwrap();
-        assert!(hint.starts_with("for 12s the peer has not answered our OPEN; its BGP may hang, or packets may be lost"), "{hint}");
+        assert!(hint.starts_with("for 12s the peer has not answered our OPEN; its BGP may hang, packets may be lost"), "{hint}");
     }
 }
