@@ -137,6 +137,23 @@ fn an_aggregate_comes_with_its_first_vip_and_its_last_vip_waits_for_it() {
 }
 
 #[test]
+fn rfc1122_the_broadcast_address_of_the_link_is_no_next_hop_and_the_status_says_so() {
+    let vip = vips(["10.1.0.1"]);
+    let next_hop = ", export: {nextHop: {ipv4: 10.99.0.255}}";
+    let mut rig = Rig::running("no-host", Settings { of_peers: next_hop, ..Settings::default() }, &vip);
+    let no_host = "its next hop would be 10.99.0.255, which is no host: it is the network or the broadcast address of 10.99.0.0/24, the link to the peer";
+    wait_until("the reason", PATIENCE, || {
+        let told = rig.daemon.show_as("vips", "json").stdout;
+        String::from_utf8_lossy(&told).contains(&format!("no peer can be told: tor: {no_host}"))
+    });
+    assert!(inspect::told(&rig, "show routes").contains(no_host));
+    assert_eq!(rig.tor.routes("node"), BTreeMap::new());
+    rig.daemon.settings.of_peers = ", export: {nextHop: {ipv4: 10.99.0.1}}";
+    rig.daemon.write_config();
+    rig.wait_until_exact(&vip);
+}
+
+#[test]
 fn rfc8326_the_tor_moves_to_another_node_before_this_one_withdraws() {
     let vip = vips(["10.1.0.1"]);
     let rig = Rig::serving("graceful", Settings { graceful_shutdown: "4s", fabric_delay: "500ms", ..Settings::default() }, &vip);
