@@ -72,6 +72,8 @@ pub struct Inputs<'a> {
     pub obstacles: &'a BTreeMap<IpAddr, Obstacle>,
     /// Addresses that are announced as somebody else placed them.
     pub found: &'a BTreeSet<IpAddr>,
+    /// Prefixes that are announced as the last resort before they are withdrawn (RFC 8326), and when that will be.
+    pub last_resorts: &'a BTreeMap<Prefix, SystemTime>,
     /// The speaker.
     pub speaker: &'a SpeakerView,
     /// Who this is.
@@ -141,6 +143,8 @@ pub struct PeerView {
     pub next_hops: BTreeMap<Family, IpAddr>,
     /// Prefixes that the peer was told and holds; without a session it holds none.
     pub told: BTreeSet<Prefix>,
+    /// Whether its task has the set that is in force: else what it was told of a prefix may be what was in force before.
+    pub is_current: bool,
     /// How many routes of other peers it was told, by family.
     pub reflected: BTreeMap<Family, usize>,
     /// Prefixes that are withdrawn and whose UPDATE the peer's host has not acknowledged.
@@ -411,6 +415,23 @@ pub struct VipStatus {
     pub conditions: Vec<Condition>,
     /// The peers that were told of it.
     pub peers: Vec<String>,
+    /// How far the first stage of a drain has come, while it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graceful_shutdown: Option<GracefulShutdownStatus>,
+}
+
+/// A VIP that is announced as the last resort, with the community GRACEFUL_SHUTDOWN, before it is withdrawn (RFC 8326 §4).
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GracefulShutdownStatus {
+    /// The peers that were told so.
+    pub peers: Vec<String>,
+    /// The peers that are about to be told so, and have the route as it was before.
+    pub waiting: Vec<String>,
+    /// When it is withdrawn.
+    pub withdrawn_at: Time,
+    /// Seconds until then, begun ones counted.
+    pub withdrawn_in_seconds: u64,
 }
 
 /// Where a VIP is between nothing and the fabric.
@@ -537,7 +558,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
         unclaimed: unclaimed.map(|(address, _)| *address).collect(),
         notes: inputs.desired.map(|desired| notes::notes(desired, inputs.observed)).unwrap_or_default(),
         rejections: inputs.rejections.to_vec(),
-        peers: inputs.speaker.peers.iter().map(|(name, view)| peer::status(name, view)).collect(),
+        peers: inputs.speaker.peers.iter().map(|(name, view)| peer::status(name, view, inputs.last_resorts)).collect(),
         failures: inputs.observed.failures.iter().map(|(key, failure)| failure_status(*key, failure)).collect(),
     }
 }

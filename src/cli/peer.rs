@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `vipherald peer`: an operator's orders about one BGP neighbour. They hold until the daemon ends, or the next order.
+//! `vipherald peer`: an operator's orders about one BGP neighbour. They hold until the next order, or until the neighbour leaves the configuration, and none outlives the daemon.
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};

@@ -162,7 +162,10 @@ fn vip_row(vip: &VipStatus) -> Vec<String> {
     let owners: Vec<String> = vip.owners.iter().map(ToString::to_string).collect();
     vec![
         vip.address.to_string(),
-        vip.state.as_str().to_owned(),
+        match &vip.graceful_shutdown {
+            Some(stage) => format!("{} (GRACEFUL_SHUTDOWN, {}s left)", vip.state.as_str(), stage.withdrawn_in_seconds),
+            None => vip.state.as_str().to_owned(),
+        },
         vip.reason.clone(),
         owners.join(", "),
         vip.placement.map(|placement| format!("{placement:?}")).unwrap_or_default(),

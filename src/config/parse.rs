@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bgp::peer::RoleConfig;
+use bgp::peer::{PeerConfig, RoleConfig};
 use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 use ipvs::{SyncRole, Timeouts};
@@ -241,7 +241,7 @@ fn connection_sync(reader: &mut Reader<'_>, dataplane: &Section<'_>, kind: Optio
 fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) -> Option<DesiredBgp> {
     let asn = reader.required(section, "asn", &kinds::bgp::ASN);
     let router_id = reader.or(section, "routerId", &kinds::bgp::ROUTER_ID, None);
-    let cluster_id = reader.optional(section, "clusterId", &kinds::bgp::CLUSTER_ID);
+    let cluster_id = reader.optional(section, "clusterId", &kinds::bgp::CLUSTER_ID).filter(|id| router_id.flatten() != Some(*id));
     let send_host_name = reader.flag(section, "sendHostName", true);
     let send_software_version = reader.flag(section, "sendSoftwareVersion", false);
     let listen = if section.has("listen") { listen(reader, section, asn).map(Some) } else { Some(None) };
@@ -350,7 +350,7 @@ fn neighbour(
     local_asn: Option<Asn>,
 ) -> Option<DesiredPeer> {
     let internal = asn.zip(local_asn).map(|(asn, local_asn)| asn == local_asn);
-    let transport = transport(reader, section, address.as_ref());
+    let transport = transport(reader, section, address.as_ref(), internal);
     let families = families(reader, section);
     let reflector_client = reflector_client(reader, section, asn, local_asn);
     let add_path = add_path(reader, section);
@@ -449,6 +449,8 @@ fn timers(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Timers> {
         let message = format!("expected a time longer than timers.hold, which is {hold}, found {found}");
         reader.report(section.place_of("sendHold"), section.key("sendHold"), message);
     }
+    let twice = hold_time.and_then(HoldTime::duration).unwrap_or_default() * 2;
+    let send_hold_time = send_hold_time.filter(|time| *time != PeerConfig::SEND_HOLD_TIME || twice > *time);
     Some(Timers { hold_time: hold_time?, send_hold_time, connect_retry: connect_retry? })
 }
 
@@ -522,8 +524,8 @@ pub(super) fn set<T: Ord>(reader: &mut Reader<'_>, section: &Section<'_>, name: 
     elements.iter().filter_map(|element| reader.scalar(element, kind)).collect()
 }
 
-/// How the connection to a peer at this address is made.
-fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerAddress>) -> Option<Transport> {
+/// How the connection to a peer at this address is made. What is written down and is the default is the default.
+fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerAddress>, internal: Option<bool>) -> Option<Transport> {
     let address = peer.and_then(PeerAddress::known);
     let password_file = reader.optional(section, "passwordFile", &kinds::FILE);
     let ao_keys = ao_keys(reader, section);
@@ -558,6 +560,7 @@ fn transport(reader: &mut Reader<'_>, section: &Section<'_>, peer: Option<&PeerA
             reader.report(section.place_of(name), section.key(name), message);
         }
     }
+    let multihop = multihop.filter(|ttl| internal != Some(false) || *ttl != Ttl::EXTERNAL);
     let ttl = hops.map_or_else(|| multihop.map_or(Ttl::Customary, Ttl::Multihop), |hops| Ttl::Security { hops });
     Some(Transport { source, interface, ttl, passive: passive?, password_file, ao_keys })
 }

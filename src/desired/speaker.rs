@@ -315,3 +315,8 @@ pub enum Ttl {
         hops: u8,
     },
 }
+
+impl Ttl {
+    /// That of our packets to an external peer, which is on the same link unless the configuration says otherwise.
+    pub const EXTERNAL: u8 = 1;
+}

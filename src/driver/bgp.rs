@@ -32,6 +32,7 @@ mod report;
 mod rib;
 mod session;
 mod settings;
+mod shut;
 mod signature;
 mod socket;
 mod status;
@@ -51,6 +52,7 @@ use bgp::peer::Forwarding;
 use tokio::sync::{mpsc, watch};
 
 pub use orders::{Direction, Operation, Operator, OperatorError, PeerRoutes, Question, RoutesOf};
+pub use report::LowTtlDrops;
 pub(crate) use report::silence;
 pub use status::{Failures, LastError, Moment, Notified, Opens, PeerStatus, SpeakerStatus};
 

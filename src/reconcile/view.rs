@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
+use bgp::Prefix;
 use bgp::peer;
 use bgp::wire::NextHop;
 use tokio::sync::watch;
@@ -17,9 +18,9 @@ use tokio::sync::watch;
 use super::View;
 use crate::api::ObjectRef;
 use crate::config::{Config, InForce};
-use crate::desired::{Compiled, Desired, Rejection, RejectionReason};
+use crate::desired::{Compiled, Desired, Lifecycle, Rejection, RejectionReason};
 use crate::driver::bgp as driver;
-use crate::observed::Observed;
+use crate::observed::{Announcement, Observed};
 use crate::plan::{BlockReason, Ownership, blocked, endpoints_without_host, found, ownership};
 use crate::source::kube::ApiHealth;
 use crate::status::{
@@ -82,6 +83,7 @@ impl Explainer {
             placements: &desired.map(|desired| placements(desired, &observed)).unwrap_or_default(),
             obstacles: &desired.map(|desired| obstacles(desired, &observed)).unwrap_or_default(),
             found: &desired.map(|desired| found_addresses(desired, &observed)).unwrap_or_default(),
+            last_resorts: &desired.map(|desired| last_resorts(desired, &observed, Clock::now())).unwrap_or_default(),
             speaker: &speaker,
             identity: &self.identity,
             source: &self.source_status(desired, cached),
@@ -186,6 +188,19 @@ fn unset_sysctls(desired: &Desired, observed: &Observed) -> Obstacle {
     Obstacle { reason: "SysctlMissing".to_owned(), message: unset.map(words).collect::<Vec<_>>().join("; ") }
 }
 
+/// Prefixes that a drain has announced as the last resort, and when each is withdrawn (RFC 8326 §4).
+fn last_resorts(desired: &Desired, observed: &Observed, clock: Clock) -> BTreeMap<Prefix, SystemTime> {
+    if desired.lifecycle == Lifecycle::Run {
+        return BTreeMap::new();
+    }
+    let withdrawn = |since: Instant| {
+        let at = since.checked_add(desired.drain.graceful_shutdown)?;
+        clock.wall.checked_add(at.saturating_duration_since(clock.instant))
+    };
+    let announcements = observed.announcements.iter().filter(|(_, announcement)| announcement.value == Announcement::ShuttingDown);
+    announcements.filter_map(|(prefix, announcement)| Some((*prefix, withdrawn(announcement.since)?))).collect()
+}
+
 fn source_status(desired: Option<&Desired>, cached: bool) -> SourceStatus {
     let (state, message) = match desired {
         None => (SourceState::Waiting, "no source has been read yet; nothing on the node is changed"),
@@ -231,6 +246,7 @@ fn peer_view(status: &driver::SpeakerStatus, peer: &driver::PeerStatus, clock: C
             attributes_discarded: peer.counters.attributes_discarded,
         },
         told: if peer.established_since.is_some() { status.told(peer).collect() } else { Default::default() },
+        is_current: status.is_current(peer),
         reflected: peer.reflected.clone(),
         withdrawing: Arc::clone(&peer.withdrawing),
         withheld: peer.withheld.iter().map(|(prefix, why)| (*prefix, why.to_string())).collect(),
@@ -273,7 +289,7 @@ fn details(peer: &driver::PeerStatus, clock: Clock) -> PeerDetails {
 /// What to check of a peer that does not answer our OPEN.
 fn silence(peer: &driver::PeerStatus, clock: Clock) -> Option<String> {
     let since = clock.instant.saturating_duration_since(peer.since.instant);
-    (peer.state == peer::State::OpenSent).then(|| driver::silence(&peer.settings.transport, since)).flatten()
+    (peer.state == peer::State::OpenSent).then(|| driver::silence(&peer.settings.transport, since, peer.low_ttl_drops)).flatten()
 }
 
 fn last_error(error: &driver::LastError) -> LastError {

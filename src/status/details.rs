@@ -237,7 +237,7 @@ impl TransportStatus {
         let (ttl_security_hops, ttl) = match transport.ttl {
             Ttl::Security { hops } => (Some(hops), Some(u8::MAX)),
             Ttl::Multihop(hops) => (None, Some(hops)),
-            Ttl::Customary => (None, (!internal).then_some(1)),
+            Ttl::Customary => (None, (!internal).then_some(Ttl::EXTERNAL)),
         };
         Self {
             tcp_md5: transport.password_file.is_some(),

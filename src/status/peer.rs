@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use bgp::{Family, Prefix};
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,7 @@ pub struct RouteStatus {
     pub next_hop: Option<IpAddr>,
     /// Whether the peer has it.
     pub state: RouteState,
-    /// Why it is withheld.
+    /// Why it is withheld, or that it is the last resort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -104,7 +105,11 @@ pub enum RouteState {
     Withheld,
 }
 
-pub(super) fn status(name: &str, view: &PeerView) -> PeerStatus {
+/// In words, that a peer was told a route as the last resort.
+const LAST_RESORT: &str = "the last resort, about to be withdrawn: GRACEFUL_SHUTDOWN (RFC 8326)";
+
+/// `last_resorts`: the prefixes that are announced with GRACEFUL_SHUTDOWN.
+pub(super) fn status(name: &str, view: &PeerView, last_resorts: &BTreeMap<Prefix, SystemTime>) -> PeerStatus {
     let route = |prefix: &Prefix, state, message| RouteStatus {
         prefix: prefix.to_string(),
         family: prefix.family().to_string(),
@@ -112,7 +117,9 @@ pub(super) fn status(name: &str, view: &PeerView) -> PeerStatus {
         state,
         message,
     };
-    let told = view.told.iter().map(|prefix| route(prefix, RouteState::Advertised, None));
+    let is_last_resort = |prefix: &Prefix| view.is_current && last_resorts.contains_key(prefix);
+    let note = |prefix: &Prefix| is_last_resort(prefix).then(|| LAST_RESORT.to_owned());
+    let told = view.told.iter().map(|prefix| route(prefix, RouteState::Advertised, note(prefix)));
     let withdrawing = view.withdrawing.iter().map(|prefix| route(prefix, RouteState::Withdrawing, None));
     let withheld = view.withheld.iter().map(|(prefix, reason)| route(prefix, RouteState::Withheld, Some(reason.clone())));
     PeerStatus {

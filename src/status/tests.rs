@@ -22,6 +22,7 @@ pub(crate) struct Node {
     pub(crate) rejections: Vec<Rejection>,
     pub(crate) placements: BTreeMap<IpAddr, Ownership>,
     found: BTreeSet<IpAddr>,
+    last_resorts: BTreeMap<Prefix, SystemTime>,
     pub(crate) obstacles: BTreeMap<IpAddr, Obstacle>,
     pub(crate) speaker: SpeakerView,
     pub(crate) source: SourceStatus,
@@ -69,6 +70,7 @@ impl Node {
             observed: Observed::default(),
             rejections: Vec::new(),
             found: BTreeSet::new(),
+            last_resorts: BTreeMap::new(),
             placements: BTreeMap::new(),
             obstacles: BTreeMap::new(),
             speaker: SpeakerView { router_id: BgpIdentifier::new(0x0ad3_0102), started: true, ..SpeakerView::default() },
@@ -226,6 +228,7 @@ impl Node {
             placements: &self.placements,
             obstacles: &self.obstacles,
             found: &self.found,
+            last_resorts: &self.last_resorts,
             speaker: &self.speaker,
             identity: &identity,
             source: &self.source,
@@ -305,6 +308,7 @@ fn established(address: &str) -> PeerView {
         malformed: MalformedCounts { treated_as_withdraw: 0, attributes_discarded: 1 },
         next_hops: BTreeMap::from([(Family::Ipv4Unicast, ip("10.211.1.2")), (Family::Ipv6Unicast, ip("2001:db8:211:1::2"))]),
         told: BTreeSet::new(),
+        is_current: true,
         withdrawing: Arc::default(),
         withheld: BTreeMap::new(),
         reflected: BTreeMap::new(),
@@ -355,8 +359,31 @@ fn a_graceful_shutdown_is_told() {
     let mut node = Node::serving();
     let desired = node.desired.as_mut().unwrap();
     (desired.lifecycle, desired.drain.graceful_shutdown) = (Lifecycle::Drain, Duration::from_secs(5));
-    let words = "Withdrawing NodeDrains: the node is leaving; for 5s it is announced as the last resort, then withdrawn";
-    assert_eq!(node.seven().0, words);
+    let words =
+        "Withdrawing NodeDrains: the node is leaving; for 5s it is announced as the last resort (GRACEFUL_SHUTDOWN), then withdrawn";
+    assert_eq!(node.seven().0, words, "it is about to be");
+    let seven = |node: &Node| node.status(None).vips.into_iter().find(|vip| vip.address == ip("10.0.0.7")).unwrap();
+    assert_eq!(seven(&node).graceful_shutdown, None);
+
+    let tor = PeerView { told: node.rr1().told.clone(), is_current: false, ..established("10.211.1.254") };
+    node.speaker.peers.insert("tor".to_owned(), tor);
+    node.last_resorts.insert(prefix("10.0.0.7"), node.now + Duration::from_millis(3200));
+    assert_eq!(node.seven().0, format!("{words}; so told: rr1; about to be told: tor"));
+    let stage = GracefulShutdownStatus {
+        peers: vec!["rr1".to_owned()],
+        waiting: vec!["tor".to_owned()],
+        withdrawn_at: (node.now + Duration::from_secs(3)).into(),
+        withdrawn_in_seconds: 4,
+    };
+    assert_eq!(seven(&node).graceful_shutdown, Some(stage));
+    let messages = |node: &Node| node.status(None).peers.iter().map(|peer| peer.routes[0].message.clone()).collect::<Vec<_>>();
+    let last_resort = Some("the last resort, about to be withdrawn: GRACEFUL_SHUTDOWN (RFC 8326)".to_owned());
+    assert_eq!(messages(&node), [last_resort, None]);
+
+    node.now += Duration::from_secs(9);
+    assert_eq!(seven(&node).graceful_shutdown.unwrap().withdrawn_in_seconds, 0, "it is about to be withdrawn");
+    node.tell(&[]);
+    assert_eq!(seven(&node).graceful_shutdown, None);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use bgp::Prefix;
 
-use super::{Condition, ConditionKind, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
+use super::{Condition, ConditionKind, GracefulShutdownStatus, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
 use crate::desired::{DesiredVip, Lifecycle, NodeDrain, Rejection, RejectionReason, Subject, VipIntent, WithholdReason};
 use crate::plan::{self, Lack, StepKey, Unreachable};
 
@@ -108,7 +108,23 @@ impl<'a> Facts<'a> {
             placement: self.placement,
             conditions: conditions.into_iter().map(condition).collect(),
             peers: self.told.iter().map(|name| (*name).to_owned()).collect(),
+            graceful_shutdown: self.graceful_shutdown(),
         }
+    }
+
+    /// The first stage of a drain (RFC 8326 §4), while it lasts.
+    fn graceful_shutdown(&self) -> Option<GracefulShutdownStatus> {
+        let withdrawn = *self.inputs.last_resorts.get(&self.prefix).filter(|_| self.in_set)?;
+        let is_current = |name: &str| self.inputs.speaker.peers.get(name).is_some_and(|peer| peer.is_current);
+        let (peers, waiting): (Vec<&str>, Vec<&str>) = self.told.iter().partition(|name| is_current(name));
+        let owned = |names: Vec<&str>| names.into_iter().map(ToOwned::to_owned).collect();
+        let left = withdrawn.duration_since(self.inputs.now).unwrap_or_default();
+        Some(GracefulShutdownStatus {
+            peers: owned(peers),
+            waiting: owned(waiting),
+            withdrawn_at: withdrawn.into(),
+            withdrawn_in_seconds: left.as_secs() + u64::from(left.subsec_nanos() > 0),
+        })
     }
 
     fn state(&self) -> (VipState, Why) {
@@ -337,7 +353,18 @@ impl<'a> Facts<'a> {
         let times = self.inputs.desired.filter(|desired| desired.lifecycle != Lifecycle::Run).map(|desired| desired.drain);
         if let Some(times) = times.filter(|times| self.in_set && !times.graceful_shutdown.is_zero()) {
             let time = humantime::format_duration(times.graceful_shutdown);
-            return Why { message: format!("{}; for {time} it is announced as the last resort, then withdrawn", why.message), ..why };
+            let told = match self.graceful_shutdown() {
+                Some(GracefulShutdownStatus { peers, waiting, .. }) => {
+                    let list = |words: &str, names: &[String]| {
+                        if names.is_empty() { String::new() } else { format!("{words} {}", names.join(", ")) }
+                    };
+                    list("; so told:", &peers) + &list("; about to be told:", &waiting)
+                }
+                None => String::new(),
+            };
+            let message =
+                format!("{}; for {time} it is announced as the last resort (GRACEFUL_SHUTDOWN), then withdrawn{told}", why.message);
+            return Why { message, ..why };
         }
         let waits = self.inputs.speaker.peers.iter().filter(|(_, peer)| peer.withdrawing.contains(&self.prefix));
         let waits: Vec<&str> = waits.map(|(name, _)| name.as_str()).collect();

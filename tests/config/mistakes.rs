@@ -285,6 +285,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {nextHop: {ipv4: 127.0.0.1, ipv6: '::'}}}]}\n",
         "c.yaml:1:86: bgp.peers[0].export.nextHop.ipv4: expected self or an IPv4 address, found '127.0.0.1': it is a loopback address\nc.yaml:1:103: bgp.peers[0].export.nextHop.ipv6: expected self or an IPv6 address, found '::': it is the unspecified address",
     ),
+    (
+        "bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 1, export: {nextHop: {ipv4: 0.0.0.1}}}], policies: [{name: a, nextHop: {ipv4: 255.255.255.255}},\n  {name: b, nextHop: {ipv4: 240.0.0.1}}, {name: c, nextHop: {ipv4: 169.254.0.1}}, {name: d, nextHop: {ipv4: 224.0.0.1, ipv6: 'ff02::1'}}, {name: e, nextHop: {ipv4: 0.0.0.0, ipv6: 'fe80::1'}}]}\n",
+        "c.yaml:1:86: bgp.peers[0].export.nextHop.ipv4: expected self or an IPv4 address, found '0.0.0.1': no host has an address in 0.0.0.0/8\nc.yaml:1:136: bgp.policies[0].nextHop.ipv4: expected an IPv4 address, found '255.255.255.255': it is the broadcast address\nc.yaml:2:29: bgp.policies[1].nextHop.ipv4: expected an IPv4 address, found '240.0.0.1': no host has an address in 240.0.0.0/4\nc.yaml:2:68: bgp.policies[2].nextHop.ipv4: expected an IPv4 address, found '169.254.0.1': it is a link-local address\nc.yaml:2:109: bgp.policies[3].nextHop.ipv4: expected an IPv4 address, found '224.0.0.1': it is a multicast address\nc.yaml:2:126: bgp.policies[3].nextHop.ipv6: expected an IPv6 address, found 'ff02::1': it is a multicast address\nc.yaml:2:165: bgp.policies[4].nextHop.ipv4: expected an IPv4 address, found '0.0.0.0': it is the unspecified address\nc.yaml:2:180: bgp.policies[4].nextHop.ipv6: expected an IPv6 address, found 'fe80::1': it is a link-local address",
+    ),
     ("@drain: {fabricDelay: 25s}\n", "c.yaml:2:8: drain.timeout: expected a time longer than drain.fabricDelay, which is 25s, found 25s"),
     (
         "@drain: {fabricDelay: 2s, timeout: 2s}\n",

@@ -43,8 +43,8 @@ fn the_cause_is_told_though_the_peer_refuses_connections_afterwards() {
 fn rfc5082_where_only_we_have_ttl_security_the_operator_reads_what_to_check() {
     let rig = Rig::running("gtsm", Settings { of_peers: ", ttlSecurity: {hops: 1}", ..Settings::default() }, &vips(["10.1.0.1"]));
     // BIRD's kernel answers the SYN and takes our OPEN with TTL 255, and all that follows comes with TTL 1.
-    let hint = "the peer has not answered our OPEN; with ttlSecurity, packets of a peer that does not send with TTL 255, or is more than \
-                1 hops away, are dropped: both sides need GTSM, with at least so many hops";
+    let hint = "the peer has not answered our OPEN; packets were dropped here because their TTL was too low: a peer with ttlSecurity has to \
+                send with TTL 255 (GTSM, RFC 5082), and may be 1 hops away at most";
     wait_until("the hint", PATIENCE, || line(&rig, "Warning:").ends_with(hint));
     assert_eq!(line(&rig, "Transport:"), "no signature, TTL security, 1 hops at most (RFC 5082)");
     assert!(line(&rig, "State:").starts_with("OpenSent"));
@@ -61,8 +61,8 @@ fn rfc5082_where_only_the_peer_has_ttl_security_the_operator_reads_what_to_check
     rig.daemon.publish(&vips(["10.1.0.1"]));
     rig.daemon.start(&rig.node);
     // Its daemon has our OPEN before it sets the option; so that the session comes up here, and nothing follows.
-    let hint = "sent NOTIFICATION Hold Timer Expired: nothing was heard within the hold time; it may have GTSM (RFC 5082) and drop what comes \
-                with a lower TTL than 255: then ttlSecurity is needed here too (";
+    let hint = "sent NOTIFICATION Hold Timer Expired: nothing was heard within the hold time; its BGP may hang, packets may be lost on the way, \
+                or it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: then ttlSecurity is needed here too (";
     wait_until("the hint", PATIENCE, || line(&rig, "Last error:").starts_with(hint));
     assert_eq!(line(&rig, "Transport:"), "no signature, TTL of the system");
     rig.daemon.settings.of_peers = ", ttlSecurity: {hops: 1}";

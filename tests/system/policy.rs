@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::common::{Namespace, wait_until};
+use crate::inspect;
 use crate::rig::{Daemon, Monitor, PATIENCE, Rig, Settings, addresses, endpoints, now, service, vips, wait_until_equal};
 use crate::tor::{Tor, assert_no_loss, ping};
 
@@ -135,9 +137,26 @@ fn an_aggregate_comes_with_its_first_vip_and_its_last_vip_waits_for_it() {
 }
 
 #[test]
+fn rfc1122_the_broadcast_address_of_the_link_is_no_next_hop_and_the_status_says_so() {
+    let vip = vips(["10.1.0.1"]);
+    let next_hop = ", export: {nextHop: {ipv4: 10.99.0.255}}";
+    let mut rig = Rig::running("no-host", Settings { of_peers: next_hop, ..Settings::default() }, &vip);
+    let no_host = "its next hop would be 10.99.0.255, which is no host: it is the network or the broadcast address of 10.99.0.0/24, the link to the peer";
+    wait_until("the reason", PATIENCE, || {
+        let told = rig.daemon.show_as("vips", "json").stdout;
+        String::from_utf8_lossy(&told).contains(&format!("no peer can be told: tor: {no_host}"))
+    });
+    assert!(inspect::told(&rig, "show routes").contains(no_host));
+    assert_eq!(rig.tor.routes("node"), BTreeMap::new());
+    rig.daemon.settings.of_peers = ", export: {nextHop: {ipv4: 10.99.0.1}}";
+    rig.daemon.write_config();
+    rig.wait_until_exact(&vip);
+}
+
+#[test]
 fn rfc8326_the_tor_moves_to_another_node_before_this_one_withdraws() {
     let vip = vips(["10.1.0.1"]);
-    let rig = Rig::serving("graceful", Settings { graceful_shutdown: "4s", fabric_delay: "500ms", ..Settings::default() }, &vip);
+    let rig = Rig::serving("graceful", Settings { graceful_shutdown: "10s", fabric_delay: "500ms", ..Settings::default() }, &vip);
     let another = Namespace::new("graceful-other");
     rig.tor.link(&another, 1);
     let peers = vec![("tor".to_owned(), IpAddr::from([10, 99, 1, 2]))];
@@ -157,13 +176,21 @@ fn rfc8326_the_tor_moves_to_another_node_before_this_one_withdraws() {
     });
     let shown = rig.daemon.vip("10.1.0.1".parse().unwrap());
     assert_eq!((&shown["state"], &shown["reason"]), (&"Withdrawing".into(), &"NodeDrains".into()), "{shown}");
+    let stage = &shown["gracefulShutdown"];
+    assert_eq!((&stage["peers"], &stage["waiting"]), (&json!(["tor"]), &json!([])), "{shown}");
+    let left = stage["withdrawnInSeconds"].as_u64().unwrap();
+    assert!((1..=10).contains(&left), "{shown}");
+    let table = inspect::told(&rig, "show vips -o wide");
+    assert!(table.contains("Withdrawing (GRACEFUL_SHUTDOWN, ") && table.contains("s left)") && table.contains("so told: tor"), "{table}");
+    let routes = inspect::told(&rig, "show routes");
+    assert!(routes.contains("the last resort, about to be withdrawn: GRACEFUL_SHUTDOWN (RFC 8326)"), "{routes}");
     assert_eq!((rig.tor.withdrawals(), addresses(&rig.node, "lo")), (0, vip));
     assert_eq!(rig.daemon.process().wait(PATIENCE).code(), Some(0));
     wait_until_equal("routes of BIRD from the node that left", &BTreeMap::new(), || rig.tor.routes("node"));
     wait_until("the kernel has told it", PATIENCE, || !node.removals().is_empty());
     let removals = node.removals();
     let [(removed, _)] = &removals[..] else { panic!("{removals:?}") };
-    assert!(removed - start >= 4.5, "the VIP left the node after {} s", removed - start);
+    assert!(removed - start >= 10.5, "the VIP left the node after {} s", removed - start);
     assert_no_loss(&ping);
     assert_eq!(addresses(&rig.node, "lo"), BTreeSet::new());
 }

@@ -10,9 +10,6 @@ use crate::prefix::Family;
 use crate::rib::{AdjRibIn, Export, Import, PeerId, Target};
 use crate::wire::{AddPathMode, BgpRole, Capability, GracefulRestart, LongLivedFamily, Open};
 
-/// The send hold time where none is configured: this, or twice the hold time where that is more (RFC 9687 §5).
-const SEND_HOLD_TIME: Duration = Duration::from_secs(480);
-
 /// What an operator decides about one neighbour.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PeerConfig {
@@ -121,6 +118,9 @@ pub struct RoleConfig {
 }
 
 impl PeerConfig {
+    /// The send hold time where none is configured: this, or twice the hold time where that is more (RFC 9687 §5).
+    pub const SEND_HOLD_TIME: Duration = Duration::from_secs(480);
+
     /// How long a peer may take for its OPEN as the RFC suggests (RFC 4271 §8.2.2, OpenSent).
     pub const OPEN_HOLD_TIME: Duration = Duration::from_secs(240);
 
@@ -174,7 +174,7 @@ impl PeerConfig {
     /// How long the peer may take nothing of what we send, in a session of this hold time (RFC 9687 §5).
     pub(super) fn send_hold_time(&self, hold_time: HoldTime) -> Duration {
         let twice = hold_time.duration().unwrap_or_default() * 2;
-        self.send_hold_time.map_or_else(|| SEND_HOLD_TIME.max(twice), |time| time.max(Duration::from_secs(1)))
+        self.send_hold_time.map_or_else(|| Self::SEND_HOLD_TIME.max(twice), |time| time.max(Duration::from_secs(1)))
     }
 
     /// The OPEN of this configuration.

@@ -253,7 +253,8 @@ impl Peer {
         }
     }
 
-    /// Other rules for what the peer may tell. A peer that rests because it told too much is dialled at once.
+    /// Other rules for what the peer may tell. A peer that rests because it told too much is dialled at once, and the session of one that has
+    /// told more than it may ends at once (RFC 4486 §4). What it told before the rules asked for it, it is asked to tell again.
     pub(super) fn set_import(&mut self, import: Option<Import>, turn: &mut Turn) {
         if self.config.import == import {
             return;
@@ -276,9 +277,16 @@ impl Peer {
         {
             return;
         }
-        if self.config.import.as_ref().is_some_and(|import| before.is_none_or(|before| !import.judges_like(&before))) {
-            Family::ALL.into_iter().for_each(|family| self.request_refresh(family, turn));
+        for family in Family::ALL.into_iter().filter(|family| self.is_unknown(*family, before.as_ref())).collect::<Vec<_>>() {
+            self.request_refresh(family, turn);
         }
+    }
+
+    /// Whether the peer may have told something of a family that these other rules do not know: it was judged by others, or not kept and not counted.
+    fn is_unknown(&self, family: Family, before: Option<&Import>) -> bool {
+        let (Some(import), Some(adj_rib_in)) = (&self.config.import, &self.adj_rib_in) else { return false };
+        let limits_anew = |before: &Import| import.max_prefixes.contains_key(&family) && !before.max_prefixes.contains_key(&family);
+        before.is_none_or(|before| !import.judges_like(before) || limits_anew(before) && adj_rib_in.omitted(family) > 0)
     }
 
     /// The peer in the session that its OPEN begins.

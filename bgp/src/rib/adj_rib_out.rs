@@ -418,7 +418,7 @@ impl AdjRibOut {
     }
 }
 
-/// Finds routes that differ in nothing that an external peer is told, such as LOCAL_PREF.
+/// Finds routes of ours that differ in nothing that the peer is told, such as which peers are told at all, or LOCAL_PREF for an external one.
 struct Sameness<'a> {
     exporter: &'a Exporter,
     /// The last comparison: its neighbours tend to be between the same two routes.
@@ -432,12 +432,14 @@ impl<'a> Sameness<'a> {
 
     /// What the peer holds already is not told once more.
     fn settle(&mut self, key: Nlri, entry: &mut Entry) {
-        if self.exporter.negotiated().internal || entry.is_again() {
+        if entry.is_again() {
             return;
         }
         let (Some(told), Some(wanted)) = (entry.told(), entry.wanted()) else { return };
         let stays_ours = told.learned.is_none() == wanted.learned.is_none();
-        if !stays_ours || told == wanted {
+        // An internal peer is told all that a route of another peer has.
+        let is_told_whole = self.exporter.negotiated().internal && wanted.learned.is_some();
+        if !stays_ours || is_told_whole || told == wanted {
             return;
         }
         let (family, exporter) = (key.prefix.family(), self.exporter);

@@ -91,6 +91,15 @@ impl LocalAddresses {
     /// None at all, on a link that is not shared.
     pub const NONE: Self = Self { ipv4: None, ipv6: None, link_local: None, shared_ipv4: None, shared_ipv6: None };
 
+    /// The IPv4 subnet of the shared link, where this address of it is no host's: the first one means the subnet, and the last one is its broadcast address
+    /// (RFC 1122 §3.2.1.3), unless there are no others (RFC 3021).
+    pub(super) fn subnet_without(&self, address: Ipv4Addr) -> Option<Prefix> {
+        let subnet = self.shared_ipv4.filter(|subnet| subnet.length() < 31 && self.ipv4 != Some(address))?;
+        let IpAddr::V4(first) = subnet.address() else { return None };
+        let last = Ipv4Addr::from_bits(first.to_bits() | u32::MAX >> subnet.length());
+        (address == first || address == last).then_some(subnet)
+    }
+
     /// Whether this is an address of the link that is shared with the peer.
     fn shares(&self, address: IpAddr) -> bool {
         [self.shared_ipv4, self.shared_ipv6].into_iter().flatten().any(|subnet| subnet.contains(address))
@@ -112,6 +121,9 @@ pub enum Withheld {
     /// Its next hop would be the peer itself (RFC 4271 §5.1.3).
     #[error("its next hop would be {0}, the peer itself")]
     NextHopOfPeer(IpAddr),
+    /// Its next hop would be no host (RFC 1122 §3.2.1.3): the first or the last address of the subnet that we share with the peer.
+    #[error("its next hop would be {0}, which is no host: it is the network or the broadcast address of {1}, the link to the peer")]
+    NextHopWithoutHost(Ipv4Addr, Prefix),
     /// It is a third party that the external peer does not reach on the link that it shares with us (RFC 4271 §5.1.3). We do not forward for others.
     #[error("its next hop {0} is not on the link that the external peer shares with us; to send its packets elsewhere, set nextHop")]
     ThirdParty(IpAddr),
@@ -228,11 +240,10 @@ impl Exporter {
     /// one that is cannot be told.
     fn judge(&self, route: &Route, family: Family) -> Option<Result<NextHop, Withheld>> {
         match (&route.learned, self.next_hop(route, family)) {
-            (Some(learned), verdict @ (Ok(_) | Err(Withheld::ThirdParty(_) | Withheld::NextHopOfPeer(_))))
-                if self.permits(route, learned) =>
-            {
-                Some(verdict)
-            }
+            (
+                Some(learned),
+                verdict @ (Ok(_) | Err(Withheld::ThirdParty(_) | Withheld::NextHopOfPeer(_) | Withheld::NextHopWithoutHost(..))),
+            ) if self.permits(route, learned) => Some(verdict),
             (Some(_), _) => None,
             (None, Ok(_)) if route.peers.as_ref().is_some_and(|peers| !peers.contains(&self.export.name)) => {
                 Some(Err(Withheld::OtherPeers))
@@ -293,6 +304,10 @@ impl Exporter {
             Some(next_hop) if route.learned.is_none() && next_hop.is(self.target.address) => {
                 Err(Withheld::NextHopOfPeer(self.target.address))
             }
+            Some(NextHop::V4(address)) => match self.local.subnet_without(address) {
+                Some(subnet) => Err(Withheld::NextHopWithoutHost(address, subnet)),
+                None => Ok(NextHop::V4(address)),
+            },
             Some(next_hop) => Ok(next_hop),
             None => Err(Withheld::NoNextHop(family)),
         }

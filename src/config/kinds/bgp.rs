@@ -364,6 +364,10 @@ fn unusable(address: IpAddr) -> Option<&'static str> {
 fn next_hop<A: Copy + Into<IpAddr>>(address: A) -> Result<A, Refusal> {
     let reason = match address.into() {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("it is a link-local address"),
+        IpAddr::V4(v4) if v4.is_link_local() => Some("it is a link-local address"),
+        // RFC 1122 §3.2.1.3, RFC 1112 §4.
+        IpAddr::V4(v4) if v4.octets()[0] == 0 && !v4.is_unspecified() => Some("no host has an address in 0.0.0.0/8"),
+        IpAddr::V4(v4) if v4.octets()[0] >= 240 && !v4.is_broadcast() => Some("no host has an address in 240.0.0.0/4"),
         address => unusable(address).or_else(|| address.is_loopback().then_some("it is a loopback address")),
     };
     reason.map_or(Ok(address), |reason| Err(Refusal::Because(reason.to_owned())))

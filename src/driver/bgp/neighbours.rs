@@ -33,12 +33,13 @@ use super::report::Complaints;
 use super::rib::Rib;
 use super::session::{Command, Feed, Inputs, Session};
 use super::settings::{Adjustable, Beginning, Settings, dynamic_settings};
+use super::shut::{Place, Shut};
 use super::socket;
 use super::status::Board;
 use super::vrf::{self, Domain, Vrfs};
 use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
 use super::{Inheritance, Routes, Target, addresses, fatal_panics, listening};
-use crate::desired::{DesiredBgp, PeerAddress};
+use crate::desired::{DesiredBgp, DesiredPeer, PeerAddress};
 use crate::telemetry::chain;
 
 /// Between two looks at the node's addresses while none gives a router id.
@@ -92,7 +93,7 @@ pub(super) struct Neighbours {
     running: BTreeMap<String, Running>,
     tasks: JoinSet<String>,
     /// Neighbours that an operator has shut down, whether they run or not.
-    shut: BTreeSet<String>,
+    shut: Shut,
     /// The router id taken from the node's addresses, kept for the life of the process.
     automatic: Option<BgpIdentifier>,
     complained: bool,
@@ -153,7 +154,7 @@ impl Neighbours {
             links: None,
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
-            shut: BTreeSet::new(),
+            shut: Shut::default(),
             automatic: None,
             complained: false,
         }
@@ -222,6 +223,7 @@ impl Neighbours {
 
     /// Brings the tasks closer to the configuration. False where the router id is not known yet.
     async fn converge(&mut self, desired: &Arc<DesiredBgp>, keyring: &mut Keyring, locator: &mut Locator) -> bool {
+        self.shut.retain(desired);
         let Some(identifier) = self.identifier(desired).await else {
             return false;
         };
@@ -338,7 +340,7 @@ impl Neighbours {
         };
         let beginning = self.begin(name, settings.dynamic);
         let session = Session::new(name, id, &settings, &beginning, seed.finish(), inputs, self.board.clone());
-        let shut = self.shut.contains(name);
+        let shut = self.shut.contains(&settings.peer);
         let name = name.to_owned();
         self.running.insert(name.clone(), Running { settings, end, adjustable, commands, seat });
         self.tasks.spawn(fatal_panics(async move {
@@ -373,12 +375,12 @@ impl Neighbours {
             running.commands.try_send(Command::Accept(stream)).ok();
             return;
         }
-        let name = format!("dynamic:{address}");
+        let name = dynamic_name(address);
         let identifier = self.board.router_id().filter(|_| domain.is_none());
         let settings = identifier.and_then(|identifier| dynamic_settings(desired, identifier, address));
         match settings {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
-            Some(_) if self.shut.contains(&name) || self.running.contains_key(&name) => {}
+            Some(settings) if self.shut.contains(&settings.peer) || self.running.contains_key(&name) => {}
             Some(settings) => match socket::is_near(&stream, settings.peer.transport.ttl) {
                 Err(error) => self.too_far(&name, &chain(&error)),
                 Ok(()) if self.admission.is_full() => self.admission.refuse(address),
@@ -419,25 +421,22 @@ impl Neighbours {
 
     /// Does what an operator wants.
     async fn operate(&mut self, Request { name, order }: Request, target: &Target) {
-        let configured = match target {
-            Target::Run(desired) => desired.peers.keys().cloned().collect(),
-            Target::Nothing | Target::Stop | Target::Release | Target::Quit => BTreeSet::new(),
-        };
-        let known: BTreeSet<String> = configured.into_iter().chain(self.running.keys().cloned()).chain(self.shut.iter().cloned()).collect();
-        if !known.contains(&name) {
-            order.refuse(OperatorError::Unknown { name, known: known.into_iter().collect() });
+        let mut known = self.known(target);
+        let Some(peer) = known.remove(&name) else {
+            order.refuse(OperatorError::Unknown { name, known: known.into_keys().collect() });
             return;
-        }
-        let shut = self.shut.contains(&name);
+        };
+        let shut = self.shut.contains(&peer);
         if let Order::Operate(operation, _) = &order {
             tracing::info!(peer = %name, ?operation, "an operator's order");
             match operation {
-                Operation::Shutdown { .. } => drop(self.shut.insert(name.clone())),
-                Operation::Start => drop(self.shut.remove(&name)),
+                Operation::Shutdown { .. } => self.shut.set(&peer, true),
+                Operation::Start => self.shut.set(&peer, false),
                 Operation::Reset | Operation::SoftReset { .. } => {}
             }
         }
-        match self.running.get(&name) {
+        // Where the name has gone to another neighbour, the one that had it is about to end.
+        match self.running.get(&name).filter(|running| Place::of(&running.settings.peer) == Place::of(&peer)) {
             Some(running) => {
                 // A task that has just ended has nothing left to do.
                 if let Err(unsent) = running.commands.send(Command::Obey(order)).await
@@ -448,6 +447,18 @@ impl Neighbours {
             }
             None => order.idle(shut),
         }
+    }
+
+    /// The neighbours that an order may be about, by name: those configured, those that have a task, and those dynamic ones that have none since they are shut down.
+    fn known(&self, target: &Target) -> BTreeMap<String, DesiredPeer> {
+        let mut known: BTreeMap<String, DesiredPeer> =
+            self.running.iter().map(|(name, running)| (name.clone(), running.settings.peer.clone())).collect();
+        if let Target::Run(desired) = target {
+            let dynamic = self.shut.dynamic(desired).into_iter().filter_map(|peer| Some((dynamic_name(peer.address.known()?), peer)));
+            known.extend(dynamic);
+            known.extend(desired.peers.clone());
+        }
+        known
     }
 
     /// Our BGP Identifier: the configured one, or one of the node's addresses.
@@ -476,6 +487,11 @@ impl Neighbours {
         }
         None
     }
+}
+
+/// What a dynamic neighbour at this address is called.
+fn dynamic_name(address: IpAddr) -> String {
+    format!("dynamic:{address}")
 }
 
 /// Waits for ever where there is nothing to wait for.

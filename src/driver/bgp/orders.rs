@@ -2,7 +2,7 @@
 //! What an operator may do with one neighbour, and ask of it.
 //!
 //! Input: orders and questions, from any task, by the name of the neighbour. Output: each is handed to the neighbour's task, which answers. An order
-//! holds until the process ends, or the next one.
+//! holds until the next one, or until the neighbour leaves the configuration; none outlives the process.
 
 use bgp::peer::Peer;
 use bgp::rib::{Advertisement, Held, Withheld};

@@ -7,6 +7,7 @@
 
 mod complaints;
 mod history;
+mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,16 +25,15 @@ use super::settings::Settings;
 use super::status::{Board, Failures, Moment, Notified, Opens, PeerStatus};
 use super::whereabouts::Found;
 use super::words::Loss;
-use crate::desired::{Transport, Ttl};
+use crate::desired::Ttl;
 pub(super) use complaints::Complaints;
 use history::{History, Remark, Weight};
+pub use silence::LowTtlDrops;
+pub(crate) use silence::silence;
+use silence::{unacknowledged, unanswered, unheard};
 
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
-
-/// A peer answers an OPEN at once. Later than that an operator may want to know what to check, long before the hold timer gives up (RFC 4271 §8.2.2: 4
-/// minutes).
-const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The status of one neighbour in the making.
 pub(super) struct Report {
@@ -54,7 +54,6 @@ pub(super) struct Report {
     undialled: bool,
     /// It is forgotten when it goes; this outlives it.
     dynamic: Option<Complaints>,
-    suspicions: Suspicions,
     /// Whether the routes of the status may be out of date.
     stale: bool,
     /// Whether the peer may hold routes of a session that is over.
@@ -83,6 +82,7 @@ impl Report {
             endpoints: None,
             opens: Arc::new(Opens { local: peer.local_open().clone(), remote: None }),
             settings: Arc::new(settings.peer.clone()),
+            low_ttl_drops: LowTtlDrops::default(),
             timers: Timers::default(),
             send_hold_time: peer.send_hold_time(),
             stale_until: None,
@@ -117,7 +117,6 @@ impl Report {
             claim_problem: None,
             undialled: false,
             dynamic: settings.dynamic.then_some(complaints),
-            suspicions: Suspicions::new(&settings.peer.transport),
             stale: false,
             retained: false,
         }
@@ -165,6 +164,9 @@ impl Report {
     pub(super) fn dialled(&mut self, peer: Found) {
         self.status.address = Some(peer.address);
         self.place = peer.address.to_string();
+        if matches!(self.status.settings.transport.ttl, Ttl::Security { .. }) && self.status.state < State::OpenSent {
+            self.status.low_ttl_drops = LowTtlDrops::so_far();
+        }
     }
 
     /// The dial of which the core is told next that it failed was none.
@@ -245,6 +247,12 @@ impl Report {
     pub(super) const fn reached(&mut self) {
         self.stale |= self.status.generation != self.status.taken;
         self.status.generation = self.status.taken;
+    }
+
+    /// The session goes on with other settings: routes may be withheld, and this time is between two attempts.
+    pub(super) fn adjusted(&mut self, connect_retry: Duration) {
+        Arc::make_mut(&mut self.status.settings).connect_retry = connect_retry;
+        self.policy_changed();
     }
 
     /// Other routes may be withheld now.
@@ -379,18 +387,19 @@ impl Report {
     }
 
     /// What may be wrong besides that the peer is not there.
-    fn hints(&self, down: &DownReason) -> &[String] {
+    fn hints(&self, down: &DownReason) -> Vec<String> {
+        let (transport, drops) = (&self.status.settings.transport, self.status.low_ttl_drops);
         let is_new = self.status.established_since.is_none_or(|since| self.is_within_hold_time(since));
         match down {
-            DownReason::ConnectTimedOut => &self.suspicions.unanswered,
+            DownReason::ConnectTimedOut => unanswered(transport, drops),
             // A session may come up by what has passed before the peer's daemon set the options of its socket.
             DownReason::Sent { notification, .. } if is_new && *notification == Notification::hold_timer_expired() => {
-                &self.suspicions.unheard
+                vec![unheard(transport, drops)]
             }
             DownReason::ConnectionClosed if is_new && self.transport.as_ref().is_some_and(|failure| failure.loss.timed_out) => {
-                &self.suspicions.unheard
+                vec![unacknowledged(transport, drops)]
             }
-            _ => &[],
+            _ => Vec::new(),
         }
     }
 
@@ -399,44 +408,6 @@ impl Report {
         let hold = self.status.hold_time.and_then(HoldTime::duration).unwrap_or_default();
         since.instant.elapsed() <= hold + Duration::from_secs(1)
     }
-}
-
-/// What else looks like silence, in words for an operator.
-#[derive(Debug, Default, Eq, PartialEq)]
-struct Suspicions {
-    /// The peer answers no SYN.
-    unanswered: Vec<String>,
-    /// The peer's host has answered the SYN, and nothing is heard of what is to follow.
-    unheard: Vec<String>,
-}
-
-impl Suspicions {
-    fn new(transport: &Transport) -> Self {
-        let key = transport.key_files().next().is_some();
-        let key = key.then(|| "it may have another key of TCP-MD5 or TCP-AO, or none".to_owned());
-        let ttl = matches!(transport.ttl, Ttl::Security { .. }).then(|| unheard_hint(transport));
-        Self { unanswered: key.into_iter().chain(ttl).collect(), unheard: vec![unheard_hint(transport)] }
-    }
-}
-
-/// What to check where TCP comes up and nothing follows: a key is none of it, since without it TCP would not have come up.
-fn unheard_hint(transport: &Transport) -> String {
-    match transport.ttl {
-        Ttl::Security { hops } => format!(
-            "with ttlSecurity, packets of a peer that does not send with TTL 255, or is more than {hops} hops away, are dropped: \
-             both sides need GTSM, with at least so many hops"
-        ),
-        Ttl::Customary | Ttl::Multihop(_) => {
-            "it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: then ttlSecurity is needed here too".to_owned()
-        }
-    }
-}
-
-/// Why a peer may be silent that has taken our OPEN so long ago.
-#[must_use]
-pub(crate) fn silence(transport: &Transport, since: Duration) -> Option<String> {
-    let seconds = since.as_secs();
-    (since >= OPEN_PATIENCE).then(|| format!("for {seconds}s the peer has not answered our OPEN; {}", unheard_hint(transport)))
 }
 
 /// Our OPEN as it is for the next session, or as it was sent in this one, and the peer's.
@@ -502,29 +473,5 @@ fn update_routes(status: &mut PeerStatus, peer: &Peer) {
     let withheld = adj_rib_out.withheld();
     if *withheld != *status.withheld {
         status.withheld = Arc::new(withheld.clone());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_looks_like_silence_is_said_where_it_may_be_the_cause() {
-        let theirs = "it may have GTSM (RFC 5082) and drop what comes with a lower TTL than 255: then ttlSecurity is needed here too";
-        let expected = Suspicions { unanswered: Vec::new(), unheard: vec![theirs.to_owned()] };
-        assert_eq!(Suspicions::new(&Transport::default()), expected);
-        let secure = Transport { ttl: Ttl::Security { hops: 2 }, password_file: Some("/k".into()), ..Transport::default() };
-        let Suspicions { unanswered, unheard } = Suspicions::new(&secure);
-        let [key, ttl] = unanswered.try_into().unwrap();
-        assert!(key.contains("another key") && ttl.contains("more than 2 hops away"), "{key}; {ttl}");
-        assert_eq!(unheard, [ttl], "a wrong key would not have let TCP come up");
-    }
-    #[test]
-    fn a_peer_that_does_not_answer_our_open_is_a_matter_of_seconds() {
-        assert_eq!(silence(&Transport::default(), Duration::from_secs(9)), None);
-        let secure = Transport { ttl: Ttl::Security { hops: 1 }, ..Transport::default() };
-        let hint = silence(&secure, Duration::from_secs(12)).unwrap();
-        assert!(hint.starts_with("for 12s the peer has not answered our OPEN; with ttlSecurity, packets of a peer"), "{hint}");
     }
 }

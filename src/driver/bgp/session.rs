@@ -454,7 +454,7 @@ impl Session {
     /// Other settings that this session can go on with.
     fn adjust(&mut self) {
         let Adjustable { export, import, connect_retry, send_hold_time, ao_keys } = self.inputs.adjustable.borrow_and_update().clone();
-        self.report.policy_changed();
+        self.report.adjusted(connect_retry);
         self.handle(Event::Timers { connect_retry, send_hold_time });
         self.handle(Event::Import(import));
         self.handle(Event::Export(export));

@@ -46,6 +46,9 @@ impl Settings {
     pub(super) fn new(desired: &DesiredBgp, identifier: BgpIdentifier, peer: DesiredPeer, dynamic: bool) -> Self {
         let cluster = desired.reflects().then(|| desired.cluster_id.unwrap_or(identifier));
         let DesiredBgp { asn, send_software_version, .. } = *desired;
+        // On an unnumbered link nothing else can be a next hop, whether that is written down or not.
+        let extended_next_hop = peer.extended_next_hop || matches!(peer.address, PeerAddress::Unnumbered(_));
+        let peer = DesiredPeer { extended_next_hop, ..peer };
         Self { asn, identifier, peer, dynamic, cluster, host_name: desired.host_name.clone(), send_software_version }
     }
 
@@ -154,8 +157,7 @@ impl Settings {
             graceful_restart: peer.graceful_restart.map(|restart| self.restart_config(restart, beginning)),
             import,
             extended_messages: peer.extended_messages,
-            // On an unnumbered link nothing else can be a next hop.
-            extended_next_hop: peer.extended_next_hop || self.is_unnumbered(),
+            extended_next_hop: peer.extended_next_hop,
             role: peer.role,
             host_name: self.host_name.clone(),
             software_version: self.send_software_version.then(|| SOFTWARE_VERSION.to_owned()),
@@ -191,4 +193,22 @@ pub(super) enum Beginning {
 pub(super) fn dynamic_settings(desired: &DesiredBgp, identifier: BgpIdentifier, address: IpAddr) -> Option<Settings> {
     let peer = desired.listen.as_ref()?.dynamic_peer(address)?;
     Some(Settings::new(desired, identifier, peer, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_to_the_same_needs_no_new_session() {
+        let asn = Asn::new(65_001).unwrap();
+        let desired = DesiredBgp::new(asn);
+        let settings = |address: PeerAddress, extended_next_hop| {
+            let peer = DesiredPeer { address, extended_next_hop, ..DesiredPeer::new(Ipv6Addr::LOCALHOST.into(), asn) };
+            Settings::new(&desired, BgpIdentifier::new(1).unwrap(), peer, false)
+        };
+        let same = |address: PeerAddress| settings(address.clone(), true).is_same_session(&settings(address, false));
+        assert!(same(PeerAddress::Unnumbered("eth1".to_owned())), "it has IPv6 next hops anyway");
+        assert!(!same(PeerAddress::Gateway));
+    }
 }

@@ -28,9 +28,6 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_sec
 /// session writes at once, so that a peer that does read is never waited for by both sides.
 const UNSENT: u32 = 128 * 1024;
 
-/// An external peer is on the same link unless the configuration says otherwise.
-const EXTERNAL_TTL: u8 = 1;
-
 /// What packets have under GTSM (RFC 5082 §3).
 const SECURE_TTL: u8 = 255;
 
@@ -139,7 +136,7 @@ impl Way {
             bound.map_err(|source| OptionError::Interface { name: name.clone(), source })?;
         }
         match self.transport.ttl {
-            Ttl::Customary if self.external => set_ttl(&socket, peer, EXTERNAL_TTL).map_err(refused("the TTL")),
+            Ttl::Customary if self.external => set_ttl(&socket, peer, Ttl::EXTERNAL).map_err(refused("the TTL")),
             Ttl::Customary => Ok(()),
             Ttl::Multihop(ttl) => set_ttl(&socket, peer, ttl).map_err(refused("the TTL")),
             Ttl::Security { hops } => {

@@ -64,6 +64,12 @@ impl SpeakerStatus {
         prefixes.filter(move |prefix| heard(prefix) && !peer.withheld.contains_key(prefix))
     }
 
+    /// Whether the task of this peer has the set that is advertised, whole.
+    #[must_use]
+    pub const fn is_current(&self, peer: &PeerStatus) -> bool {
+        peer.generation == self.generation
+    }
+
     /// Sessions that still have a socket, even if only to deliver their last message.
     #[must_use]
     pub fn open_sessions(&self) -> usize {

@@ -12,6 +12,7 @@ mod not_reading;
 mod reflecting;
 mod reflecting_restart;
 mod refreshing;
+mod shutting;
 mod signing;
 mod silent;
 

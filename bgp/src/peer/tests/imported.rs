@@ -79,3 +79,50 @@ fn rfc4271_section_4_3_a_destination_that_is_withdrawn_and_announced_at_once_is_
     encode_withdrawal(Family::Ipv4Unicast, &[host("10.9.0.0").into()], &negotiated(), &mut again);
     assert_eq!(learned(&bench.receive(Role::Active, again)), [&(host("10.9.0.0").into(), None)]);
 }
+
+/// The families of which the peer is asked for everything.
+fn asked(actions: &[Action]) -> Vec<Family> {
+    let requests = Family::ALL.map(|family| (family, RouteRefresh::request(family).encode()));
+    let sent = actions.iter().filter_map(|action| if let Action::Send { bytes, .. } = action { Some(bytes) } else { None });
+    sent.filter_map(|bytes| requests.iter().find(|(_, request)| request == bytes)).map(|(family, _)| *family).collect()
+}
+
+fn limited(limits: &[(Family, u32)], held_at_most: Option<usize>) -> Import {
+    Import { accept: false, max_prefixes: limits.iter().copied().collect(), held_at_most, ..Import::default() }
+}
+
+#[test]
+fn rfc4486_section_4_a_limit_below_what_is_held_counts_at_once() {
+    let mut bench = importing(limited(&[(Family::Ipv4Unicast, 7)], Some(0)));
+    bench.receive(Role::Active, exchange("10.9.0.9", &["10.9.0.1", "10.9.0.2"]));
+    let actions = bench.event(Event::Import(Some(limited(&[(Family::Ipv4Unicast, 2)], Some(0)))));
+    assert_eq!(actions, [], "all that it told is known, and as much as it may");
+    let actions = bench.event(Event::Import(Some(limited(&[(Family::Ipv4Unicast, 1)], Some(0)))));
+    assert_eq!(notified(&actions), Some((6, 1)));
+    assert_eq!(bench.peer.state(), State::Idle);
+}
+
+#[test]
+fn rfc4486_section_4_a_limit_that_is_new_counts_what_was_told_before_and_not_kept() {
+    let other = (Family::Ipv6Unicast, 7);
+    for (before, keeps) in [(limited(&[], Some(1)), 1), (limited(&[other], Some(0)), 0)] {
+        let mut bench = importing(before);
+        let told = exchange("10.9.0.9", &["10.9.0.1", "10.9.0.2", "10.9.0.3"]);
+        bench.receive(Role::Active, told.clone());
+        let import = limited(&[(Family::Ipv4Unicast, 2), other], Some(keeps));
+        let actions = bench.event(Event::Import(Some(import.clone())));
+        assert_eq!(asked(&actions), [Family::Ipv4Unicast], "it is asked for what nobody has kept");
+        assert_eq!(bench.event(Event::Import(Some(Import { restart_delay: Duration::from_secs(1), ..import }))), [], "once");
+        let actions = bench.receive(Role::Active, told);
+        assert_eq!(notified(&actions), Some((6, 1)));
+    }
+}
+
+#[test]
+fn a_limit_that_is_new_asks_for_nothing_where_all_is_known() {
+    let mut bench = importing(limited(&[], Some(9)));
+    bench.receive(Role::Active, exchange("10.9.0.9", &["10.9.0.1", "10.9.0.2"]));
+    assert_eq!(bench.event(Event::Import(Some(limited(&[(Family::Ipv4Unicast, 2)], Some(9))))), []);
+    let actions = bench.event(Event::Import(Some(limited(&[(Family::Ipv4Unicast, 1)], Some(9)))));
+    assert_eq!(notified(&actions), Some((6, 1)));
+}

@@ -111,7 +111,10 @@ impl Import {
 /// Packets can be sent there, and it is not us.
 fn is_usable(next_hop: NextHop, local: &LocalAddresses) -> bool {
     match next_hop {
-        NextHop::V4(address) => is_usable_ipv4(&address) && !address.is_loopback() && local.ipv4 != Some(address),
+        NextHop::V4(address) => {
+            let is_host = is_usable_ipv4(&address) && !address.is_loopback() && local.subnet_without(address).is_none();
+            is_host && local.ipv4 != Some(address)
+        }
         NextHop::V6 { global, link_local } => {
             let usable = is_usable_ipv6(&global) && !global.is_loopback() && local.ipv6 != Some(global);
             usable || link_local.is_some() || global.is_unicast_link_local()

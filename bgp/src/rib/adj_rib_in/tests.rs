@@ -60,6 +60,7 @@ fn restarting(long_lived: u32) -> Negotiated {
 struct Bench {
     adj_rib_in: AdjRibIn,
     negotiated: Negotiated,
+    local: LocalAddresses,
     used: BTreeMap<Nlri, Arc<Route>>,
 }
 
@@ -69,7 +70,7 @@ impl Bench {
     }
 
     fn with(import: Import, negotiated: Negotiated) -> Self {
-        Self { adj_rib_in: AdjRibIn::new(import, identifier(1), identifier(0xC1)), negotiated, used: BTreeMap::new() }
+        Self { adj_rib_in: AdjRibIn::new(import, identifier(1), identifier(0xC1)), negotiated, local: LOCAL, used: BTreeMap::new() }
     }
 
     fn take(&mut self, learnt: Vec<Learnt>) {
@@ -98,7 +99,7 @@ impl Bench {
         let internal = self.negotiated.internal;
         let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
         let source = Arc::new(Source { peer: PeerId(9), address, identifier: identifier(9), internal, client: true });
-        let learnt = self.adj_rib_in.update(update, &Session { source: &source, negotiated: &self.negotiated, local: &LOCAL });
+        let learnt = self.adj_rib_in.update(update, &Session { source: &source, negotiated: &self.negotiated, local: &self.local });
         self.take(learnt);
     }
 
@@ -182,6 +183,15 @@ fn rfc4271_section_6_3_a_next_hop_is_an_address_of_another_host() {
         let ineligible = bench.judge(vec![PathAttribute::NextHop(address.parse().unwrap())]);
         assert_eq!(ineligible, (!usable).then_some(Ineligible::NextHop), "{address}");
     }
+}
+
+#[test]
+fn rfc1122_section_3_2_1_3_the_first_and_the_last_address_of_the_link_are_no_host() {
+    let mut bench = Bench::new(negotiated(65001));
+    let judged = |bench: &mut Bench, last| bench.judge(vec![PathAttribute::NextHop(Ipv4Addr::new(10, 0, 0, last))]);
+    assert_eq!((judged(&mut bench, 0), judged(&mut bench, 127)), (None, None), "nobody knows");
+    bench.local.shared_ipv4 = Prefix::new(Ipv4Addr::new(10, 0, 0, 0).into(), 25).ok();
+    assert_eq!([0, 127, 126, 128].map(|last| judged(&mut bench, last)), [Some(Ineligible::NextHop), Some(Ineligible::NextHop), None, None]);
 }
 
 #[test]

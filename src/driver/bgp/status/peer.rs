@@ -14,6 +14,7 @@ use bgp::wire::{Negotiated, NextHop, Notification, Open};
 use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 
 use crate::desired::DesiredPeer;
+use crate::driver::bgp::report::LowTtlDrops;
 
 /// One neighbour at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +43,8 @@ pub struct PeerStatus {
     pub opens: Arc<Opens>,
     /// What the neighbour is configured to be, but for the policy, which may be another one by now.
     pub settings: Arc<DesiredPeer>,
+    /// What the kernel had dropped before the peer was dialled, or dialled us, where `ttlSecurity` drops packets.
+    pub low_ttl_drops: LowTtlDrops,
     /// When its timers expire.
     pub timers: Timers,
     /// How long it may leave unread what we send (RFC 9687).

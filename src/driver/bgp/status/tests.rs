@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::desired::DesiredPeer;
+use crate::driver::bgp::LowTtlDrops;
 
 fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S> {
     Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
@@ -39,6 +40,7 @@ fn peer(generation: u64, withdrawing: Arc<BTreeSet<Prefix>>) -> PeerStatus {
         endpoints: None,
         opens: opens(),
         settings: Arc::new(settings()),
+        low_ttl_drops: LowTtlDrops::default(),
         timers: Timers::default(),
         send_hold_time: Duration::from_secs(480),
         stale_until: None,

@@ -203,6 +203,20 @@ fn received_routes_that_are_kept_to_be_looked_at_reach_no_other_peer() {
     }
 }
 
+#[test]
+fn the_status_tells_the_time_between_two_attempts_that_is_in_force() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
+    speaker.advertise(set([]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    let mut conversation = fake.establish(OUR_AS);
+    conversation.expect_empty_table();
+    let changed = DesiredPeer { connect_retry: Duration::from_secs(7), ..neighbour(fake.address()) };
+    speaker.configure(desired([("tor", changed)]));
+    let status = wait_for(&speaker, |status| peer(status, "tor").settings.connect_retry == Duration::from_secs(7));
+    assert!(is_up(&status, "tor"), "it is a change that needs no reset");
+}
+
 fn status_withdraws_nothing(speaker: &Speaker) -> bool {
     speaker.status().withdrawing().is_empty()
 }

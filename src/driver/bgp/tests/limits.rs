@@ -88,6 +88,24 @@ fn a_limit_that_is_new_counts_what_the_neighbour_tells_again() {
 }
 
 #[test]
+fn a_limit_that_is_new_counts_what_was_not_kept() {
+    let fake = FakePeer::listening();
+    let speaker = Speaker::spawn("vipherald", 1).unwrap();
+    speaker.advertise(set([]));
+    let keeping = |peer| DesiredPeer { keep_received: 1, asn: Asn::new(THEIR_AS).unwrap(), ..peer };
+    speaker.configure(desired([("tor", keeping(neighbour(fake.address())))]));
+    let mut conversation = fake.establish(THEIR_AS);
+    conversation.expect_empty_table();
+    let addresses = ["198.51.100.1", "198.51.100.2", "198.51.100.3"];
+    addresses.iter().for_each(|address| announce(&mut conversation, address));
+    poll("two are not kept", || peer(&speaker.status(), "tor").omitted.get(&Family::Ipv4Unicast) == Some(&2));
+    speaker.configure(desired([("tor", keeping(limited(neighbour(fake.address()), 2)))]));
+    assert!(matches!(conversation.next(), Some(Message::RouteRefresh(_))), "it is asked for what was not kept");
+    addresses.iter().for_each(|address| announce(&mut conversation, address));
+    expect_too_many(&mut conversation, 2);
+}
+
+#[test]
 fn rfc4486_4_a_dynamic_neighbour_that_told_too_much_does_not_get_in_again_at_once() {
     let (configuration, address) = listening(&["127.0.0.2/32"], []);
     let listen = configuration.listen.clone().unwrap();

@@ -142,6 +142,38 @@ fn a_change_of_policy_sends_what_differs_and_nothing_else() {
 }
 
 #[test]
+fn a_route_that_differs_in_nothing_that_the_peer_is_told_is_not_told_again() {
+    let named = |peers: &[&str]| Some(Arc::new(peers.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>()));
+    let of_peer = Export { name: "rr1".to_owned(), med: Some(7), communities: BTreeSet::from([1]), ..export() };
+    for negotiated in [internal(), external()] {
+        let mut pair = Pair::new(of_peer.clone(), negotiated.clone(), LOCAL);
+        let mut same = vec![
+            route(|_| ()),
+            route(|route| route.peers = named(&["rr1"])),
+            route(|route| route.peers = named(&["rr1", "rr2"])),
+            route(|route| route.med = Some(7)),
+            route(|route| route.communities = BTreeSet::from([1])),
+            route(|route| route.next_hop.ipv4 = LOCAL.ipv4),
+        ];
+        same.extend(negotiated.internal.then(|| route(|route| (route.prepend, route.local_preference) = (3, Some(100)))));
+        pair.sender.set(&one("10.0.0.1", Arc::clone(&same[0])));
+        assert_eq!(pair.flush().len(), 3, "and twice End-of-RIB");
+        for route in same.iter().rev() {
+            pair.sender.set(&one("10.0.0.1", Arc::clone(route)));
+            assert_eq!(pair.flush(), [], "{route:?}");
+            let path = Path::originated(Arc::clone(&same[0]));
+            pair.sender.apply(&Changes::from([(prefix("10.0.0.1"), [path].into())]));
+            assert_eq!(pair.flush(), [], "back from {route:?}");
+        }
+        pair.sender.refresh(Family::Ipv4Unicast);
+        pair.sender.begin_refreshes();
+        pair.sender.set(&one("10.0.0.1", Arc::clone(&same[1])));
+        assert_eq!(pair.flush().len(), 1, "who asks is told");
+        assert!(pair.sender.withdrawing().next().is_none());
+    }
+}
+
+#[test]
 fn rfc8326_section_4_graceful_shutdown_announces_all_again_as_the_last_resort() {
     for (negotiated, local_preference) in [(internal(), Some(0)), (external(), None)] {
         let mut pair = Pair::new(export(), negotiated, LOCAL);
