@@ -18,7 +18,7 @@ use super::{Intent, Reconciler, Signals, View, table};
 use crate::actuator::Kernel;
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
-use crate::desired::{NodeDrain, cache};
+use crate::desired::{LastGood, NodeDrain, cache};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::driver::kube::{NodeView, Publisher, Sources};
 use crate::observed::{KernelState, Observed};
@@ -60,7 +60,8 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let kind = origin.origin();
     let access = origin.access();
     let purpose = Purpose { access: access.clone() };
-    let (snapshots, source) = source(origin, &config).await?;
+    let last_good = LastGood::load(&config.state_dir);
+    let (snapshots, source) = source(origin, &config, &last_good).await?;
     let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
     let speaker = Speaker::spawn(&config.instance, RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
@@ -86,7 +87,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
     let reconciler = Reconciler {
-        intent: Intent::new(in_force, snapshots, drain_ordered, purpose, started),
+        intent: Intent::new(in_force, snapshots, drain_ordered, purpose, last_good, started),
         kernel,
         kernel_state: KernelState::default(),
         speaker_status: speaker.subscribe(),
@@ -158,7 +159,7 @@ async fn publisher(
 }
 
 /// Begins to follow the objects. Nowhere is a source that says for good that there are none.
-async fn source(objects: Objects, config: &Config) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
+async fn source(objects: Objects, config: &Config, last_good: &LastGood) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
     match objects {
         Objects::Directory(dir) => {
             let (snapshots, follower) = dir::follow(dir, Some(config.state_dir.clone()))?;
@@ -167,7 +168,7 @@ async fn source(objects: Objects, config: &Config) -> Result<(Snapshots, Source)
         Objects::Cluster(access) => {
             let last_intent = cache::load(&config.state_dir, config).map(|desired| desired.vips).unwrap_or_default();
             let owners = last_intent.into_values().flat_map(|vip| vip.owners).collect();
-            let (snapshots, following) = kube::follow(access, owners).await?;
+            let (snapshots, following) = kube::follow(access, owners, last_good).await?;
             Ok((snapshots, Source::Cluster(following)))
         }
         Objects::Nowhere => {

@@ -12,6 +12,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use vipherald::desired::LastGood;
 use vipherald::source::kube::{Access, ApiHealth, Following, follow};
 use vipherald::source::{Snapshot, Snapshots};
 
@@ -157,7 +158,7 @@ impl Scene {
     /// Follows the cluster through the proxy, with the rights of the daemon.
     pub(crate) async fn follow(&self) -> Followed {
         let access = Access::Kubeconfig(self.file("daemon.conf", &self.proxy.kubeconfig(&self.token)));
-        let (snapshots, following) = follow(access, std::collections::BTreeSet::new()).await.unwrap();
+        let (snapshots, following) = follow(access, std::collections::BTreeSet::new(), &LastGood::default()).await.unwrap();
         Followed { snapshots, following }
     }
 }
