@@ -91,6 +91,8 @@ struct Reconciler {
     leaving_since: Option<Instant>,
     /// Whether the speaker knows what an earlier process has left.
     inherited: bool,
+    /// Why VIPs could not be moved to another `vips.interface`, as told last.
+    unmoved: Option<String>,
     /// From then on the next reading trusts nothing that was read before.
     audit_at: Instant,
     /// Plans in a row that changed something.
@@ -171,6 +173,7 @@ impl Reconciler {
             self.kernel.distrust();
             self.audit_at = now + RESYNC;
         }
+        self.move_addresses().await;
         let read = self.kernel.observe().await;
         for (step, outcome) in self.kernel.outcomes() {
             self.account(&step, outcome.as_ref().err().map(|error| error as &dyn Error));
@@ -194,6 +197,18 @@ impl Reconciler {
         };
         self.observed = Arc::new(observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now));
         readable
+    }
+
+    /// Where `vips.interface` was another one for an earlier process, what that has placed follows, before anything else is decided.
+    async fn move_addresses(&mut self) {
+        if !self.kernel.has_to_move() {
+            return;
+        }
+        let problem = self.kernel.move_addresses().await.err().map(|error| chain(&error));
+        if let Some(error) = problem.as_ref().filter(|_| problem != self.unmoved) {
+            tracing::warn!(error, "VIPs on the former vips.interface cannot be moved; they stay there until they can");
+        }
+        self.unmoved = problem;
     }
 
     /// What the record tells of at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers

@@ -234,7 +234,7 @@ async fn interface(handle: &Handle, name: &'static str) -> Result<Interface, Tar
 
 async fn addresses(handle: &Handle, name: &'static str) -> Result<Addresses, TargetError> {
     let link = interface(handle, name).await?;
-    address::dump(handle, Some(link.index)).await.map_err(TargetError::Read)
+    address::dump(handle, Some(link.index), &BTreeSet::new()).await.map_err(TargetError::Read)
 }
 
 async fn set_link(device: &str, up: bool) -> io::Result<()> {

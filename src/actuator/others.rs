@@ -73,13 +73,15 @@ fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::
     let mut claims = Claims::default();
     let (mut addresses, mut elsewhere) = (BTreeMap::<String, BTreeSet<IpAddr>>::new(), BTreeSet::new());
     for set in listing.nftables.into_iter().filter_map(|object| object.set).filter(|set| set.table != own) {
-        let mut elements = set.elem.iter().filter_map(element);
+        let elements = set.elem.iter().filter_map(element);
         match set_kind(&set.name) {
             Some(SetKind::Addresses) => {
                 addresses.entry(set.table.clone()).or_default().extend(elements.filter_map(|text| text.parse::<IpAddr>().ok()));
             }
             Some(SetKind::Interface) => {
-                elsewhere.extend(elements.any(|other| other != interface).then(|| set.table.clone()));
+                // While its addresses move it names both.
+                let named: BTreeSet<&str> = elements.collect();
+                elsewhere.extend((!named.is_empty() && !named.contains(interface)).then(|| set.table.clone()));
             }
             Some(SetKind::Services { pending }) => {
                 for service in set.elem.iter().filter_map(service) {

@@ -40,17 +40,6 @@ pub enum RecordError {
         #[source]
         source: serde_json::Error,
     },
-    /// The record tells of addresses on another interface.
-    #[error(
-        "table inet {table} records addresses on interface {recorded}, which would stay behind: drain with vips.interface {recorded} first, or \
-         remove them by hand, then the table"
-    )]
-    OtherInterface {
-        /// The table.
-        table: String,
-        /// Where the addresses are.
-        recorded: String,
-    },
     /// A record that is to be dropped still lists addresses.
     #[error("table inet {table} still lists addresses, so it stays")]
     NotEmpty {
@@ -89,8 +78,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Checks that `nft` can make the table, and reads it.
-    pub(super) async fn open(instance: &str, interface: &str) -> Result<Self, RecordError> {
+    /// Checks that `nft` can make the table, and reads it. Gives the other interfaces on which it has addresses.
+    pub(super) async fn open(instance: &str, interface: &str) -> Result<(Self, BTreeSet<String>), RecordError> {
         if !is_table_name(instance) {
             return Err(RecordError::Name(instance.to_owned()));
         }
@@ -101,15 +90,10 @@ impl Table {
         let mut table = Self { name, interface, known: Record::default(), stale: true, processes: BTreeSet::new() };
         nft(&["-c", "-f", "-"], &script::layout(&table.name, &table.interface), &format!("make table inet {instance}")).await?;
         let listed = table.list().await?;
-        if let Some(recorded) = listed.interfaces.iter().find(|recorded| **recorded != table.interface) {
-            if !listed.record.is_empty() {
-                return Err(RecordError::OtherInterface { table: table.name, recorded: recorded.clone() });
-            }
-            table.transact(&format!("flush set inet {instance} {INTERFACE}\n")).await?;
-        }
+        let former: BTreeSet<String> = listed.interfaces.into_iter().filter(|recorded| *recorded != table.interface).collect();
         table.known = listed.record;
         table.stale = false;
-        Ok(table)
+        Ok((table, former))
     }
 
     /// Its name, which is that of the instance.
@@ -149,6 +133,12 @@ impl Table {
             self.stale = false;
         }
         Ok(())
+    }
+
+    /// Names the interface as one that the addresses are on, and those that are `left` no more.
+    pub(super) async fn name_interface(&mut self, left: &BTreeSet<String>) -> Result<(), RecordError> {
+        let script = script::layout(&self.name, &self.interface) + &script::leave(&self.name, left);
+        self.transact(&script).await
     }
 
     /// Makes one change in one transaction.

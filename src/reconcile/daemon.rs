@@ -99,6 +99,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         pulse,
         leaving_since: None,
         inherited: false,
+        unmoved: None,
         audit_at: started + super::RESYNC,
         rounds: 0,
         at_rest: false,

@@ -133,24 +133,6 @@ fn names_that_nft_cannot_take_are_refused_at_the_start() {
 }
 
 #[test]
-fn a_record_of_another_interface_is_refused_at_the_start() {
-    let namespace = Namespace::new("moved");
-    namespace.ip("link add br0 type bridge");
-    namespace.enter(async || {
-        let vips = set(&["10.0.0.7"]);
-        let mut on_lo = kernel().await;
-        place(&mut on_lo, &vips).await;
-        let error = Kernel::new("br0", "vipherald").await.err().unwrap();
-        assert!(matches!(&error, KernelError::Record(RecordError::OtherInterface { recorded, .. }) if recorded == "lo"), "{error}");
-        all_ok(&mut on_lo, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(vips.clone().into())]).await;
-        let mut on_br0 = Kernel::new("br0", "vipherald").await.unwrap();
-        place(&mut on_br0, &vips).await;
-        assert!(Kernel::new("lo", "vipherald").await.is_err());
-        assert_eq!(Kernel::new("br0", "vipherald").await.unwrap().observe().await.unwrap().record.confirmed, vips);
-    });
-}
-
-#[test]
 fn filters_are_written_read_and_removed_with_their_services() {
     let namespace = Namespace::new("filters");
     namespace.enter(async || {

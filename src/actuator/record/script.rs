@@ -109,6 +109,15 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
     script
 }
 
+/// The addresses are on these interfaces no more.
+pub(super) fn leave(table: &str, interfaces: &BTreeSet<String>) -> String {
+    let mut script = String::new();
+    for verb in ["add", "delete"] {
+        interfaces.iter().for_each(|left| line(&mut script, format_args!("{verb} element inet {table} {INTERFACE} {{ \"{left}\" }}")));
+    }
+    script
+}
+
 /// The lines for a change. Adding an element that is there changes nothing; adding it before deleting it lets the deletion of one that is not there
 /// succeed.
 /// `known` is the record before it.
