@@ -65,6 +65,7 @@ fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::
     struct Set {
         table: String,
         name: String,
+        comment: Option<String>,
         #[serde(default)]
         elem: Vec<Value>,
     }
@@ -74,7 +75,7 @@ fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::
     let (mut addresses, mut elsewhere) = (BTreeMap::<String, BTreeSet<IpAddr>>::new(), BTreeSet::new());
     for set in listing.nftables.into_iter().filter_map(|object| object.set).filter(|set| set.table != own) {
         let elements = set.elem.iter().filter_map(element);
-        match set_kind(&set.name) {
+        match set_kind(&set.name, set.comment.as_deref()) {
             Some(SetKind::Addresses) => {
                 addresses.entry(set.table.clone()).or_default().extend(elements.filter_map(|text| text.parse::<IpAddr>().ok()));
             }
@@ -116,14 +117,16 @@ mod tests {
     #[test]
     fn only_sets_of_our_layout_in_other_tables_count() {
         let json = br#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
-            {"set": {"family": "inet", "table": "a", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.7", {"elem": {"val": "10.0.0.8"}}]}},
-            {"set": {"family": "inet", "table": "a", "name": "pending6", "type": "ipv6_addr", "elem": ["2001:db8::7"]}},
-            {"set": {"family": "inet", "table": "a", "name": "services4", "elem": [{"concat": ["10.0.0.7", "tcp", 80]}]}},
-            {"set": {"family": "inet", "table": "a", "name": "interface", "type": "ifname", "elem": ["lo"]}},
-            {"set": {"family": "inet", "table": "b", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.11"]}},
-            {"set": {"family": "inet", "table": "b", "name": "interface", "type": "ifname", "elem": ["dummy0"]}},
-            {"set": {"family": "inet", "table": "own", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.9"]}},
-            {"set": {"family": "inet", "table": "own", "name": "services4", "elem": [{"concat": ["10.0.0.9", "tcp", 80]}]}},
+            {"set": {"family": "inet", "table": "a", "name": "placed4", "comment": "placed by vipherald", "type": "ipv4_addr", "elem": ["10.0.0.7", {"elem": {"val": "10.0.0.8"}}]}},
+            {"set": {"family": "inet", "table": "a", "name": "pending6", "comment": "about to be placed by vipherald", "type": "ipv6_addr", "elem": ["2001:db8::7"]}},
+            {"set": {"family": "inet", "table": "a", "name": "services4", "comment": "virtual services of vipherald", "elem": [{"concat": ["10.0.0.7", "tcp", 80]}]}},
+            {"set": {"family": "inet", "table": "a", "name": "interface", "comment": "where the addresses are", "type": "ifname", "elem": ["lo"]}},
+            {"set": {"family": "inet", "table": "b", "name": "placed4", "comment": "placed by vipherald", "type": "ipv4_addr", "elem": ["10.0.0.11"]}},
+            {"set": {"family": "inet", "table": "b", "name": "interface", "comment": "where the addresses are", "type": "ifname", "elem": ["dummy0"]}},
+            {"set": {"family": "inet", "table": "own", "name": "placed4", "comment": "placed by vipherald", "type": "ipv4_addr", "elem": ["10.0.0.9"]}},
+            {"set": {"family": "inet", "table": "own", "name": "services4", "comment": "virtual services of vipherald", "elem": [{"concat": ["10.0.0.9", "tcp", 80]}]}},
+            {"set": {"family": "inet", "table": "theirs", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.12"]}},
+            {"set": {"family": "inet", "table": "theirs", "name": "services4", "comment": "mine", "elem": [{"concat": ["10.0.0.12", "tcp", 80]}]}},
             {"set": {"family": "inet", "table": "filter", "name": "blocked", "type": "ipv4_addr", "elem": ["10.0.0.10"]}}]}"#;
         let claims = parse(json, "own", "lo").unwrap();
         let claimed: Vec<String> = claims.addresses.iter().map(ToString::to_string).collect();

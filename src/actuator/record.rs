@@ -40,6 +40,17 @@ pub enum RecordError {
         #[source]
         source: serde_json::Error,
     },
+    /// Something has the name of a part of the record, and somebody else made it.
+    #[error(
+        "table inet {table} has a set, map or chain {name} which vipherald did not make, in the place of its own; nothing of the table is changed: give this \
+         instance another name, or take {name} out of the table"
+    )]
+    NotOurs {
+        /// The table.
+        table: String,
+        /// The name of the first of them.
+        name: String,
+    },
     /// A record that is to be dropped still lists addresses.
     #[error("table inet {table} still lists addresses, so it stays")]
     NotEmpty {
@@ -73,6 +84,8 @@ pub(super) struct Table {
     known: Record,
     /// Whether the table may differ from what is known.
     stale: bool,
+    /// What somebody has put in the place of a part of it, as read last: until that is gone, nothing is changed.
+    not_ours: Option<String>,
     /// The processes that changed the table for us and were not taken yet.
     processes: BTreeSet<u32>,
 }
@@ -87,9 +100,9 @@ impl Table {
             return Err(RecordError::Interface(interface.to_owned()));
         }
         let (name, interface) = (instance.to_owned(), interface.to_owned());
-        let mut table = Self { name, interface, known: Record::default(), stale: true, processes: BTreeSet::new() };
-        nft(&["-c", "-f", "-"], &script::layout(&table.name, &table.interface), &format!("make table inet {instance}")).await?;
+        let mut table = Self { name, interface, known: Record::default(), stale: true, not_ours: None, processes: BTreeSet::new() };
         let listed = table.list().await?;
+        nft(&["-c", "-f", "-"], &script::layout(&table.name, &table.interface), &format!("make table inet {instance}")).await?;
         let former: BTreeSet<String> = listed.interfaces.into_iter().filter(|recorded| *recorded != table.interface).collect();
         table.known = listed.record;
         table.stale = false;
@@ -129,7 +142,12 @@ impl Table {
     /// Reads the table where it may differ from what is known.
     pub(super) async fn refresh(&mut self) -> Result<(), RecordError> {
         if self.stale {
-            self.known = self.list().await?.record;
+            let listed = self.list().await;
+            self.not_ours = match &listed {
+                Err(RecordError::NotOurs { name, .. }) => Some(name.clone()),
+                _ => None,
+            };
+            self.known = listed?.record;
             self.stale = false;
         }
         Ok(())
@@ -189,6 +207,9 @@ impl Table {
 
     /// Carries out a script as one transaction. Until that is known to be done, nothing is known.
     async fn transact(&mut self, script: &str) -> Result<(), RecordError> {
+        if let Some(name) = &self.not_ours {
+            return Err(RecordError::NotOurs { table: self.name.clone(), name: name.clone() });
+        }
         let was_stale = std::mem::replace(&mut self.stale, true);
         let done = nft(&["-f", "-"], script, &format!("change table inet {}", self.name)).await?;
         self.processes.extend(done.process);
@@ -210,7 +231,11 @@ impl Table {
     }
 
     fn parse(&self, json: &[u8]) -> Result<Listed, RecordError> {
-        listing::parse(json, &self.name).map_err(|source| RecordError::Listing { table: self.name.clone(), source })
+        let listed = listing::parse(json, &self.name).map_err(|source| RecordError::Listing { table: self.name.clone(), source })?;
+        match listed.not_ours.first() {
+            Some(name) => Err(RecordError::NotOurs { table: self.name.clone(), name: name.clone() }),
+            None => Ok(listed),
+        }
     }
 }
 
@@ -243,8 +268,9 @@ pub(super) enum SetKind {
     },
 }
 
-/// What a record keeps in a set of this name, as far as it concerns other instances.
-pub(super) fn set_kind(name: &str) -> Option<SetKind> {
+/// What a record keeps in a set of this name with this comment, as far as it concerns other instances.
+pub(super) fn set_kind(name: &str, comment: Option<&str>) -> Option<SetKind> {
+    comment.filter(|comment| script::comment(name) == Some(comment))?;
     let is_of = |pairs: [script::Pair; 2]| pairs.iter().any(|pair| pair.has(name));
     if is_of([PLACED, PENDING]) {
         Some(SetKind::Addresses)
