@@ -9,6 +9,7 @@ mod daemon;
 mod dry_run;
 mod intent;
 mod purpose;
+mod quiesced;
 mod table;
 mod view;
 
@@ -30,7 +31,7 @@ use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
 use crate::desired::{Compiled, Desired, Lifecycle, NodeDrain, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
-use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker};
+use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker, Quiesced};
 use crate::plan::{self, Step, StepKey};
 use crate::telemetry::{Metrics, chain};
 
@@ -91,6 +92,8 @@ struct Reconciler {
     leaving_since: Option<Instant>,
     /// Whether the speaker knows what an earlier process has left.
     inherited: bool,
+    /// What of the observation the state directory has.
+    kept_quiesced: Quiesced,
     /// Why VIPs could not be moved to another `vips.interface`, as told last.
     unmoved: Option<String>,
     /// From then on the next reading trusts nothing that was read before.
@@ -146,6 +149,7 @@ impl Reconciler {
                 return Err(late);
             }
             self.intent.save();
+            self.keep_quiesced();
             if self.sleep(plan.wake_at, now).await? == Wake::Leave {
                 return Ok(());
             }
@@ -197,6 +201,18 @@ impl Reconciler {
         };
         self.observed = Arc::new(observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now));
         readable
+    }
+
+    /// Keeps since when real servers are quiesced, for the next process.
+    fn keep_quiesced(&mut self) {
+        if self.observed.quiesced == self.kept_quiesced {
+            return;
+        }
+        let saved = quiesced::Clock::read().and_then(|clock| quiesced::save(self.intent.state_dir(), &self.observed.quiesced, &clock));
+        if let Err(error) = saved {
+            tracing::warn!(%error, "it cannot be kept since when real servers are quiesced: after a restart they get their time anew");
+        }
+        self.kept_quiesced.clone_from(&self.observed.quiesced);
     }
 
     /// Where `vips.interface` was another one for an earlier process, what that has placed follows, before anything else is decided.

@@ -126,6 +126,26 @@ fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
 }
 
 #[test]
+fn a_restart_gives_a_real_server_that_leaves_no_more_time() {
+    let mut stage = Stage::with("nftables", "leaving", &["192.168.1.1", "192.168.1.2"]);
+    stage.publish("pods", &pods(&["192.168.1.1", "192.168.1.2"]));
+    stage.publish("web", &web("rr"));
+    stage.start(", drainTimeout: 8s");
+    stage.wait_for_vip(VIP, true);
+    let has = |stage: &Stage, text: &str| chain(&stage.router, &format!("tcp/{VIP}/80")).contains(text);
+    stage.publish("pods", &pods(&["192.168.1.2"]));
+    wait_until("it is quiesced", PATIENCE, || has(&stage, "ip daddr 192.168.1.1 th dport 80 drop comment \"weight 0\""));
+    let since = Instant::now();
+    wait_until("most of its time is over", PATIENCE, || since.elapsed() > Duration::from_secs(6));
+    stage.daemon.take().unwrap().kill();
+    stage.start(", drainTimeout: 8s");
+    wait_until("it is removed", PATIENCE, || !has(&stage, "192.168.1.1"));
+    let took = since.elapsed();
+    assert!(took > Duration::from_secs(7) && took < Duration::from_secs(13), "{took:?}");
+    stage.drain();
+}
+
+#[test]
 fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
     alike::a_udp_client_with_one_socket_is_answered_by_the_new_server("nftables");
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::purpose::Purpose;
 use super::view::Explainer;
-use super::{Intent, Reconciler, Signals, View, table};
+use super::{Intent, Reconciler, Signals, View, quiesced, table};
 use crate::actuator::Kernel;
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
@@ -86,13 +86,15 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
+    let kept_quiesced = quiesced::load(&config.state_dir);
     let reconciler = Reconciler {
         intent: Intent::new(in_force, snapshots, drain_ordered, purpose, last_good, started),
         kernel,
         kernel_state: KernelState::default(),
         speaker_status: speaker.subscribe(),
         speaker,
-        observed: Arc::new(Observed::default()),
+        observed: Arc::new(Observed { quiesced: kept_quiesced.clone(), ..Observed::default() }),
+        kept_quiesced,
         views,
         signals,
         metrics,

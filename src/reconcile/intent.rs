@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -149,6 +149,11 @@ impl Intent {
         config
     }
 
+    /// Where what may be lost is kept.
+    pub(super) fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+
     /// Whether it is the one of an earlier run.
     pub(super) const fn is_cached(&self) -> bool {
         self.cached
@@ -264,7 +269,7 @@ impl Intent {
 }
 
 /// The intent of the last run; without one nothing is wanted, and nothing removed.
-fn last_good(state_dir: &std::path::Path, config: &Config) -> Compiled {
+fn last_good(state_dir: &Path, config: &Config) -> Compiled {
     match cache::load(state_dir, config) {
         Some(desired) => {
             tracing::warn!(vips = desired.vips.len(), "no source has been read in time; the last good intent is in force");
