@@ -4,6 +4,7 @@
 //! Inputs: the [`Step`]s of a plan that are about addresses and the record. Outputs: a [`KernelState`] read afresh, and hints that it is time to read
 //! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again.
 
+mod abandoned;
 pub(crate) mod address;
 pub mod conntrack;
 mod dnat;
@@ -29,6 +30,7 @@ use futures_util::{StreamExt as _, stream};
 use nix::errno::Errno;
 use rtnetlink::Handle;
 
+pub use self::abandoned::{Abandoned, abandoned};
 use self::address::{Addresses, Interface};
 use self::dnat::Dnat;
 pub use self::dnat::DnatError;
@@ -207,6 +209,12 @@ impl Kernel {
     /// What is to balance, where virtual services are wanted: they are read only then, and while the record has some.
     pub const fn balance(&mut self, wanted: Option<BalancerKind>) {
         self.wanted = wanted;
+    }
+
+    /// What the virtual services were read from last: what the record tells of, where nothing is wanted.
+    #[must_use]
+    pub const fn balancer(&self) -> BalancerKind {
+        self.balancer
     }
 
     /// What of the configuration matters to how the kernel is read and told.

@@ -5,6 +5,7 @@
 //! metrics. Invariants: every decision is the planner's; a step that fails is counted and planned again; the loop ends only by an ordered drain, or by a
 //! second signal.
 
+mod cleanup;
 mod daemon;
 mod dry_run;
 mod intent;
@@ -24,6 +25,7 @@ use bgp::peer::Forwarding;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+pub use self::cleanup::cleanup;
 pub use self::daemon::{Objects, RunOptions, run};
 pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};

@@ -146,6 +146,22 @@ fn a_restart_gives_a_real_server_that_leaves_no_more_time() {
 }
 
 #[test]
+fn what_a_dead_instance_balanced_is_taken_away() {
+    let servers = ["192.168.1.1", "192.168.1.2"];
+    let mut stage = Stage::with("nftables", "dead", &servers);
+    let before = stage.router.output(&["nft", "list", "ruleset"]);
+    stage.publish("pods", &pods(&servers));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: mh"), ("1000-1999", "1000-1999", "algo: rr")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.daemon.take().unwrap().kill();
+    let done = stage.router.output(&[env!("CARGO_BIN_EXE_vipherald"), "cleanup", "--instance", "vipherald"]);
+    assert!(done.contains(&format!("remove virtual service TCP {VIP}:80")) && done.contains(&format!("remove address {VIP}")), "{done}");
+    assert_eq!(stage.router.output(&["nft", "list", "ruleset"]), before, "{done}");
+    stage.wait_for_vip(VIP, false);
+}
+
+#[test]
 fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
     alike::a_udp_client_with_one_socket_is_answered_by_the_new_server("nftables");
 }

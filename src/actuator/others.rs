@@ -53,6 +53,37 @@ pub(super) async fn read(own: &str, interface: &str) -> Result<Claims, RecordErr
 }
 
 fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::Error> {
+    let mut claims = Claims::default();
+    for (table, Recorded { addresses, interfaces, services }) in recorded(json)?.into_iter().filter(|(table, _)| table != own) {
+        for (service, pending) in services {
+            let rank = Rank { pending, instance: table.clone() };
+            let first = claims.services.entry(service).or_insert_with(|| rank.clone());
+            if rank < *first {
+                *first = rank;
+            }
+        }
+        // While its addresses move it names both.
+        if interfaces.is_empty() || interfaces.contains(interface) {
+            claims.addresses.extend(addresses);
+        }
+        claims.tables.insert(table);
+    }
+    Ok(claims)
+}
+
+/// What the record of one instance has.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Recorded {
+    /// Addresses that it placed, or is about to place.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Where those are.
+    pub(super) interfaces: BTreeSet<String>,
+    /// Virtual services, and whether it is only about to make them.
+    pub(super) services: BTreeMap<ServiceKey, bool>,
+}
+
+/// What the records of all instances have that `nft -j list sets inet` lists, by their names.
+pub(super) fn recorded(json: &[u8]) -> Result<BTreeMap<String, Recorded>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Listing {
         nftables: Vec<Object>,
@@ -71,34 +102,22 @@ fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::
     }
 
     let listing: Listing = serde_json::from_slice(json)?;
-    let mut claims = Claims::default();
-    let (mut addresses, mut elsewhere) = (BTreeMap::<String, BTreeSet<IpAddr>>::new(), BTreeSet::new());
-    for set in listing.nftables.into_iter().filter_map(|object| object.set).filter(|set| set.table != own) {
-        let elements = set.elem.iter().filter_map(element);
-        match set_kind(&set.name, set.comment.as_deref()) {
-            Some(SetKind::Addresses) => {
-                addresses.entry(set.table.clone()).or_default().extend(elements.filter_map(|text| text.parse::<IpAddr>().ok()));
-            }
-            Some(SetKind::Interface) => {
-                // While its addresses move it names both.
-                let named: BTreeSet<&str> = elements.collect();
-                elsewhere.extend((!named.is_empty() && !named.contains(interface)).then(|| set.table.clone()));
-            }
-            Some(SetKind::Services { pending }) => {
-                for service in set.elem.iter().filter_map(service) {
-                    let rank = Rank { pending, instance: set.table.clone() };
-                    let first = claims.services.entry(service).or_insert_with(|| rank.clone());
-                    if rank < *first {
-                        *first = rank;
-                    }
+    let mut instances: BTreeMap<String, Recorded> = BTreeMap::new();
+    for Set { table, name, comment, elem } in listing.nftables.into_iter().filter_map(|object| object.set) {
+        let Some(kind) = set_kind(&name, comment.as_deref()) else { continue };
+        let recorded = instances.entry(table).or_default();
+        let elements = elem.iter().filter_map(element);
+        match kind {
+            SetKind::Addresses => recorded.addresses.extend(elements.filter_map(|text| text.parse::<IpAddr>().ok())),
+            SetKind::Interface => recorded.interfaces.extend(elements.map(ToOwned::to_owned)),
+            SetKind::Services { pending } => {
+                for service in elem.iter().filter_map(service) {
+                    *recorded.services.entry(service).or_insert(pending) &= pending;
                 }
             }
-            None => {}
         }
     }
-    claims.tables.extend(addresses.keys().cloned());
-    claims.addresses.extend(addresses.into_iter().filter(|(table, _)| !elsewhere.contains(table)).flat_map(|(_, addresses)| addresses));
-    Ok(claims)
+    Ok(instances)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::purpose::Purpose;
 use super::view::Explainer;
 use super::{Intent, Reconciler, Signals, View, quiesced, table};
-use crate::actuator::Kernel;
+use crate::actuator::{Kernel, abandoned};
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
 use crate::desired::{LastGood, NodeDrain, cache};
@@ -57,6 +57,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let admin = AdminSocket::bind(&config.state_dir, &config.instance)?;
     let listener = Http::bind(config.http_address).await?;
     let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
+    tell_of_abandoned().await;
     let kind = origin.origin();
     let access = origin.access();
     let purpose = Purpose { access: access.clone() };
@@ -113,6 +114,21 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     left?;
     tracing::info!(after = %humantime::format_duration(Duration::from_secs(started.elapsed().as_secs())), "stopped");
     Ok(())
+}
+
+/// What an instance has left that does not run now, as one does that was renamed: as long as it is there, its virtual services are nobody else's.
+async fn tell_of_abandoned() {
+    match abandoned().await {
+        Ok(left) => left.iter().for_each(|left| {
+            tracing::warn!(
+                instance = left.instance,
+                %left,
+                "an instance that does not run has left something on this node; to go on as that instance, give this one its name; to take it away: vipherald cleanup --instance {}",
+                left.instance
+            );
+        }),
+        Err(error) => tracing::debug!(error = %crate::telemetry::chain(&error), "it cannot be read what other instances have left"),
+    }
 }
 
 /// Where objects come from.
