@@ -347,6 +347,12 @@ pub(crate) fn is_running(instance: &str) -> bool {
     sockets.lines().any(|line| line.split_whitespace().last() == Some(&name))
 }
 
+/// Whether some daemon has a name in this network namespace.
+pub(crate) fn is_any_running() -> bool {
+    let sockets = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    sockets.lines().any(|line| line.contains(" @vipherald/"))
+}
+
 fn lock_instance(instance: &str) -> Result<StdUnixListener, AdminError> {
     let running = || AdminError::InstanceRunning { instance: instance.to_owned() };
     let name = UnixSocketAddr::from_abstract_name(format!("vipherald/{instance}")).map_err(|_too_long| running())?;
