@@ -4,6 +4,7 @@
 //! Inputs: the [`Step`]s of a plan that are about addresses and the record. Outputs: a [`KernelState`] read afresh, and hints that it is time to read
 //! again. Invariants: no step is chosen here; "already there" and "already gone" are success, and what really is there is read again.
 
+mod abandoned;
 pub(crate) mod address;
 pub mod conntrack;
 mod dnat;
@@ -11,6 +12,7 @@ mod handover;
 mod hint;
 mod ipvs;
 mod keeper;
+mod moving;
 mod nft;
 mod others;
 mod record;
@@ -28,6 +30,7 @@ use futures_util::{StreamExt as _, stream};
 use nix::errno::Errno;
 use rtnetlink::Handle;
 
+pub use self::abandoned::{Abandoned, abandoned};
 use self::address::{Addresses, Interface};
 use self::dnat::Dnat;
 pub use self::dnat::DnatError;
@@ -63,6 +66,8 @@ pub(crate) async fn default_interfaces() -> io::Result<BTreeSet<String>> {
 /// The kernel as one instance uses it: one interface, one nft table, in the network namespace of the thread that made this.
 pub struct Kernel {
     interface: String,
+    /// Where the record has addresses besides, which are to be moved.
+    former: BTreeSet<String>,
     handle: Handle,
     hints: Hints,
     keeper: Keeper,
@@ -99,6 +104,12 @@ pub enum KernelError {
     /// `vips.interface` is not there.
     #[error("there is no interface {interface}")]
     NoInterface {
+        /// Its name.
+        interface: String,
+    },
+    /// `vips.interface` is down.
+    #[error("interface {interface} is down")]
+    Down {
         /// Its name.
         interface: String,
     },
@@ -171,16 +182,17 @@ impl Kernel {
     /// Connects, and reads the ownership record. Needs a Tokio runtime with I/O and time, and the right CAP_NET_ADMIN.
     ///
     /// # Errors
-    /// There is no netlink, `nft` cannot be used, the instance's name cannot name a table, or the record tells of another interface.
+    /// There is no netlink, `nft` cannot be used, or the instance's name cannot name a table.
     pub async fn new(interface: &str, instance: &str) -> Result<Self, KernelError> {
         let handle = address::connect().map_err(KernelError::Connect)?;
         let hints = Hints::subscribe(interface, instance).map_err(KernelError::Connect)?;
-        let table = Table::open(instance, interface).await?;
+        let (table, former) = Table::open(instance, interface).await?;
         let dnat = Dnat::open(instance, table.known().is_handing_over()).await?;
         // What the chains of nft balance is recorded alike, and proves nothing about IPVS.
         let ipvs = Ipvs::new(table.known(), dnat.known().exists);
         Ok(Self {
             interface: interface.to_owned(),
+            former,
             handle,
             hints,
             keeper: Keeper::new(table, dnat).await,
@@ -197,6 +209,12 @@ impl Kernel {
     /// What is to balance, where virtual services are wanted: they are read only then, and while the record has some.
     pub const fn balance(&mut self, wanted: Option<BalancerKind>) {
         self.wanted = wanted;
+    }
+
+    /// What the virtual services were read from last: what the record tells of, where nothing is wanted.
+    #[must_use]
+    pub const fn balancer(&self) -> BalancerKind {
+        self.balancer
     }
 
     /// What of the configuration matters to how the kernel is read and told.
@@ -232,7 +250,12 @@ impl Kernel {
         let known = self.addresses.take().filter(|(index, _)| *index == self.hints.index).map(|(_, addresses)| addresses);
         let addresses = match known {
             Some(addresses) => addresses,
-            None => address::dump(&self.handle, self.hints.index).await.map_err(KernelError::Dump)?,
+            None => {
+                let former = self.former_interfaces().await?.into_values().collect();
+                let mut read = address::dump(&self.handle, self.hints.index, &former).await.map_err(KernelError::Dump)?;
+                read.settle_former(self.keeper.known());
+                read
+            }
         };
         self.addresses = Some((self.hints.index, addresses.clone()));
         let (shared, alike) = self.may_be_of_instances(&addresses);
@@ -259,8 +282,13 @@ impl Kernel {
             kube_proxy_in_ipvs_mode: needed && self.kube_ipvs == Some(true),
             external: if needed { self.read_external(&default_interfaces) } else { BTreeMap::new() },
             sysctls: if needed { sysctl::read(self.balancer) } else { BTreeMap::new() },
-            interface: interface
-                .map_or(InterfaceState::Missing, |interface| if interface.up { InterfaceState::Up } else { InterfaceState::Down }),
+            interface: match interface {
+                // They are delivered where they are.
+                _ if !addresses.former.is_empty() => InterfaceState::Up,
+                None => InterfaceState::Missing,
+                Some(interface) if interface.up => InterfaceState::Up,
+                Some(_) => InterfaceState::Down,
+            },
             addresses: addresses.here,
             elsewhere: addresses.elsewhere,
             unusable: addresses.unusable,
@@ -433,12 +461,12 @@ impl Kernel {
 
     async fn execute_on_addresses(&mut self, steps: &[Step]) -> Vec<Result<(), KernelError>> {
         // The kernel tells of an IPv6 address later than it acknowledges the request.
-        self.addresses = None;
+        let unmoved = self.addresses.take().map(|(_, addresses)| addresses.former).unwrap_or_default();
         let found = self.find_interface().await.and_then(|found| found.ok_or_else(|| io::Error::from(Errno::ENODEV)));
         let handle = &self.handle;
         let outcomes: Vec<io::Result<()>> = match found {
             Ok(interface) => {
-                let requests: Vec<_> = steps.iter().map(|step| request(handle, interface, step)).collect();
+                let requests: Vec<_> = steps.iter().map(|step| request(handle, interface, &unmoved, step)).collect();
                 stream::iter(requests).buffered(WINDOW).collect().await
             }
             Err(error) => steps.iter().map(|_| Err(same(&error))).collect(),
@@ -491,10 +519,16 @@ pub async fn probe_ipvs() -> Result<(), ::ipvs::client::Error> {
     ::ipvs::client::Client::connect().await.map(drop)
 }
 
-async fn request(handle: &Handle, interface: Interface, step: &Step) -> io::Result<()> {
+/// One that has not moved yet goes from where it is.
+async fn request(handle: &Handle, interface: Interface, unmoved: &[(u32, IpAddr, ObservedAddress)], step: &Step) -> io::Result<()> {
     match step {
         Step::AddAddress(address) => address::add(handle, interface.index, *address).await,
-        Step::RemoveAddress(address) => address::remove(handle, interface.index, *address).await,
+        Step::RemoveAddress(address) => {
+            for (index, ..) in unmoved.iter().filter(|(_, found, _)| found == address) {
+                address::remove(handle, *index, *address).await?;
+            }
+            address::remove(handle, interface.index, *address).await
+        }
         _ => Ok(()),
     }
 }

@@ -101,7 +101,7 @@ pub struct AdminSocket {
     bound: Bound,
     state_dir: PathBuf,
     instance: String,
-    _instance_lock: StdUnixListener,
+    _instance_lock: InstanceLock,
 }
 
 /// The socket in a directory that is locked.
@@ -181,7 +181,7 @@ impl AdminSocket {
     /// Another process has the directory, or the system refuses.
     pub fn bind(state_dir: &Path, instance: &str) -> Result<Self, AdminError> {
         let bound = Bound::new(state_dir, instance)?;
-        let _instance_lock = lock_instance(instance)?;
+        let _instance_lock = InstanceLock::take(instance)?;
         Ok(Self { bound, state_dir: state_dir.to_owned(), instance: instance.to_owned(), _instance_lock })
     }
 
@@ -325,8 +325,34 @@ fn refused(reason: String) -> Response {
     (StatusCode::CONFLICT, reason).into_response()
 }
 
-/// Takes the instance's name in this network namespace, where its kernel objects are: a name without a file, which goes with the process and which
-/// nobody can delete.
+/// The instance's name in this network namespace, where its kernel objects are: a name without a file, which goes with the process and which nobody can
+/// delete.
+#[derive(Debug)]
+pub(crate) struct InstanceLock(#[expect(dead_code, reason = "held, not used")] StdUnixListener);
+
+impl InstanceLock {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// Another process has it.
+    pub(crate) fn take(instance: &str) -> Result<Self, AdminError> {
+        lock_instance(instance).map(Self)
+    }
+}
+
+/// Whether some process in this network namespace has the instance's name.
+pub(crate) fn is_running(instance: &str) -> bool {
+    let sockets = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    let name = format!("@vipherald/{instance}");
+    sockets.lines().any(|line| line.split_whitespace().last() == Some(&name))
+}
+
+/// Whether some daemon has a name in this network namespace.
+pub(crate) fn is_any_running() -> bool {
+    let sockets = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    sockets.lines().any(|line| line.contains(" @vipherald/"))
+}
+
 fn lock_instance(instance: &str) -> Result<StdUnixListener, AdminError> {
     let running = || AdminError::InstanceRunning { instance: instance.to_owned() };
     let name = UnixSocketAddr::from_abstract_name(format!("vipherald/{instance}")).map_err(|_too_long| running())?;

@@ -3,6 +3,7 @@
 //!
 //! Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers. Errors are one line each on standard error, `vipherald: WHAT: CAUSE`.
 
+mod cleanup;
 mod crds;
 mod doctor;
 mod peer;
@@ -51,6 +52,8 @@ enum Verb {
     Peer(peer::PeerVerb),
     /// Make this network namespace, a pod's, one that takes packets to VIPs and answers clients itself (forwarding dr, tun, gue)
     Target(target::TargetOptions),
+    /// Take away what an instance has left in the kernel that no longer runs, as after a change of its name
+    Cleanup(cleanup::Cleanup),
     /// Print the CustomResourceDefinitions as YAML, or install them
     Crds(crds::Crds),
     /// Work with the configuration file
@@ -239,6 +242,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Show(show) => show::show(show),
         Verb::Doctor(doctor) => doctor::doctor(doctor),
         Verb::Peer(verb) => peer::peer(verb),
+        Verb::Cleanup(options) => cleanup::cleanup(options),
         Verb::Crds(options) => crds::crds(options),
         Verb::Target(options) => target::target(options),
         Verb::Config(ConfigVerb::Check { file }) => {

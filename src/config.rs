@@ -15,6 +15,7 @@ mod peers;
 mod policy;
 mod pools;
 mod read;
+mod speaker;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};

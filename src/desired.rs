@@ -12,6 +12,7 @@ mod claims;
 mod dispatch;
 mod endpoints;
 mod honoured;
+mod last_good;
 mod load_balancer;
 mod node_drain;
 mod ports;
@@ -40,6 +41,8 @@ use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts,
 pub use self::dispatch::BalancerKind;
 pub(crate) use self::dispatch::translated;
 use self::endpoints::{Availability, Behind, Slices};
+pub(crate) use self::last_good::Contents;
+pub use self::last_good::LastGood;
 pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
 pub use self::node_drain::{Asked, NodeDrain, asked};
 pub(crate) use self::rules::digest;
@@ -261,13 +264,26 @@ pub enum RejectionReason {
     NotHonoured,
 }
 
+impl RejectionReason {
+    /// Whether the object would be good if its author wrote something else, and is not served as it asks until then. What is merely not done is not among
+    /// that, nor a policy that is unknown: these do no harm to a VIP.
+    pub(crate) const fn is_of_content(self) -> bool {
+        match self {
+            Self::Invalid | Self::NotAllowed | Self::ReservedAddress | Self::Conflict | Self::ServiceNotFound => true,
+            Self::Unreadable | Self::Malformed | Self::Duplicate | Self::PolicyNotFound | Self::NotHonoured => false,
+        }
+    }
+}
+
 /// What [`compile`] makes of a snapshot.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
     /// What this node should do.
     pub desired: Desired,
     /// What takes no part in it, in order and without repetition; those of the source are among them.
     pub rejections: Vec<Rejection>,
+    /// The last good contents that are in force in place of refused ones.
+    pub(crate) kept: Contents,
 }
 
 /// Compiles the intent for this node.
@@ -299,7 +315,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         drain: config.drain,
         real_server_drain: config.dataplane.drain_timeout,
     };
-    Compiled { desired, rejections }
+    Compiled { desired, rejections, kept: Contents::new() }
 }
 
 /// Says of what is refused of an object that it is said of its last good content, where there is a newer one, of which the source tells what is wrong.

@@ -5,10 +5,12 @@
 //! metrics. Invariants: every decision is the planner's; a step that fails is counted and planned again; the loop ends only by an ordered drain, or by a
 //! second signal.
 
+mod cleanup;
 mod daemon;
 mod dry_run;
 mod intent;
 mod purpose;
+mod quiesced;
 mod table;
 mod view;
 
@@ -23,6 +25,7 @@ use bgp::peer::Forwarding;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+pub use self::cleanup::cleanup;
 pub use self::daemon::{Objects, RunOptions, run};
 pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
@@ -30,7 +33,7 @@ use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
 use crate::desired::{Compiled, Desired, Lifecycle, NodeDrain, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
-use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker};
+use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker, Quiesced};
 use crate::plan::{self, Step, StepKey};
 use crate::telemetry::{Metrics, chain};
 
@@ -91,6 +94,10 @@ struct Reconciler {
     leaving_since: Option<Instant>,
     /// Whether the speaker knows what an earlier process has left.
     inherited: bool,
+    /// What of the observation the state directory has.
+    kept_quiesced: Quiesced,
+    /// Why VIPs could not be moved to another `vips.interface`, as told last.
+    unmoved: Option<String>,
     /// From then on the next reading trusts nothing that was read before.
     audit_at: Instant,
     /// Plans in a row that changed something.
@@ -144,6 +151,7 @@ impl Reconciler {
                 return Err(late);
             }
             self.intent.save();
+            self.keep_quiesced();
             if self.sleep(plan.wake_at, now).await? == Wake::Leave {
                 return Ok(());
             }
@@ -171,6 +179,7 @@ impl Reconciler {
             self.kernel.distrust();
             self.audit_at = now + RESYNC;
         }
+        self.move_addresses().await;
         let read = self.kernel.observe().await;
         for (step, outcome) in self.kernel.outcomes() {
             self.account(&step, outcome.as_ref().err().map(|error| error as &dyn Error));
@@ -194,6 +203,30 @@ impl Reconciler {
         };
         self.observed = Arc::new(observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now));
         readable
+    }
+
+    /// Keeps since when real servers are quiesced, for the next process.
+    fn keep_quiesced(&mut self) {
+        if self.observed.quiesced == self.kept_quiesced {
+            return;
+        }
+        let saved = quiesced::Clock::read().and_then(|clock| quiesced::save(self.intent.state_dir(), &self.observed.quiesced, &clock));
+        if let Err(error) = saved {
+            tracing::warn!(%error, "it cannot be kept since when real servers are quiesced: after a restart they get their time anew");
+        }
+        self.kept_quiesced.clone_from(&self.observed.quiesced);
+    }
+
+    /// Where `vips.interface` was another one for an earlier process, what that has placed follows, before anything else is decided.
+    async fn move_addresses(&mut self) {
+        if !self.kernel.has_to_move() {
+            return;
+        }
+        let problem = self.kernel.move_addresses().await.err().map(|error| chain(&error));
+        if let Some(error) = problem.as_ref().filter(|_| problem != self.unmoved) {
+            tracing::warn!(error, "VIPs on the former vips.interface cannot be moved; they stay there until they can");
+        }
+        self.unmoved = problem;
     }
 
     /// What the record tells of at the start was announced by a process that did not drain, since the record goes with a drain and with the kernel: peers

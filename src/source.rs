@@ -7,12 +7,14 @@
 pub mod dir;
 pub mod kube;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 
@@ -51,6 +53,27 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The snapshot with these contents of objects in place of those that it has.
+    pub(crate) fn with(&self, contents: &BTreeMap<ObjectRef, Object>) -> Cow<'_, Self> {
+        let mut snapshot = Cow::Borrowed(self);
+        for (name, object) in contents.iter().filter(|(name, _)| self.object(name).is_some()) {
+            let snapshot = snapshot.to_mut();
+            snapshot.insert(name.clone(), object.clone());
+            snapshot.kept.insert(name.clone());
+        }
+        snapshot
+    }
+
+    /// An object of a kind that claims VIPs.
+    pub(crate) fn object(&self, name: &ObjectRef) -> Option<Object> {
+        match name.kind {
+            Kind::Service => self.services.get(name).cloned().map(Object::Service),
+            Kind::EricIngress => self.eric_ingresses.get(name).cloned().map(Object::EricIngress),
+            Kind::LvsIngress => self.lvs_ingresses.get(name).cloned().map(Object::LvsIngress),
+            Kind::EndpointSlice | Kind::Node | Kind::Namespace | Kind::DaemonSet | Kind::StatefulSet => None,
+        }
+    }
+
     /// Takes an object in, in place of an earlier one of this name.
     pub(crate) fn insert(&mut self, name: ObjectRef, object: Object) {
         match object {
@@ -106,6 +129,34 @@ pub(crate) enum Object {
     StatefulSet(Arc<StatefulSet>),
     EricIngress(Arc<EricIngress>),
     LvsIngress(Arc<LvsIngress>),
+}
+
+impl Object {
+    /// Its metadata.
+    pub(crate) fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Service(service) => &service.metadata,
+            Self::EndpointSlice(slice) => &slice.metadata,
+            Self::Node(node) => &node.metadata,
+            Self::Namespace(namespace) => &namespace.metadata,
+            Self::DaemonSet(set) => &set.metadata,
+            Self::StatefulSet(set) => &set.metadata,
+            Self::EricIngress(ingress) => &ingress.metadata,
+            Self::LvsIngress(ingress) => &ingress.metadata,
+        }
+    }
+
+    /// This content, with what the other one of the same object says of the addresses that a load balancer was given: that is no content of its author.
+    pub(crate) fn with_status_of(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Service(service), Self::Service(other)) if service.status != other.status => {
+                let mut service = Service::clone(service);
+                service.status.clone_from(&other.status);
+                Self::Service(service.into())
+            }
+            _ => self.clone(),
+        }
+    }
 }
 
 impl Serialize for Object {

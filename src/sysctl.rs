@@ -22,6 +22,8 @@ pub enum Sysctl {
     VsSnatReroute,
     /// `net.ipv4.vs.sloppy_tcp`
     VsSloppyTcp,
+    /// `net.ipv4.vs.schedule_icmp`
+    VsScheduleIcmp,
     /// `net.ipv4.vs.sync_threshold`, of which the second number is the period
     VsSyncThreshold,
     /// `net.ipv4.vs.sync_refresh_period`
@@ -38,7 +40,7 @@ impl Sysctl {
         [Self::Ipv4Forward, Self::VsConntrack, Self::VsExpireNodestConn, Self::VsExpireQuiescentTemplate, Self::VsSnatReroute];
 
     /// Those that it needs besides where real servers answer clients themselves (dr, tun), and a hash of the client chooses them.
-    pub const FOR_MOVED_FLOWS: [Self; 1] = [Self::VsSloppyTcp];
+    pub const FOR_MOVED_FLOWS: [Self; 2] = [Self::VsSloppyTcp, Self::VsScheduleIcmp];
 
     /// Those that it needs besides where routers tell each other of connections.
     pub const FOR_CONNECTION_SYNC: [Self; 4] =
@@ -59,6 +61,7 @@ impl Sysctl {
             Self::VsExpireQuiescentTemplate => "net/ipv4/vs/expire_quiescent_template",
             Self::VsSnatReroute => "net/ipv4/vs/snat_reroute",
             Self::VsSloppyTcp => "net/ipv4/vs/sloppy_tcp",
+            Self::VsScheduleIcmp => "net/ipv4/vs/schedule_icmp",
             Self::VsSyncThreshold => "net/ipv4/vs/sync_threshold",
             Self::VsSyncRefreshPeriod => "net/ipv4/vs/sync_refresh_period",
             Self::VsSyncRetries => "net/ipv4/vs/sync_retries",
@@ -87,6 +90,9 @@ impl Sysctl {
             Self::VsSnatReroute => "answers leave by the way that leads to the client from the VIP",
             Self::VsSloppyTcp => {
                 "with dr, tun and gue, a connection that the fabric moves to this node in its middle goes on to the real server that it had"
+            }
+            Self::VsScheduleIcmp => {
+                "with dr, tun and gue, a message that a packet was too large reaches the real server that sent it, whatever router the fabric gives it to"
             }
             Self::VsSyncThreshold => "other routers are told of a connection once it is established, not after some packets",
             Self::VsSyncRefreshPeriod => "other routers are told again of a connection every so many seconds, not every so many packets",

@@ -19,6 +19,7 @@ use nix::errno::Errno;
 use rtnetlink::Handle;
 
 use crate::actuator::address::{self, Addresses, Interface};
+use crate::admin;
 use crate::observed::ADDRESS_PROTOCOL;
 
 /// By which tunnel packets come.
@@ -37,13 +38,43 @@ pub struct Target {
     pub vips: BTreeSet<IpAddr>,
     /// `None` where they come over the link (dr).
     pub tunnel: Option<Tunnel>,
+    /// Only this part of it; `None` for all.
+    pub only: Option<Part>,
+}
+
+impl Target {
+    fn has(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+}
+
+/// A part of what makes a target. They need different rights, so that different containers may have to do them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Part {
+    /// Settings below `/proc/sys`.
+    Settings,
+    /// Tunnel devices, and the UDP port.
+    Tunnel,
+    /// The VIPs on `lo`.
+    Addresses,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Aim {
+    /// Make the namespace a target of these VIPs, and of those of other runs.
+    Add,
+    /// Make it one of these VIPs alone: what other runs have placed goes.
+    Exact,
+    /// End that for these VIPs.
+    Remove,
 }
 
 /// One change to the network namespace. Prints as what it does.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// Set this below `/proc/sys/net`.
-    Sysctl(String, u8),
+    /// Set this below `/proc/sys/net` to the first value, where it has the second one.
+    Sysctl(String, u8, u8),
     /// Set this interface up.
     Up(&'static str),
     /// Set this interface down.
@@ -62,13 +93,29 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let family = |ipv6: &bool| if *ipv6 { "IPv6" } else { "IPv4" };
         match self {
-            Self::Sysctl(name, value) => write!(f, "set net.{} to {value}", name.replace('/', ".")),
+            Self::Sysctl(name, value, _) => write!(f, "set net.{} to {value}", name.replace('/', ".")),
             Self::Up(interface) => write!(f, "set {interface} up"),
             Self::Down(interface) => write!(f, "set {interface} down"),
             Self::Add(vip) => write!(f, "add address {vip} to lo"),
             Self::Remove(vip) => write!(f, "remove address {vip} from lo"),
             Self::Open(port, ipv6) => write!(f, "take GUE on UDP port {port} of {}", family(ipv6)),
             Self::Close(port, ipv6) => write!(f, "take no GUE on UDP port {port} of {}", family(ipv6)),
+        }
+    }
+}
+
+impl Change {
+    /// What undoes it.
+    #[must_use]
+    pub fn undone(&self) -> Self {
+        match self {
+            Self::Sysctl(name, value, before) => Self::Sysctl(name.clone(), *before, *value),
+            Self::Up(interface) => Self::Down(interface),
+            Self::Down(interface) => Self::Up(interface),
+            Self::Add(vip) => Self::Remove(*vip),
+            Self::Remove(vip) => Self::Add(*vip),
+            Self::Open(port, ipv6) => Self::Close(*port, *ipv6),
+            Self::Close(port, ipv6) => Self::Open(*port, *ipv6),
         }
     }
 }
@@ -87,6 +134,20 @@ pub enum TargetError {
     /// The kernel has no tunnels over UDP.
     #[error("the kernel takes no tunnels over UDP: load kernel modules fou and fou6 on the node")]
     NoFou,
+    /// VIPs on `lo` may be those of the daemon.
+    #[error(
+        "a vipherald daemon runs in this network namespace: VIPs that it has placed are not told from those of a target, and none is taken away"
+    )]
+    BesideDaemon,
+    /// An IPv6 address where IPv6 is off.
+    #[error("cannot {change}: IPv6 is disabled on lo (sysctl net.ipv6.conf.lo.disable_ipv6)")]
+    Ipv6Disabled {
+        /// What was to be done.
+        change: Change,
+        /// What the kernel says.
+        #[source]
+        source: io::Error,
+    },
     /// A change was refused for want of a right.
     #[error("cannot {change}: this needs {right}")]
     NotPermitted {
@@ -109,51 +170,62 @@ pub enum TargetError {
     },
 }
 
-/// What is still to be done to make this network namespace the target, or to end that.
+/// What is still to be done to reach the aim in this network namespace, in order.
 ///
 /// # Errors
-/// The namespace cannot be read, or lacks a device.
-pub async fn changes(target: &Target, remove: bool) -> Result<Vec<Change>, TargetError> {
+/// The namespace cannot be read, or lacks a device, or addresses are to be taken away beside a daemon.
+pub async fn changes(target: &Target, aim: Aim) -> Result<Vec<Change>, TargetError> {
+    if aim != Aim::Add && admin::is_any_running() {
+        return Err(TargetError::BesideDaemon);
+    }
     let handle = address::connect().map_err(TargetError::Read)?;
+    if aim == Aim::Remove {
+        return removals(&handle, target).await;
+    }
     let mut changes = Vec::new();
-    if remove {
-        changes.extend(removals(&handle, target).await?);
-        return Ok(changes);
+    if target.has(Part::Settings) {
+        changes.extend(settings(&handle, target).await?);
     }
-    // Before the address comes, or the link would be told of it.
-    for (name, wanted) in [("arp_ignore", 1), ("arp_announce", 2)] {
-        let name = format!("ipv4/conf/all/{name}");
-        if target.vips.iter().any(IpAddr::is_ipv4) && read(&name).map_err(TargetError::Read)? < wanted {
-            changes.push(Change::Sysctl(name, wanted));
+    if target.has(Part::Tunnel) {
+        for device in devices(target) {
+            changes.extend((!interface(&handle, device).await?.up).then_some(Change::Up(device)));
+        }
+        for (port, ipv6) in ports(target) {
+            if !fou::is_open(port, ipv6).map_err(no_fou)? {
+                changes.push(Change::Open(port, ipv6));
+            }
         }
     }
-    for device in devices(target) {
-        changes.extend(device_changes(&handle, device).await?);
-    }
-    for (port, ipv6) in ports(target) {
-        if !fou::is_open(port, ipv6).map_err(no_fou)? {
-            changes.push(Change::Open(port, ipv6));
+    if target.has(Part::Addresses) {
+        let there = addresses(&handle, "lo").await?;
+        changes.extend(target.vips.iter().filter(|vip| !there.here.contains_key(vip)).map(|vip| Change::Add(*vip)));
+        if aim == Aim::Exact {
+            changes.extend(placed(&there).difference(&target.vips).map(|vip| Change::Remove(*vip)));
         }
     }
-    let there = addresses(&handle, "lo").await?.here;
-    changes.extend(target.vips.iter().filter(|vip| !there.contains_key(vip)).map(|vip| Change::Add(*vip)));
     Ok(changes)
 }
 
-/// The tunnel device takes the packets out of their tunnel, and they come from clients to whom no route leads back through it.
-async fn device_changes(handle: &Handle, device: &'static str) -> Result<Vec<Change>, TargetError> {
-    let link = interface(handle, device).await?;
+/// Before addresses come, or the link would be told of them; and for packets that come out of a tunnel from clients to whom no route leads back through it.
+async fn settings(handle: &Handle, target: &Target) -> Result<Vec<Change>, TargetError> {
     let mut changes = Vec::new();
-    if device == IPIP {
-        // The greater of both counts: where `all` is strict, this one has to be loose.
-        let wanted = if read("ipv4/conf/all/rp_filter").map_err(TargetError::Read)? == 1 { 2 } else { 0 };
-        let name = format!("ipv4/conf/{device}/rp_filter");
-        if read(&name).map_err(TargetError::Read)? != wanted {
-            changes.push(Change::Sysctl(name, wanted));
+    let read = |name: &str| read(name).map_err(TargetError::Read);
+    for (name, wanted) in [("arp_ignore", 1), ("arp_announce", 2)] {
+        let name = format!("ipv4/conf/all/{name}");
+        let found = read(&name)?;
+        if target.vips.iter().any(IpAddr::is_ipv4) && found < wanted {
+            changes.push(Change::Sysctl(name, wanted, found));
         }
     }
-    if !link.up {
-        changes.push(Change::Up(device));
+    if devices(target).contains(&IPIP) {
+        interface(handle, IPIP).await?;
+        // The greater of both counts: where `all` is strict, this one has to be loose.
+        let wanted = if read("ipv4/conf/all/rp_filter")? == 1 { 2 } else { 0 };
+        let name = format!("ipv4/conf/{IPIP}/rp_filter");
+        let found = read(&name)?;
+        if found != wanted {
+            changes.push(Change::Sysctl(name, wanted, found));
+        }
     }
     Ok(changes)
 }
@@ -161,7 +233,13 @@ async fn device_changes(handle: &Handle, device: &'static str) -> Result<Vec<Cha
 /// A tunnel stays while a VIP of another run may need it; a device also where it has addresses, for then somebody else uses it, a CNI for example.
 async fn removals(handle: &Handle, target: &Target) -> Result<Vec<Change>, TargetError> {
     let placed = placed(&addresses(handle, "lo").await?);
-    let mut changes: Vec<Change> = target.vips.intersection(&placed).map(|vip| Change::Remove(*vip)).collect();
+    let mut changes = Vec::new();
+    if target.has(Part::Addresses) {
+        changes.extend(target.vips.intersection(&placed).map(|vip| Change::Remove(*vip)));
+    }
+    if !target.has(Part::Tunnel) {
+        return Ok(changes);
+    }
     let in_use = |ipv6| placed.difference(&target.vips).any(|vip| vip.is_ipv6() == ipv6);
     for (port, ipv6) in ports(target).into_iter().filter(|(_, ipv6)| !in_use(*ipv6)) {
         if fou::is_open(port, ipv6).map_err(no_fou)? {
@@ -190,7 +268,7 @@ fn placed(addresses: &Addresses) -> BTreeSet<IpAddr> {
 /// The kernel refuses.
 pub async fn make(change: &Change) -> Result<(), TargetError> {
     let outcome = match change {
-        Change::Sysctl(name, value) => fs::write(path(name), value.to_string()),
+        Change::Sysctl(name, value, _) => fs::write(path(name), value.to_string()),
         Change::Up(device) | Change::Down(device) => set_link(device, matches!(change, Change::Up(_))).await,
         Change::Add(vip) | Change::Remove(vip) => place(*vip, matches!(change, Change::Add(_))).await,
         Change::Open(port, ipv6) => fou::open(*port, *ipv6),
@@ -205,6 +283,7 @@ pub async fn make(change: &Change) -> Result<(), TargetError> {
                 right: "a privileged init container, or the sysctl in the pod's securityContext.sysctls",
                 source,
             },
+            (Change::Add(IpAddr::V6(_)), Some(Errno::EACCES)) => TargetError::Ipv6Disabled { change, source },
             (_, Some(Errno::EPERM | Errno::EACCES)) => {
                 TargetError::NotPermitted { change, right: "the capability NET_ADMIN in the container's securityContext", source }
             }
@@ -234,7 +313,7 @@ async fn interface(handle: &Handle, name: &'static str) -> Result<Interface, Tar
 
 async fn addresses(handle: &Handle, name: &'static str) -> Result<Addresses, TargetError> {
     let link = interface(handle, name).await?;
-    address::dump(handle, Some(link.index)).await.map_err(TargetError::Read)
+    address::dump(handle, Some(link.index), &BTreeSet::new()).await.map_err(TargetError::Read)
 }
 
 async fn set_link(device: &str, up: bool) -> io::Result<()> {

@@ -45,9 +45,16 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 fn help_and_version() {
     let help = vipherald(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for word in
-        ["run", "plan", "show", "doctor", "peer", "config", "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers."]
-    {
+    for word in [
+        "run",
+        "plan",
+        "show",
+        "doctor",
+        "peer",
+        "cleanup",
+        "config",
+        "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers.",
+    ] {
         assert!(help.stdout.contains(word), "{word} in:\n{}", help.stdout);
     }
     let version = vipherald(&["--version"]);
@@ -57,7 +64,7 @@ fn help_and_version() {
 #[test]
 fn wrong_usage_is_2() {
     let minimal = example("minimal.yaml");
-    let wrong: [&[&str]; 33] = [
+    let wrong: [&[&str]; 35] = [
         &["run", "--config", &minimal],
         &["plan", "--config", &minimal],
         &["show", "peer", ""],
@@ -91,6 +98,8 @@ fn wrong_usage_is_2() {
         &["show", "vips", "--socket", "a", "--instance", "b"],
         &["config"],
         &["config", "check"],
+        &["cleanup"],
+        &["cleanup", "--instance", ""],
     ];
     for arguments in wrong {
         let ended = vipherald(arguments);

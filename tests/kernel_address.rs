@@ -5,6 +5,8 @@
 mod common;
 #[path = "kernel_address/hints.rs"]
 mod hints;
+#[path = "kernel_address/moving.rs"]
+mod moving;
 #[path = "kernel_address/record.rs"]
 mod record;
 

@@ -4,6 +4,8 @@
 //! Needs `make apiserver` once, or `KUBEBUILDER_ASSETS`; fails without. Each test has an API server of its own, since all of a cluster is followed.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[path = "common/accounts.rs"]
+mod accounts;
 #[path = "common/api_proxy.rs"]
 mod api_proxy;
 #[path = "common/apiserver.rs"]

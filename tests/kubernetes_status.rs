@@ -5,6 +5,8 @@
 //! Needs root, `make apiserver` once or `KUBEBUILDER_ASSETS`, and the packages of `tests/packages.txt`; fails without.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[path = "common/accounts.rs"]
+mod accounts;
 #[path = "common/api_proxy.rs"]
 mod api_proxy;
 #[path = "common/apiserver.rs"]

@@ -126,6 +126,42 @@ fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
 }
 
 #[test]
+fn a_restart_gives_a_real_server_that_leaves_no_more_time() {
+    let mut stage = Stage::with("nftables", "leaving", &["192.168.1.1", "192.168.1.2"]);
+    stage.publish("pods", &pods(&["192.168.1.1", "192.168.1.2"]));
+    stage.publish("web", &web("rr"));
+    stage.start(", drainTimeout: 8s");
+    stage.wait_for_vip(VIP, true);
+    let has = |stage: &Stage, text: &str| chain(&stage.router, &format!("tcp/{VIP}/80")).contains(text);
+    stage.publish("pods", &pods(&["192.168.1.2"]));
+    wait_until("it is quiesced", PATIENCE, || has(&stage, "ip daddr 192.168.1.1 th dport 80 drop comment \"weight 0\""));
+    let since = Instant::now();
+    wait_until("most of its time is over", PATIENCE, || since.elapsed() > Duration::from_secs(6));
+    stage.daemon.take().unwrap().kill();
+    stage.start(", drainTimeout: 8s");
+    wait_until("it is removed", PATIENCE, || !has(&stage, "192.168.1.1"));
+    let took = since.elapsed();
+    assert!(took > Duration::from_secs(7) && took < Duration::from_secs(13), "{took:?}");
+    stage.drain();
+}
+
+#[test]
+fn what_a_dead_instance_balanced_is_taken_away() {
+    let servers = ["192.168.1.1", "192.168.1.2"];
+    let mut stage = Stage::with("nftables", "dead", &servers);
+    let before = stage.router.output(&["nft", "list", "ruleset"]);
+    stage.publish("pods", &pods(&servers));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: mh"), ("1000-1999", "1000-1999", "algo: rr")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.daemon.take().unwrap().kill();
+    let done = stage.router.output(&[env!("CARGO_BIN_EXE_vipherald"), "cleanup", "--instance", "vipherald"]);
+    assert!(done.contains(&format!("remove virtual service TCP {VIP}:80")) && done.contains(&format!("remove address {VIP}")), "{done}");
+    assert_eq!(stage.router.output(&["nft", "list", "ruleset"]), before, "{done}");
+    stage.wait_for_vip(VIP, false);
+}
+
+#[test]
 fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
     alike::a_udp_client_with_one_socket_is_answered_by_the_new_server("nftables");
 }

@@ -30,6 +30,8 @@ mod loss;
 mod peers;
 #[path = "system/policy.rs"]
 mod policy;
+#[path = "system/renamed.rs"]
+mod renamed;
 #[path = "system/rig.rs"]
 mod rig;
 #[path = "system/served.rs"]

@@ -14,7 +14,7 @@ mod router;
 mod stage;
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::thread;
@@ -146,19 +146,24 @@ fn fabric(forwarding: &str) -> Fabric {
 
 /// All routers balance this way.
 fn serve(fabric: &mut Fabric, scheduler: &str, forwarding: &str) {
+    serve_as(fabric, "type: ipvs", scheduler, forwarding);
+    fabric.route(&[1, 2, 3, 4]);
+}
+
+/// The same with these keys of the section `dataplane`, and without a route to them.
+fn serve_as(fabric: &mut Fabric, dataplane: &str, scheduler: &str, forwarding: &str) {
     let servers = (1..=SERVERS).map(|number| (number, false)).collect();
     for router in &mut fabric.routers {
         router.publish("pods", &pods(&servers));
         router.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: {scheduler}, mode: {forwarding}"))]));
         if router.daemon.is_none() {
-            router.start("type: ipvs");
+            router.start(dataplane);
         }
         router.wait_for_vip();
         let header = format!("TCP  {VIP}:80 {scheduler}");
         wait_until(&header, PATIENCE, || router.namespace.output(&["ipvsadm", "-Ln"]).contains(&header));
         wait_until("the real servers are there", PATIENCE, || router.servers(&format!("{VIP}:80")).len() == SERVERS);
     }
-    fabric.route(&[1, 2, 3, 4]);
 }
 
 /// Opens so many connections, takes one router out of the ToR's route, and asks in each connection: how many were answered, reset, and met silence.
@@ -265,6 +270,56 @@ fn connections_that_the_fabric_moves_go_on_with_dr_and_tun() {
             assert_eq!(fates.reset * 50 > FLOWS, scheduler == "rr", "{forwarding} {scheduler}: {fates:?}");
         }
         fabric.routers.iter_mut().for_each(Router::drain);
+    }
+}
+
+/// Says much at once to whoever connects to port 80.
+fn pour(host: &Namespace) {
+    let listener = host.run(|| std::net::TcpListener::bind("0.0.0.0:80").unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || stream.unwrap().write_all(&[b'!'; MUCH]).ok());
+        }
+    });
+}
+
+const MUCH: usize = 100_000;
+
+/// How many of so many connections get all that is said.
+fn read_whole(fabric: &Fabric, connections: usize) -> usize {
+    fabric.client.run(|| {
+        let connect = |_| {
+            let mut stream = std::net::TcpStream::connect(SocketAddr::new(VIP.parse().unwrap(), 80)).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+            thread::spawn(move || stream.read_exact(&mut [0; MUCH]).is_ok())
+        };
+        let readers: Vec<_> = (0..connections).map(connect).collect();
+        readers.into_iter().filter_map(|reader| reader.join().ok()).filter(|whole| *whole).count()
+    })
+}
+
+/// The link to the client takes smaller packets than the servers send, and what the ToR says of that goes to another router than the connections do.
+#[test]
+fn a_server_hears_by_another_router_that_its_packets_are_too_large() {
+    const CONNECTIONS: usize = 20;
+    for forwarding in ["dr", "tun"] {
+        for (dataplane, icmp, expected) in [("type: ipvs, setSysctls: false", "0", 0), ("type: ipvs", "1", CONNECTIONS)] {
+            let mut fabric = Fabric::new("pmtu", 2, SERVERS, forwarding, |_, host| pour(host));
+            for router in &fabric.routers {
+                for name in ["net/ipv4/ip_forward", "net/ipv4/vs/conntrack", "net/ipv4/vs/sloppy_tcp"] {
+                    router.namespace.sysctl(name, "1");
+                }
+            }
+            serve_as(&mut fabric, dataplane, "mh", forwarding);
+            let set = |wanted: &str| fabric.routers.iter().all(|router| router.sysctl("net/ipv4/vs/schedule_icmp") == wanted);
+            wait_until(&format!("schedule_icmp is {icmp}"), PATIENCE, || set(icmp));
+            fabric.route(&[1]);
+            fabric.tor.ip(&format!("rule add to {VIP} ipproto icmp lookup 100"));
+            fabric.tor.ip(&format!("route add {VIP} via 192.168.0.12 table 100"));
+            fabric.tor.ip("link set front mtu 1300");
+            assert_eq!(read_whole(&fabric, CONNECTIONS), expected, "{forwarding} {dataplane}");
+            fabric.routers.iter_mut().for_each(Router::drain);
+        }
     }
 }
 

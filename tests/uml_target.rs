@@ -11,6 +11,7 @@ mod stage;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::{Ipv6Addr, TcpListener};
+use std::process::Command;
 use std::thread;
 
 use common::{Namespace, wait_until};
@@ -139,14 +140,74 @@ fn a_pod_that_lacks_a_right_is_told_which() {
 
 /// Without NET_ADMIN the root of a container may still write settings, so that the addresses are what fails.
 #[test]
-fn what_was_done_before_an_error_is_printed() {
+fn what_was_done_before_an_error_is_taken_back() {
     let pod = Namespace::new("target-halfway");
+    pod.sysctl("net/ipv4/conf/all/arp_announce", "1");
     let words = ["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_vipherald"), "target", "--vip", VIP];
-    let output = pod.command("setpriv").args(words).output().unwrap();
-    let (done, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert_eq!(done, "set net.ipv4.conf.all.arp_ignore to 1\nset net.ipv4.conf.all.arp_announce to 2\n", "{said}");
+    let (code, done, said) = ended(pod.command("setpriv").args(words));
+    assert_eq!(code, Some(1), "{said}");
+    let set = |name: &str, value: u8| format!("set net.ipv4.conf.all.{name} to {value}\n");
+    let expected = [
+        set("arp_ignore", 1),
+        set("arp_announce", 2),
+        format!("undone: {}", set("arp_announce", 1)),
+        format!("undone: {}", set("arp_ignore", 0)),
+    ];
+    assert_eq!(done, expected.concat(), "{said}");
     assert!(said.starts_with(&format!("vipherald: target: cannot add address {VIP} to lo: this needs the capability NET_ADMIN")), "{said}");
+    // The same where the last of all is what fails.
+    pod.sysctl("net/ipv6/conf/lo/disable_ipv6", "1");
+    let before = pod.ip("-o addr show");
+    let words = ["target", "--vip", VIP, VIP6, "--tunnel", "gue"];
+    let (code, done, said) = ended(pod.command(env!("CARGO_BIN_EXE_vipherald")).args(words));
+    assert_eq!(code, Some(1), "{done}");
+    let reason =
+        format!("vipherald: target: cannot add address {VIP6} to lo: IPv6 is disabled on lo (sysctl net.ipv6.conf.lo.disable_ipv6)");
+    assert!(said.starts_with(&reason), "{said}");
+    assert!(done.contains(&format!("undone: remove address {VIP} from lo\n")), "{done}");
+    assert_eq!((pod.ip("-o addr show"), pod.output(&["ip", "fou", "show"])), (before, String::new()), "{done}");
+    assert!(["tunl0", "ip6tnl0"].iter().all(|device| !pod.ip(&format!("link show {device}")).contains(",UP")), "{done}");
+}
+
+#[test]
+fn parts_can_be_done_one_by_one_and_vips_that_are_not_named_go_where_asked() {
+    let pod = Namespace::new("target-parts");
+    pod.ip("addr add 10.0.0.9/32 dev lo");
+    let whole = target(&pod, &["--tunnel", "ipip", "--dry-run"]);
+    let parts = ["settings", "tunnel", "addresses"].map(|part| target(&pod, &["--tunnel", "ipip", "--only", part]));
+    assert_eq!(parts.concat(), whole);
+    assert!(parts[0].contains("arp_ignore") && parts[1].contains("tunl0 up") && parts[2].contains(VIP), "{parts:?}");
+    assert_eq!(target(&pod, &["--tunnel", "ipip"]), "nothing to do\n");
+    let exact = |vips: &[&str]| pod.output(&[&[env!("CARGO_BIN_EXE_vipherald"), "target", "--exact", "--vip"], vips].concat());
+    let expected = format!("add address 10.0.0.1 to lo\nremove address {VIP} from lo\n");
+    assert_eq!(exact(&["10.0.0.1", VIP6]), expected);
+    assert_eq!(exact(&["10.0.0.1", VIP6]), "nothing to do\n");
+    assert!(pod.ip("addr show dev lo").contains("10.0.0.9/32"), "somebody else placed it");
+    assert_eq!(target(&pod, &["--tunnel", "ipip", "--remove", "--only", "addresses"]), format!("remove address {VIP6} from lo\n"));
+    let (code, _, said) = ended(pod.command(env!("CARGO_BIN_EXE_vipherald")).args(["target", "--vip", VIP, "--port", "6090"]));
+    assert_eq!((code, said.as_str()), (Some(2), "vipherald: target: --port is that of --tunnel gue, which is missing\n"));
+}
+
+#[test]
+fn beside_a_daemon_no_vip_is_taken_away() {
+    let mut stage = Stage::new("target-daemon", &["192.168.1.1"]);
+    let ports = "{port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: rr")]));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    for more in [["--vip", VIP, "--remove"], ["--vip", "10.0.0.1", "--exact"]] {
+        let (code, done, said) = ended(stage.router.command(env!("CARGO_BIN_EXE_vipherald")).arg("target").args(more));
+        assert_eq!((code, done.as_str()), (Some(1), ""), "{said}");
+        assert!(said.starts_with("vipherald: target: a vipherald daemon runs in this network namespace"), "{said}");
+    }
+    stage.drain();
+}
+
+/// Exit code, standard output and standard error.
+fn ended(command: &mut Command) -> (Option<i32>, String, String) {
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]

@@ -64,6 +64,8 @@ pub(crate) async fn find_interface(handle: &Handle, name: &str) -> io::Result<Op
 pub(crate) struct Addresses {
     /// On the interface asked for, without loopback and link-local ones.
     pub(crate) here: BTreeMap<IpAddr, ObservedAddress>,
+    /// On interfaces that were asked for besides, with their indices.
+    pub(crate) former: Vec<(u32, IpAddr, ObservedAddress)>,
     /// On all others.
     pub(crate) elsewhere: BTreeSet<IpAddr>,
     /// Those whose duplicate address detection has failed or still runs (RFC 4862 §5.4): the kernel delivers nothing to them.
@@ -73,13 +75,14 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    fn insert(&mut self, message: &AddressMessage, interface: Option<u32>) {
+    fn insert(&mut self, message: &AddressMessage, interface: Option<u32>, former: &BTreeSet<u32>) {
         let Some(address) = local_address(message) else { return };
         self.protocols |= protocol(message).is_some();
         if message.header.flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed) {
             self.unusable.insert(address);
         }
-        if Some(message.header.index) != interface {
+        let is_former = former.contains(&message.header.index);
+        if Some(message.header.index) != interface && !is_former {
             self.elsewhere.insert(address);
             return;
         }
@@ -87,6 +90,10 @@ impl Addresses {
             return;
         }
         let found = ObservedAddress { prefix_length: message.header.prefix_len, protocol: protocol(message) };
+        if is_former {
+            self.former.push((message.header.index, address, found));
+            return;
+        }
         let entry = self.here.entry(address).or_insert(found);
         // IPv4 allows the same address with several lengths; the longest is the one that a host address of ours would be.
         if found.prefix_length > entry.prefix_length {
@@ -95,11 +102,11 @@ impl Addresses {
     }
 }
 
-/// Reads all addresses, those of the interface with this index apart.
-pub(crate) async fn dump(handle: &Handle, interface: Option<u32>) -> io::Result<Addresses> {
+/// Reads all addresses, those of the interface with this index apart, and those of the `former` ones.
+pub(crate) async fn dump(handle: &Handle, interface: Option<u32>, former: &BTreeSet<u32>) -> io::Result<Addresses> {
     const ATTEMPTS: u32 = 20;
     for _ in 0..ATTEMPTS {
-        if let Some(addresses) = dump_once(handle, interface).await? {
+        if let Some(addresses) = dump_once(handle, interface, former).await? {
             return Ok(addresses);
         }
     }
@@ -107,11 +114,11 @@ pub(crate) async fn dump(handle: &Handle, interface: Option<u32>) -> io::Result<
 }
 
 /// `None` where addresses changed meanwhile, so that some may be missing.
-async fn dump_once(handle: &Handle, interface: Option<u32>) -> io::Result<Option<Addresses>> {
+async fn dump_once(handle: &Handle, interface: Option<u32>, former: &BTreeSet<u32>) -> io::Result<Option<Addresses>> {
     let mut addresses = Addresses::default();
     let whole = each(handle, RouteNetlinkMessage::GetAddress(AddressMessage::default()), |message| {
         if let RouteNetlinkMessage::NewAddress(message) = message {
-            addresses.insert(&message, interface);
+            addresses.insert(&message, interface, former);
         }
     });
     Ok(whole.await?.then_some(addresses))
@@ -246,7 +253,7 @@ mod tests {
             (2, "192.0.2.1", 24),
             (2, "fe80::2", 64),
         ] {
-            addresses.insert(&message(interface, address, length, None), Some(1));
+            addresses.insert(&message(interface, address, length, None), Some(1), &BTreeSet::new());
         }
         assert_eq!(addresses.here.keys().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.7"]);
         assert_eq!(addresses.elsewhere.iter().map(ToString::to_string).collect::<Vec<_>>(), ["192.0.2.1", "fe80::2"]);
@@ -258,7 +265,7 @@ mod tests {
         let foreign = message(1, "10.0.0.7", 24, None);
         for order in [[&ours, &foreign], [&foreign, &ours]] {
             let mut addresses = Addresses::default();
-            order.iter().for_each(|message| addresses.insert(message, Some(1)));
+            order.iter().for_each(|message| addresses.insert(message, Some(1), &BTreeSet::new()));
             let expected = ObservedAddress { prefix_length: 32, protocol: Some(ADDRESS_PROTOCOL) };
             assert_eq!(addresses.here.values().collect::<Vec<_>>(), [&expected]);
         }
@@ -285,14 +292,14 @@ mod tests {
         let (connection, handle, _unsolicited) = rtnetlink::new_connection().unwrap();
         drop(connection);
         assert_eq!(find_interface(&handle, "lo").await.unwrap_err().kind(), io::ErrorKind::NotConnected);
-        assert_eq!(dump(&handle, None).await.unwrap_err().kind(), io::ErrorKind::NotConnected);
+        assert_eq!(dump(&handle, None, &BTreeSet::new()).await.unwrap_err().kind(), io::ErrorKind::NotConnected);
         assert_eq!(remove(&handle, 1, IpAddr::V4(Ipv4Addr::LOCALHOST)).await.unwrap_err().kind(), io::ErrorKind::NotConnected);
     }
 
     #[tokio::test]
     async fn a_connection_that_breaks_off_is_no_empty_answer() {
         let (connection, handle, _unsolicited) = rtnetlink::new_connection().unwrap();
-        let asked = tokio::spawn(async move { dump(&handle, None).await });
+        let asked = tokio::spawn(async move { dump(&handle, None, &BTreeSet::new()).await });
         tokio::task::yield_now().await;
         drop(connection);
         assert_eq!(asked.await.unwrap().unwrap_err().kind(), io::ErrorKind::NotConnected);

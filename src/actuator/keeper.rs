@@ -95,9 +95,23 @@ impl Keeper {
         }
     }
 
+    /// The instance's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The record as last known.
     pub(super) const fn known(&self) -> &Record {
         &self.known
+    }
+
+    /// Makes the record name `vips.interface`, and no more those that are `left`, once no other job is under way.
+    pub(super) async fn name_interface(&mut self, left: &BTreeSet<String>) -> Result<(), RecordError> {
+        self.finished().await;
+        let Some(books) = &mut self.books else { return Ok(()) };
+        let named = books.table.name_interface(left).await;
+        self.own.extend(books.table.take_processes());
+        named
     }
 
     /// The virtual services of nft as last known.

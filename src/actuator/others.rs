@@ -53,6 +53,37 @@ pub(super) async fn read(own: &str, interface: &str) -> Result<Claims, RecordErr
 }
 
 fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::Error> {
+    let mut claims = Claims::default();
+    for (table, Recorded { addresses, interfaces, services }) in recorded(json)?.into_iter().filter(|(table, _)| table != own) {
+        for (service, pending) in services {
+            let rank = Rank { pending, instance: table.clone() };
+            let first = claims.services.entry(service).or_insert_with(|| rank.clone());
+            if rank < *first {
+                *first = rank;
+            }
+        }
+        // While its addresses move it names both.
+        if interfaces.is_empty() || interfaces.contains(interface) {
+            claims.addresses.extend(addresses);
+        }
+        claims.tables.insert(table);
+    }
+    Ok(claims)
+}
+
+/// What the record of one instance has.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Recorded {
+    /// Addresses that it placed, or is about to place.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Where those are.
+    pub(super) interfaces: BTreeSet<String>,
+    /// Virtual services, and whether it is only about to make them.
+    pub(super) services: BTreeMap<ServiceKey, bool>,
+}
+
+/// What the records of all instances have that `nft -j list sets inet` lists, by their names.
+pub(super) fn recorded(json: &[u8]) -> Result<BTreeMap<String, Recorded>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Listing {
         nftables: Vec<Object>,
@@ -65,37 +96,28 @@ fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::
     struct Set {
         table: String,
         name: String,
+        comment: Option<String>,
         #[serde(default)]
         elem: Vec<Value>,
     }
 
     let listing: Listing = serde_json::from_slice(json)?;
-    let mut claims = Claims::default();
-    let (mut addresses, mut elsewhere) = (BTreeMap::<String, BTreeSet<IpAddr>>::new(), BTreeSet::new());
-    for set in listing.nftables.into_iter().filter_map(|object| object.set).filter(|set| set.table != own) {
-        let mut elements = set.elem.iter().filter_map(element);
-        match set_kind(&set.name) {
-            Some(SetKind::Addresses) => {
-                addresses.entry(set.table.clone()).or_default().extend(elements.filter_map(|text| text.parse::<IpAddr>().ok()));
-            }
-            Some(SetKind::Interface) => {
-                elsewhere.extend(elements.any(|other| other != interface).then(|| set.table.clone()));
-            }
-            Some(SetKind::Services { pending }) => {
-                for service in set.elem.iter().filter_map(service) {
-                    let rank = Rank { pending, instance: set.table.clone() };
-                    let first = claims.services.entry(service).or_insert_with(|| rank.clone());
-                    if rank < *first {
-                        *first = rank;
-                    }
+    let mut instances: BTreeMap<String, Recorded> = BTreeMap::new();
+    for Set { table, name, comment, elem } in listing.nftables.into_iter().filter_map(|object| object.set) {
+        let Some(kind) = set_kind(&name, comment.as_deref()) else { continue };
+        let recorded = instances.entry(table).or_default();
+        let elements = elem.iter().filter_map(element);
+        match kind {
+            SetKind::Addresses => recorded.addresses.extend(elements.filter_map(|text| text.parse::<IpAddr>().ok())),
+            SetKind::Interface => recorded.interfaces.extend(elements.map(ToOwned::to_owned)),
+            SetKind::Services { pending } => {
+                for service in elem.iter().filter_map(service) {
+                    *recorded.services.entry(service).or_insert(pending) &= pending;
                 }
             }
-            None => {}
         }
     }
-    claims.tables.extend(addresses.keys().cloned());
-    claims.addresses.extend(addresses.into_iter().filter(|(table, _)| !elsewhere.contains(table)).flat_map(|(_, addresses)| addresses));
-    Ok(claims)
+    Ok(instances)
 }
 
 #[cfg(test)]
@@ -114,14 +136,16 @@ mod tests {
     #[test]
     fn only_sets_of_our_layout_in_other_tables_count() {
         let json = br#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
-            {"set": {"family": "inet", "table": "a", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.7", {"elem": {"val": "10.0.0.8"}}]}},
-            {"set": {"family": "inet", "table": "a", "name": "pending6", "type": "ipv6_addr", "elem": ["2001:db8::7"]}},
-            {"set": {"family": "inet", "table": "a", "name": "services4", "elem": [{"concat": ["10.0.0.7", "tcp", 80]}]}},
-            {"set": {"family": "inet", "table": "a", "name": "interface", "type": "ifname", "elem": ["lo"]}},
-            {"set": {"family": "inet", "table": "b", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.11"]}},
-            {"set": {"family": "inet", "table": "b", "name": "interface", "type": "ifname", "elem": ["dummy0"]}},
-            {"set": {"family": "inet", "table": "own", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.9"]}},
-            {"set": {"family": "inet", "table": "own", "name": "services4", "elem": [{"concat": ["10.0.0.9", "tcp", 80]}]}},
+            {"set": {"family": "inet", "table": "a", "name": "placed4", "comment": "placed by vipherald", "type": "ipv4_addr", "elem": ["10.0.0.7", {"elem": {"val": "10.0.0.8"}}]}},
+            {"set": {"family": "inet", "table": "a", "name": "pending6", "comment": "about to be placed by vipherald", "type": "ipv6_addr", "elem": ["2001:db8::7"]}},
+            {"set": {"family": "inet", "table": "a", "name": "services4", "comment": "virtual services of vipherald", "elem": [{"concat": ["10.0.0.7", "tcp", 80]}]}},
+            {"set": {"family": "inet", "table": "a", "name": "interface", "comment": "where the addresses are", "type": "ifname", "elem": ["lo"]}},
+            {"set": {"family": "inet", "table": "b", "name": "placed4", "comment": "placed by vipherald", "type": "ipv4_addr", "elem": ["10.0.0.11"]}},
+            {"set": {"family": "inet", "table": "b", "name": "interface", "comment": "where the addresses are", "type": "ifname", "elem": ["dummy0"]}},
+            {"set": {"family": "inet", "table": "own", "name": "placed4", "comment": "placed by vipherald", "type": "ipv4_addr", "elem": ["10.0.0.9"]}},
+            {"set": {"family": "inet", "table": "own", "name": "services4", "comment": "virtual services of vipherald", "elem": [{"concat": ["10.0.0.9", "tcp", 80]}]}},
+            {"set": {"family": "inet", "table": "theirs", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.12"]}},
+            {"set": {"family": "inet", "table": "theirs", "name": "services4", "comment": "mine", "elem": [{"concat": ["10.0.0.12", "tcp", 80]}]}},
             {"set": {"family": "inet", "table": "filter", "name": "blocked", "type": "ipv4_addr", "elem": ["10.0.0.10"]}}]}"#;
         let claims = parse(json, "own", "lo").unwrap();
         let claimed: Vec<String> = claims.addresses.iter().map(ToString::to_string).collect();

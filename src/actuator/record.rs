@@ -40,16 +40,16 @@ pub enum RecordError {
         #[source]
         source: serde_json::Error,
     },
-    /// The record tells of addresses on another interface.
+    /// Something has the name of a part of the record, and somebody else made it.
     #[error(
-        "table inet {table} records addresses on interface {recorded}, which would stay behind: drain with vips.interface {recorded} first, or \
-         remove them by hand, then the table"
+        "table inet {table} has a set, map or chain {name} which vipherald did not make, in the place of its own; nothing of the table is changed: give this \
+         instance another name, or take {name} out of the table"
     )]
-    OtherInterface {
+    NotOurs {
         /// The table.
         table: String,
-        /// Where the addresses are.
-        recorded: String,
+        /// The name of the first of them.
+        name: String,
     },
     /// A record that is to be dropped still lists addresses.
     #[error("table inet {table} still lists addresses, so it stays")]
@@ -84,13 +84,15 @@ pub(super) struct Table {
     known: Record,
     /// Whether the table may differ from what is known.
     stale: bool,
+    /// What somebody has put in the place of a part of it, as read last: until that is gone, nothing is changed.
+    not_ours: Option<String>,
     /// The processes that changed the table for us and were not taken yet.
     processes: BTreeSet<u32>,
 }
 
 impl Table {
-    /// Checks that `nft` can make the table, and reads it.
-    pub(super) async fn open(instance: &str, interface: &str) -> Result<Self, RecordError> {
+    /// Checks that `nft` can make the table, and reads it. Gives the other interfaces on which it has addresses.
+    pub(super) async fn open(instance: &str, interface: &str) -> Result<(Self, BTreeSet<String>), RecordError> {
         if !is_table_name(instance) {
             return Err(RecordError::Name(instance.to_owned()));
         }
@@ -98,18 +100,13 @@ impl Table {
             return Err(RecordError::Interface(interface.to_owned()));
         }
         let (name, interface) = (instance.to_owned(), interface.to_owned());
-        let mut table = Self { name, interface, known: Record::default(), stale: true, processes: BTreeSet::new() };
-        nft(&["-c", "-f", "-"], &script::layout(&table.name, &table.interface), &format!("make table inet {instance}")).await?;
+        let mut table = Self { name, interface, known: Record::default(), stale: true, not_ours: None, processes: BTreeSet::new() };
         let listed = table.list().await?;
-        if let Some(recorded) = listed.interfaces.iter().find(|recorded| **recorded != table.interface) {
-            if !listed.record.is_empty() {
-                return Err(RecordError::OtherInterface { table: table.name, recorded: recorded.clone() });
-            }
-            table.transact(&format!("flush set inet {instance} {INTERFACE}\n")).await?;
-        }
+        nft(&["-c", "-f", "-"], &script::layout(&table.name, &table.interface), &format!("make table inet {instance}")).await?;
+        let former: BTreeSet<String> = listed.interfaces.into_iter().filter(|recorded| *recorded != table.interface).collect();
         table.known = listed.record;
         table.stale = false;
-        Ok(table)
+        Ok((table, former))
     }
 
     /// Its name, which is that of the instance.
@@ -145,10 +142,21 @@ impl Table {
     /// Reads the table where it may differ from what is known.
     pub(super) async fn refresh(&mut self) -> Result<(), RecordError> {
         if self.stale {
-            self.known = self.list().await?.record;
+            let listed = self.list().await;
+            self.not_ours = match &listed {
+                Err(RecordError::NotOurs { name, .. }) => Some(name.clone()),
+                _ => None,
+            };
+            self.known = listed?.record;
             self.stale = false;
         }
         Ok(())
+    }
+
+    /// Names the interface as one that the addresses are on, and those that are `left` no more.
+    pub(super) async fn name_interface(&mut self, left: &BTreeSet<String>) -> Result<(), RecordError> {
+        let script = script::layout(&self.name, &self.interface) + &script::leave(&self.name, left);
+        self.transact(&script).await
     }
 
     /// Makes one change in one transaction.
@@ -199,6 +207,9 @@ impl Table {
 
     /// Carries out a script as one transaction. Until that is known to be done, nothing is known.
     async fn transact(&mut self, script: &str) -> Result<(), RecordError> {
+        if let Some(name) = &self.not_ours {
+            return Err(RecordError::NotOurs { table: self.name.clone(), name: name.clone() });
+        }
         let was_stale = std::mem::replace(&mut self.stale, true);
         let done = nft(&["-f", "-"], script, &format!("change table inet {}", self.name)).await?;
         self.processes.extend(done.process);
@@ -220,7 +231,11 @@ impl Table {
     }
 
     fn parse(&self, json: &[u8]) -> Result<Listed, RecordError> {
-        listing::parse(json, &self.name).map_err(|source| RecordError::Listing { table: self.name.clone(), source })
+        let listed = listing::parse(json, &self.name).map_err(|source| RecordError::Listing { table: self.name.clone(), source })?;
+        match listed.not_ours.first() {
+            Some(name) => Err(RecordError::NotOurs { table: self.name.clone(), name: name.clone() }),
+            None => Ok(listed),
+        }
     }
 }
 
@@ -253,8 +268,9 @@ pub(super) enum SetKind {
     },
 }
 
-/// What a record keeps in a set of this name, as far as it concerns other instances.
-pub(super) fn set_kind(name: &str) -> Option<SetKind> {
+/// What a record keeps in a set of this name with this comment, as far as it concerns other instances.
+pub(super) fn set_kind(name: &str, comment: Option<&str>) -> Option<SetKind> {
+    comment.filter(|comment| script::comment(name) == Some(comment))?;
     let is_of = |pairs: [script::Pair; 2]| pairs.iter().any(|pair| pair.has(name));
     if is_of([PLACED, PENDING]) {
         Some(SetKind::Addresses)

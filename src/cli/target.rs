@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipherald target`: what an init container runs so that its pod can stand behind a VIP with forwarding `dr`, `tun` or `gue`. Each change is printed
-//! once it is made, so that what was done before an error is known.
+//! once it is made; where one fails, those before it are taken back.
 
 use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
 
 use super::{Failure, block_on, print};
-use crate::target::{self, Target, TargetError, Tunnel};
+use crate::target::{self, Aim, Change, Part, Target, TargetError, Tunnel};
+use crate::telemetry::chain;
 
 #[derive(Args, Debug)]
 pub(super) struct TargetOptions {
@@ -17,9 +18,15 @@ pub(super) struct TargetOptions {
     /// The tunnel by which packets come: ipip for forwarding tun, gue for gue; none for dr
     #[arg(long, value_name = "TYPE")]
     tunnel: Option<TunnelType>,
-    /// The UDP port to which they come with --tunnel gue, dataplane.tunnel.port of the router nodes
-    #[arg(long, default_value_t = 6080, value_parser = clap::value_parser!(u16).range(1..))]
-    port: u16,
+    /// The UDP port to which they come with --tunnel gue, dataplane.tunnel.port of the router nodes [default: 6080]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Only this part: settings of the kernel, the tunnel, or the addresses [default: all]
+    #[arg(long, value_name = "PART")]
+    only: Option<OnlyPart>,
+    /// Take away the VIPs, too, that earlier runs have placed and that are not named
+    #[arg(long, conflicts_with = "remove")]
+    exact: bool,
     /// Undo it; settings of the kernel stay, and what others placed or still use
     #[arg(long)]
     remove: bool,
@@ -36,25 +43,65 @@ enum TunnelType {
     Gue,
 }
 
-pub(super) fn target(options: TargetOptions) -> Result<(), Failure> {
-    let tunnel = options.tunnel.map(|tunnel| match tunnel {
-        TunnelType::Ipip => Tunnel::Ipip,
-        TunnelType::Gue => Tunnel::Gue(options.port),
-    });
-    let wanted = Target { vips: options.vip.into_iter().collect(), tunnel };
-    block_on("target", work(&wanted, options.remove, options.dry_run))?
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnlyPart {
+    /// Below /proc/sys; this needs a privileged container
+    Settings,
+    /// Tunnel devices and the UDP port; this needs NET_ADMIN
+    Tunnel,
+    /// The VIPs on lo; this needs NET_ADMIN
+    Addresses,
 }
 
-async fn work(wanted: &Target, remove: bool, dry_run: bool) -> Result<(), Failure> {
+/// Where nobody says otherwise.
+const GUE_PORT: u16 = 6080;
+
+pub(super) fn target(options: TargetOptions) -> Result<(), Failure> {
+    if options.port.is_some() && !matches!(options.tunnel, Some(TunnelType::Gue)) {
+        return Err(Failure::Usage { verb: "target", message: "--port is that of --tunnel gue, which is missing".to_owned() });
+    }
+    let tunnel = options.tunnel.map(|tunnel| match tunnel {
+        TunnelType::Ipip => Tunnel::Ipip,
+        TunnelType::Gue => Tunnel::Gue(options.port.unwrap_or(GUE_PORT)),
+    });
+    let only = options.only.map(|only| match only {
+        OnlyPart::Settings => Part::Settings,
+        OnlyPart::Tunnel => Part::Tunnel,
+        OnlyPart::Addresses => Part::Addresses,
+    });
+    let aim = match (options.remove, options.exact) {
+        (true, _) => Aim::Remove,
+        (false, true) => Aim::Exact,
+        (false, false) => Aim::Add,
+    };
+    let wanted = Target { vips: options.vip.into_iter().collect(), tunnel, only };
+    block_on("target", work(&wanted, aim, options.dry_run))?
+}
+
+async fn work(wanted: &Target, aim: Aim, dry_run: bool) -> Result<(), Failure> {
     let failed = |error: TargetError| Failure::verb("target", error);
-    let changes = target::changes(wanted, remove).await.map_err(failed)?;
+    let changes = target::changes(wanted, aim).await.map_err(failed)?;
+    let mut made = Vec::new();
     for change in &changes {
-        if !dry_run {
-            target::make(change).await.map_err(failed)?;
+        if !dry_run && let Err(error) = target::make(change).await {
+            undo(&made).await?;
+            return Err(failed(error));
         }
+        made.push(change);
         print(&format!("{change}\n"))?;
     }
     if changes.is_empty() { print("nothing to do\n") } else { Ok(()) }
+}
+
+/// Takes back what was made before a change that failed, the last first: half a target takes packets that it does not answer.
+async fn undo(made: &[&Change]) -> Result<(), Failure> {
+    for change in made.iter().rev().map(|change| change.undone()) {
+        match target::make(&change).await {
+            Ok(()) => print(&format!("undone: {change}\n"))?,
+            Err(error) => print(&format!("not undone: {}\n", chain(&error)))?,
+        }
+    }
+    Ok(())
 }
 
 /// An address that several hosts may have, which loopback and link-local ones are not.

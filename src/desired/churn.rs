@@ -28,6 +28,7 @@ pub fn churn(before: &Snapshot, after: &Snapshot, compiled: &Compiled, config: &
     let Some(in_force) = compiled.desired.balancing.as_ref().filter(|_| differ_in_slices_only(before, after)) else {
         return BTreeMap::new();
     };
+    let after = &*after.with(&compiled.kept);
     let changed = changed_slices(before, after);
     if changed.iter().any(|(_, slice)| touches_claims(slice, compiled)) {
         return BTreeMap::new();

@@ -5,6 +5,7 @@ mod churn;
 mod claims;
 mod endpoint_rules;
 mod filters;
+mod last_good;
 mod load_balancer;
 mod node;
 mod node_drain;

@@ -8,6 +8,7 @@ use bgp::Prefix;
 
 use super::node::{Interface, Node};
 use super::{Finding, State};
+use crate::actuator::Abandoned;
 use crate::config::Config;
 use crate::desired::{DesiredPeer, DesiredRestart};
 use crate::observed::ADDRESS_PROTOCOL;
@@ -74,6 +75,7 @@ pub(super) fn examine(node: &Node, config: &Config) -> Vec<Finding> {
         findings.push(carrier(interfaces, config));
         findings.extend(connected(interfaces, config));
     }
+    findings.extend(node.abandoned.iter().flatten().filter(|left| left.instance != config.instance).map(abandoned));
     for (path, reason) in &node.unreadable_keys {
         let check = format!("key file {}", path.display());
         findings.push(Finding::new(
@@ -87,6 +89,17 @@ pub(super) fn examine(node: &Node, config: &Config) -> Vec<Finding> {
     let peers = config.bgp.peers.iter().map(|(name, peer)| (name.as_str(), peer)).chain(dynamic);
     findings.extend(peers.filter_map(|(name, peer)| Some(black_hole(name, peer, peer.graceful_restart?))));
     findings
+}
+
+/// One that was renamed, for example. Its virtual services are nobody else's as long as they are there.
+fn abandoned(left: &Abandoned) -> Finding {
+    let name = &left.instance;
+    Finding::new(
+        State::Warning,
+        format!("instance {name}"),
+        format!("it does not run, and has left {left}"),
+        format!("start it, or give the one that follows it its name, or take it away: vipherald cleanup --instance {name}"),
+    )
 }
 
 fn carrier(interfaces: &[Interface], config: &Config) -> Finding {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use ipvs::{ServiceAddress, SyncDaemon};
 
+use crate::actuator::Abandoned;
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
 /// A node.
@@ -38,6 +39,8 @@ pub struct Node {
     pub tcp_ao: Result<bool, String>,
     /// The interfaces of this network namespace, in the kernel's order.
     pub interfaces: Result<Vec<Interface>, String>,
+    /// What instances have left that do not run.
+    pub abandoned: Result<Vec<Abandoned>, String>,
     /// Key files of the configuration that cannot be read, and why.
     pub unreadable_keys: BTreeMap<PathBuf, String>,
 }

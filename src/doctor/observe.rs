@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
 
 use super::node::{Capability, Interface, InterfaceAddress, IpvsModule, Node, Setting};
-use crate::actuator::{default_interfaces, interface_path, is_ipvs_loaded, nft, read_interfaces};
+use crate::actuator::{abandoned, default_interfaces, interface_path, is_ipvs_loaded, nft, read_interfaces};
 use crate::api::Scheduler;
 use crate::config::Config;
 use crate::sysctl::{InterfaceSetting, Sysctl};
@@ -41,6 +41,7 @@ pub async fn observe(config: Option<&Config>) -> Node {
         tcp_md5: has_tcp_md5().map_err(|error| error.to_string()),
         tcp_ao: sys::has_tcp_ao().map_err(|error| error.to_string()),
         interfaces: interfaces().await.map_err(|error| chain(&error)),
+        abandoned: abandoned().await.map_err(|error| chain(&error)),
         unreadable_keys: config.map(unreadable_keys).unwrap_or_default(),
         kernel,
     }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use ipvs::{Protocol, ServiceAddress};
 
 use super::*;
+use crate::actuator::Abandoned;
 use crate::config::Environment;
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
@@ -42,6 +43,7 @@ fn good() -> Node {
         tcp_md5: Ok(true),
         tcp_ao: Ok(true),
         interfaces: Ok(vec![interface("lo", &lo), interface("eth0", &eth0)]),
+        abandoned: Ok(Vec::new()),
         unreadable_keys: BTreeMap::new(),
     }
 }
@@ -212,4 +214,24 @@ fn sloppy_tcp_is_told_as_what_some_objects_need() {
     assert_eq!(told(", forwarding: dr, scheduler: rr", false), (State::Ok, cannot, false));
     let may_not = format!("0; must be 1 {once}, and dataplane.setSysctls is false");
     assert_eq!(told(", setSysctls: false", true), (State::Ok, may_not, false));
+}
+
+#[test]
+fn what_another_instance_has_left_is_told_with_the_way_out() {
+    let left = |name: &str| Abandoned {
+        instance: name.to_owned(),
+        addresses: BTreeSet::from(["10.0.0.7".parse().unwrap()]),
+        interfaces: BTreeSet::from(["lo".to_owned()]),
+        services: 2,
+    };
+    let node = Node { abandoned: Ok(vec![left("old"), left("vipherald")]), ..good() };
+    let told = |config: Option<&Config>| {
+        let findings = examine(&node, config).into_iter().filter(|finding| finding.check.starts_with("instance "));
+        findings.map(|finding| (finding.check, finding.detail, finding.remedy.unwrap())).collect::<Vec<_>>()
+    };
+    let remedy = "start it, or give the one that follows it its name, or take it away: vipherald cleanup --instance old";
+    let detail = "it does not run, and has left 10.0.0.7 on lo, 2 virtual services, table inet old";
+    let expected = ("instance old".to_owned(), detail.to_owned(), remedy.to_owned());
+    assert_eq!(told(Some(&config("bgp: {asn: 1}\n"))), [expected], "what is its own is no news");
+    assert_eq!(told(None), [], "which is meant to run is not known");
 }

@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use super::purpose::Purpose;
 use super::view::Explainer;
-use super::{Intent, Reconciler, Signals, View, table};
-use crate::actuator::Kernel;
+use super::{Intent, Reconciler, Signals, View, quiesced, table};
+use crate::actuator::{Kernel, abandoned};
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
-use crate::desired::{NodeDrain, cache};
+use crate::desired::{LastGood, NodeDrain, cache};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::driver::kube::{NodeView, Publisher, Sources};
 use crate::observed::{KernelState, Observed};
@@ -57,10 +57,12 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let admin = AdminSocket::bind(&config.state_dir, &config.instance)?;
     let listener = Http::bind(config.http_address).await?;
     let kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
+    tell_of_abandoned().await;
     let kind = origin.origin();
     let access = origin.access();
     let purpose = Purpose { access: access.clone() };
-    let (snapshots, source) = source(origin, &config).await?;
+    let last_good = LastGood::load(&config.state_dir);
+    let (snapshots, source) = source(origin, &config, &last_good).await?;
     let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
     let speaker = Speaker::spawn(&config.instance, RandomState::new().hash_one(started))?;
     let (views, view) = watch::channel(View::default());
@@ -85,19 +87,22 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
+    let kept_quiesced = quiesced::load(&config.state_dir);
     let reconciler = Reconciler {
-        intent: Intent::new(in_force, snapshots, drain_ordered, purpose, started),
+        intent: Intent::new(in_force, snapshots, drain_ordered, purpose, last_good, started),
         kernel,
         kernel_state: KernelState::default(),
         speaker_status: speaker.subscribe(),
         speaker,
-        observed: Arc::new(Observed::default()),
+        observed: Arc::new(Observed { quiesced: kept_quiesced.clone(), ..Observed::default() }),
+        kept_quiesced,
         views,
         signals,
         metrics,
         pulse,
         leaving_since: None,
         inherited: false,
+        unmoved: None,
         audit_at: started + super::RESYNC,
         rounds: 0,
         at_rest: false,
@@ -109,6 +114,21 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     left?;
     tracing::info!(after = %humantime::format_duration(Duration::from_secs(started.elapsed().as_secs())), "stopped");
     Ok(())
+}
+
+/// What an instance has left that does not run now, as one does that was renamed: as long as it is there, its virtual services are nobody else's.
+async fn tell_of_abandoned() {
+    match abandoned().await {
+        Ok(left) => left.iter().for_each(|left| {
+            tracing::warn!(
+                instance = left.instance,
+                %left,
+                "an instance that does not run has left something on this node; to go on as that instance, give this one its name; to take it away: vipherald cleanup --instance {}",
+                left.instance
+            );
+        }),
+        Err(error) => tracing::debug!(error = %crate::telemetry::chain(&error), "it cannot be read what other instances have left"),
+    }
 }
 
 /// Where objects come from.
@@ -158,7 +178,7 @@ async fn publisher(
 }
 
 /// Begins to follow the objects. Nowhere is a source that says for good that there are none.
-async fn source(objects: Objects, config: &Config) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
+async fn source(objects: Objects, config: &Config, last_good: &LastGood) -> Result<(Snapshots, Source), Box<dyn Error + Send + Sync>> {
     match objects {
         Objects::Directory(dir) => {
             let (snapshots, follower) = dir::follow(dir, Some(config.state_dir.clone()))?;
@@ -167,7 +187,7 @@ async fn source(objects: Objects, config: &Config) -> Result<(Snapshots, Source)
         Objects::Cluster(access) => {
             let last_intent = cache::load(&config.state_dir, config).map(|desired| desired.vips).unwrap_or_default();
             let owners = last_intent.into_values().flat_map(|vip| vip.owners).collect();
-            let (snapshots, following) = kube::follow(access, owners).await?;
+            let (snapshots, following) = kube::follow(access, owners, last_good).await?;
             Ok((snapshots, Source::Cluster(following)))
         }
         Objects::Nowhere => {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,7 +16,9 @@ use tokio::sync::watch;
 
 use super::purpose::Purpose;
 use crate::config::{Config, DataplaneType, InForce};
-use crate::desired::{self, Compiled, Desired, DesiredVirtualService, DrainTimes, Lifecycle, NodeDrain, ServiceKey, Termination, cache};
+use crate::desired::{
+    self, Compiled, Desired, DesiredVirtualService, DrainTimes, LastGood, Lifecycle, NodeDrain, ServiceKey, Termination, cache,
+};
 use crate::source::{Snapshot, Snapshots};
 use crate::telemetry::chain;
 
@@ -40,6 +42,8 @@ pub(super) struct Intent {
     patience_ends: Instant,
     lifecycle: Lifecycle,
     in_force: Option<Arc<Compiled>>,
+    /// What objects said that are refused as they are.
+    last_good: LastGood,
     /// What it was compiled from; `None` where it is that of an earlier run.
     basis: Option<(Arc<Snapshot>, Config)>,
     cached: bool,
@@ -55,6 +59,7 @@ impl Intent {
         snapshots: Snapshots,
         node_drain: watch::Receiver<NodeDrain>,
         purpose: Purpose,
+        last_good: LastGood,
         started: Instant,
     ) -> Self {
         let Config { state_dir, startup_patience, .. } = (*config.borrow().config).clone();
@@ -70,6 +75,7 @@ impl Intent {
             patience_ends: started + startup_patience,
             lifecycle: Lifecycle::Run,
             in_force: None,
+            last_good,
             basis: None,
             cached: false,
             ipvs: None,
@@ -141,6 +147,11 @@ impl Intent {
             config.dataplane.kind = if matches!(self.ipvs, Some(Err(_))) { DataplaneType::Nftables } else { DataplaneType::Ipvs };
         }
         config
+    }
+
+    /// Where what may be lost is kept.
+    pub(super) fn state_dir(&self) -> &Path {
+        &self.state_dir
     }
 
     /// Whether it is the one of an earlier run.
@@ -226,6 +237,9 @@ impl Intent {
             tracing::warn!(%error, "the last good intent cannot be kept: a start without a source will have an older one, or none");
         }
         self.unsaved = false;
+        if let Err(error) = self.last_good.save(&self.state_dir) {
+            tracing::warn!(%error, "the last good contents cannot be kept: a start with a refused object will have what can be had of it as it is");
+        }
         let drain = self.node_drain.borrow().clone();
         if drain != self.kept_drain {
             if let Err(error) = cache::save_drain(&self.state_dir, &drain) {
@@ -239,7 +253,7 @@ impl Intent {
         let config = self.settled();
         let snapshot = self.snapshots.borrow_and_update().clone();
         let mut compiled = match &snapshot {
-            Some(snapshot) => desired::compile(snapshot, &config),
+            Some(snapshot) => self.last_good.compile(snapshot, &config),
             None if now >= self.patience_ends => last_good(&self.state_dir, &config),
             None => return,
         };
@@ -255,16 +269,16 @@ impl Intent {
 }
 
 /// The intent of the last run; without one nothing is wanted, and nothing removed.
-fn last_good(state_dir: &std::path::Path, config: &Config) -> Compiled {
+fn last_good(state_dir: &Path, config: &Config) -> Compiled {
     match cache::load(state_dir, config) {
         Some(desired) => {
             tracing::warn!(vips = desired.vips.len(), "no source has been read in time; the last good intent is in force");
-            Compiled { desired, rejections: Vec::new() }
+            Compiled { desired, rejections: Vec::new(), kept: Default::default() }
         }
         None => {
             tracing::warn!("no source has been read in time, and there is no last good intent");
-            let Compiled { desired, rejections } = desired::compile(&Snapshot::default(), config);
-            Compiled { desired: Desired { complete: false, ..desired }, rejections }
+            let compiled = desired::compile(&Snapshot::default(), config);
+            Compiled { desired: Desired { complete: false, ..compiled.desired }, ..compiled }
         }
     }
 }

@@ -35,9 +35,9 @@ use self::follower::{Follower, Standing, Update};
 pub use self::install::{InstallError, Outcome, install};
 pub(crate) use self::object::{path, resource};
 use self::store::Store;
-use super::{Snapshot, Snapshots};
+use super::{Object, Snapshot, Snapshots};
 use crate::api::{Kind, ObjectRef};
-use crate::desired::{Rejection, Subject};
+use crate::desired::{LastGood, Rejection, Subject};
 
 /// Between two snapshots while changes stream in.
 const QUIET: Duration = Duration::from_millis(20);
@@ -49,13 +49,15 @@ const READ_TIME: Duration = Duration::from_secs(30);
 /// Follows all kinds in a thread of its own, until the [`Following`] is dropped.
 ///
 /// `last_intent` names the objects on which the last good intent of this node rested: where most of them are missing in the first lists, those need
-/// to be confirmed. The receiver holds `None` until all kinds have been read. It is closed if the thread ends.
+/// to be confirmed. What cannot be read at the start has its content in `last_good`. The receiver holds `None` until all kinds have been read. It is
+/// closed if the thread ends.
 ///
 /// # Errors
 /// It is not known how to reach an API server, or the thread cannot be started. One that does not answer is no error.
-pub async fn follow(access: Access, last_intent: BTreeSet<ObjectRef>) -> Result<(Snapshots, Following), FollowError> {
+pub async fn follow(access: Access, last_intent: BTreeSet<ObjectRef>, last_good: &LastGood) -> Result<(Snapshots, Following), FollowError> {
     // The client belongs to the runtime it is made in; this one tells whether it can be made.
     access.client().await?;
+    let last_good = last_good.contents().clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(FollowError::Start)?;
     let (snapshots, receiver) = watch::channel(None);
     let (health, health_receiver) = watch::channel(Arc::new(ApiHealth::default()));
@@ -63,7 +65,7 @@ pub async fn follow(access: Access, last_intent: BTreeSet<ObjectRef>) -> Result<
     let gathering = move || {
         runtime.block_on(async {
             tokio::select! {
-                () = run(access, &last_intent, snapshots, health) => {}
+                () = run(access, &last_intent, &last_good, snapshots, health) => {}
                 _ = stopped => {}
             }
         });
@@ -78,7 +80,7 @@ pub async fn follow(access: Access, last_intent: BTreeSet<ObjectRef>) -> Result<
 /// # Errors
 /// As [`follow`], or some kind cannot be read in time.
 pub async fn read(access: Access) -> Result<Arc<Snapshot>, FollowError> {
-    let (mut snapshots, following) = follow(access, BTreeSet::new()).await?;
+    let (mut snapshots, following) = follow(access, BTreeSet::new(), &LastGood::default()).await?;
     let snapshot = timeout_at((Instant::now() + READ_TIME).into(), snapshots.wait_for(Option::is_some)).await;
     match snapshot {
         Ok(Ok(snapshot)) if snapshot.is_some() => Ok(snapshot.clone().unwrap_or_default()),
@@ -155,6 +157,7 @@ impl ApiHealth {
 async fn run(
     access: Access,
     last_intent: &BTreeSet<ObjectRef>,
+    last_good: &BTreeMap<ObjectRef, Object>,
     snapshots: watch::Sender<Option<Arc<Snapshot>>>,
     health: watch::Sender<Arc<ApiHealth>>,
 ) {
@@ -170,7 +173,7 @@ async fn run(
     let random = RandomState::new();
     let mut followers = JoinSet::new();
     for kind in Kind::ALL {
-        let store = Store::new(kind, last_intent);
+        let store = Store::new(kind, last_intent, last_good);
         followers.spawn(Follower::new(kind, Arc::clone(&connection), store, random.hash_one(kind.name()), sender.clone()).run());
     }
     drop(sender);

@@ -6,7 +6,7 @@
 //!
 //! | condition | True | False | Unknown |
 //! |---|---|---|---|
-//! | Accepted | every VIP that it asks for is its | some VIP is refused, its Service is missing, or it has no VIP | |
+//! | Accepted | every VIP that it asks for is its | some VIP is refused, its Service is missing, it has no VIP, or its last good content is in force instead | |
 //! | Programmed | each VIP is programmed on some node | some VIP is on none | nobody can see it: kube-proxy balances, or no node has reported |
 //! | Advertised | each VIP is announced by some node | some VIP is by none | no node has reported |
 //!
@@ -126,7 +126,7 @@ fn status(name: &ObjectRef, metadata: &ObjectMeta, index: &Index<'_>, facts: &Fa
     // An address that was given a moment ago is one of its VIPs as soon as it is written down.
     let given: Vec<IpAddr> = assignment.iter().flat_map(|assignment| &assignment.addresses).copied().filter(|vip| !refused(vip)).collect();
     vips.extend(given);
-    let accepted = accepted(&vips, rejections, assignment);
+    let accepted = accepted(&vips, rejections, assignment, facts.compiled.kept.contains_key(name));
     let standings: Vec<(IpAddr, Standing<'_>)> = vips.iter().map(|vip| (*vip, facts.reports.standing(*vip))).collect();
     let announcing = standings.iter().flat_map(|(_, standing)| standing.announcing.keys().map(|node| (*node).to_owned())).collect();
     ObjectStatus {
@@ -146,9 +146,11 @@ fn is_about(rejection: &Rejection, address: IpAddr) -> bool {
     matches!(rejection.subject, Subject::Object { vip: Some(vip), .. } if vip == address)
 }
 
-fn accepted(vips: &BTreeSet<IpAddr>, rejections: &[&Rejection], assignment: Option<&Assignment>) -> Verdict {
+/// `is_refused` where not what the object says is in force, but its last good content.
+fn accepted(vips: &BTreeSet<IpAddr>, rejections: &[&Rejection], assignment: Option<&Assignment>, is_refused: bool) -> Verdict {
     let lacking = assignment.and_then(|assignment| assignment.lacking.as_ref());
     let refuses = |rejection: &&&Rejection| match rejection.subject {
+        _ if is_refused => rejection.reason.is_of_content(),
         Subject::Object { vip: Some(vip), .. } => !vips.contains(&vip),
         _ => vips.is_empty() || rejection.reason == RejectionReason::ServiceNotFound,
     };

@@ -81,7 +81,8 @@ fn a_burst_that_overflows_is_noticed() {
         kernel.observe().await.unwrap();
         let elements =
             |from: u32| (from..from + 1000).map(|n| Ipv4Addr::from_bits(0x0a00_0000 + n).to_string()).collect::<Vec<_>>().join(", ");
-        let mut script = "add table inet vipherald\nadd set inet vipherald placed4 { type ipv4_addr; }\n".to_owned();
+        let mut script =
+            "add table inet vipherald\nadd set inet vipherald placed4 { type ipv4_addr; comment \"placed by vipherald\"; }\n".to_owned();
         (0..BURST).step_by(1000).for_each(|from| script += &format!("add element inet vipherald placed4 {{ {} }}\n", elements(from)));
         namespace.nft(&script);
         hinted(&mut kernel).await;

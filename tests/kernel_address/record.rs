@@ -113,12 +113,53 @@ fn an_entry_that_is_about_to_go_counts_as_gone() {
 #[test]
 fn a_set_of_ours_in_another_shape_is_refused_at_the_start() {
     let namespace = Namespace::new("shape");
-    namespace.nft("add table inet vipherald\nadd set inet vipherald placed4 { type inet_service; }");
+    namespace.nft("add table inet vipherald\nadd set inet vipherald placed4 { type inet_service; comment \"placed by vipherald\"; }");
     namespace.enter(async || {
         let error = Kernel::new("lo", "vipherald").await.err().unwrap().to_string();
         assert!(error.starts_with("nft refused to make table inet vipherald: "), "{error}");
     });
     assert!(namespace.output(&["nft", "list", "ruleset"]).contains("inet_service"));
+}
+
+#[test]
+fn what_only_has_our_names_is_not_ours_and_stays() {
+    let theirs = [
+        ("add set inet vipherald placed4 { type ipv4_addr; elements = { 10.0.0.7 }; }", "placed4"),
+        ("add set inet vipherald interface { type ifname; comment \"ours\"; elements = { \"eth0\" }; }", "interface"),
+        ("add map inet vipherald marks6 { type ipv6_addr . inet_proto . inet_service : mark; flags interval; }", "marks6"),
+        ("add chain inet vipherald served { type filter hook input priority 7; }\nadd rule inet vipherald served counter accept", "served"),
+    ];
+    for (script, name) in theirs {
+        let namespace = Namespace::new("not-ours");
+        namespace.nft(&format!("add table inet vipherald\n{script}"));
+        let before = namespace.output(&["nft", "list", "ruleset"]);
+        namespace.enter(async || {
+            let error = Kernel::new("lo", "vipherald").await.err().unwrap();
+            assert!(matches!(&error, KernelError::Record(RecordError::NotOurs { name: found, .. }) if found == name), "{error}");
+            // Another instance takes nothing of it for a claim.
+            namespace.ip("addr add 10.0.0.7/32 dev lo");
+            let mut other = Kernel::new("lo", "other").await.unwrap();
+            assert_eq!(other.observe_fresh().await.unwrap().claimed_by_others, BTreeSet::new());
+        });
+        assert_eq!(namespace.output(&["nft", "list", "ruleset"]), before, "{name}");
+    }
+}
+
+#[test]
+fn a_set_of_ours_that_somebody_replaces_changes_nothing_that_is_known() {
+    let namespace = Namespace::new("replaced");
+    namespace.enter(async || {
+        let mut kernel = kernel().await;
+        let vips = set(&["10.0.0.7"]);
+        place(&mut kernel, &vips).await;
+        namespace.nft("delete set inet vipherald placed4\nadd set inet vipherald placed4 { type ipv4_addr; elements = { 10.0.0.8 }; }");
+        assert_eq!(kernel.observe_fresh().await.unwrap().record.confirmed, vips);
+        for step in [Step::RecordPending(set(&["10.0.0.9"]).into()), Step::RecordRemoved(vips.into()), Step::DropRecord] {
+            let refused = kernel.execute(&step).await.unwrap_err();
+            assert!(matches!(refused, KernelError::Record(RecordError::NotOurs { .. })), "{step}: {refused}");
+        }
+        assert!(namespace.output(&["nft", "list", "table", "inet", "vipherald"]).contains("10.0.0.8"));
+    });
 }
 
 #[test]
@@ -129,24 +170,6 @@ fn names_that_nft_cannot_take_are_refused_at_the_start() {
             let error = Kernel::new("lo", name).await.err().unwrap().to_string();
             assert!(error.contains(words), "{error}");
         }
-    });
-}
-
-#[test]
-fn a_record_of_another_interface_is_refused_at_the_start() {
-    let namespace = Namespace::new("moved");
-    namespace.ip("link add br0 type bridge");
-    namespace.enter(async || {
-        let vips = set(&["10.0.0.7"]);
-        let mut on_lo = kernel().await;
-        place(&mut on_lo, &vips).await;
-        let error = Kernel::new("br0", "vipherald").await.err().unwrap();
-        assert!(matches!(&error, KernelError::Record(RecordError::OtherInterface { recorded, .. }) if recorded == "lo"), "{error}");
-        all_ok(&mut on_lo, &[Step::RemoveAddress(ip("10.0.0.7")), Step::RecordRemoved(vips.clone().into())]).await;
-        let mut on_br0 = Kernel::new("br0", "vipherald").await.unwrap();
-        place(&mut on_br0, &vips).await;
-        assert!(Kernel::new("lo", "vipherald").await.is_err());
-        assert_eq!(Kernel::new("br0", "vipherald").await.unwrap().observe().await.unwrap().record.confirmed, vips);
     });
 }
 

@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
+use crate::accounts::RIGHTS;
 use crate::apiserver::block_on;
-use crate::scene::{RIGHTS, Scene, documents};
+use crate::scene::{Scene, documents};
 
 /// The role with this name.
 fn role(name: &str) -> Value {

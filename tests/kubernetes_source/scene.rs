@@ -12,51 +12,17 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use vipherald::desired::LastGood;
 use vipherald::source::kube::{Access, ApiHealth, Following, follow};
 use vipherald::source::{Snapshot, Snapshots};
 
+use crate::accounts::{ACCOUNTS, RIGHTS};
 use crate::api_proxy::ApiProxy;
 use crate::apiserver::ApiServer;
 use crate::common::wait_until_async;
 
 /// How long a condition may take on a machine that has other work.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-
-/// The rights as the chart grants them.
-pub(crate) const RIGHTS: &str = include_str!("../../charts/vipherald/files/rbac.yaml");
-
-/// Who has them: `vipherald` the daemon's, `vipherald-crds` the hook's.
-const ACCOUNTS: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: vip}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: vipherald, namespace: vip}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: vipherald-crds, namespace: vip}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: vipherald}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: vipherald}
-subjects: [{kind: ServiceAccount, name: vipherald, namespace: vip}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: vipherald-node-label}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: vipherald-node-label}
-subjects: [{kind: ServiceAccount, name: vipherald, namespace: vip}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: vipherald-crds}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: vipherald-crds}
-subjects: [{kind: ServiceAccount, name: vipherald-crds, namespace: vip}]
-"#;
 
 /// A Service with an endpoint on a node, by hand: no controller runs.
 const OBJECTS: &str = r#"
@@ -157,7 +123,7 @@ impl Scene {
     /// Follows the cluster through the proxy, with the rights of the daemon.
     pub(crate) async fn follow(&self) -> Followed {
         let access = Access::Kubeconfig(self.file("daemon.conf", &self.proxy.kubeconfig(&self.token)));
-        let (snapshots, following) = follow(access, std::collections::BTreeSet::new()).await.unwrap();
+        let (snapshots, following) = follow(access, std::collections::BTreeSet::new(), &LastGood::default()).await.unwrap();
         Followed { snapshots, following }
     }
 }

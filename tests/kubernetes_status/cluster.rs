@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::accounts::{ACCOUNTS, RIGHTS};
 use crate::api_proxy::{ApiProxy, Requests, Seen, Verb};
 use crate::apiserver::{ApiServer, Controllers, block_on};
 use crate::common::{Namespace, Process, wait_until};
@@ -19,41 +20,8 @@ use crate::tor::Tor;
 /// How long a condition may take on a machine that has other work.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
-/// The rights as the chart grants them.
-pub(crate) const RIGHTS: &str = include_str!("../../charts/vipherald/files/rbac.yaml");
-
-/// Who has them.
-const ACCOUNTS: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: vip}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: enm}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: vipherald, namespace: vip}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: vipherald}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: vipherald}
-subjects: [{kind: ServiceAccount, name: vipherald, namespace: vip}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: vipherald-node-label}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: vipherald-node-label}
-subjects: [{kind: ServiceAccount, name: vipherald, namespace: vip}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: vipherald, namespace: vip}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: vipherald}
-subjects: [{kind: ServiceAccount, name: vipherald, namespace: vip}]
-"#;
+/// Where the objects of the tests are.
+const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: enm}\n";
 
 /// The configuration of a node that balances, on a kernel without IPVS.
 pub(crate) const NFTABLES: &str = "dataplane: {type: nftables}";
@@ -100,7 +68,7 @@ impl Cluster {
         let mut crds = Command::new(env!("CARGO_BIN_EXE_vipherald"));
         crate::common::run(crds.args(["crds", "apply", "--kubeconfig"]).arg(server.administrator_kubeconfig()));
         // The Role has no namespace: it goes where the release is.
-        server.kubectl(&["apply", "-f", "-"], ACCOUNTS);
+        server.kubectl(&["apply", "-f", "-"], &format!("{ACCOUNTS}---\n{NAMESPACE}"));
         server.kubectl(&["apply", "--namespace=vip", "-f", "-"], RIGHTS);
         let token = block_on(async || server.service_account_token("vip", "vipherald").await);
         let cluster = Self { server, token };

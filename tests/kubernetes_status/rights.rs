@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RIGHTS, RouterNode, stays};
+use crate::accounts::RIGHTS;
+use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RouterNode, stays};
 use crate::common::wait_until;
 
 /// The role of this kind and name that the daemon has.

@@ -53,6 +53,53 @@ fn rfc4724_kill_9_and_a_start() {
 }
 
 #[test]
+fn vips_move_to_another_interface_and_nobody_notices() {
+    let mut rig = Rig::serving("keepmove", settings(), &three());
+    rig.node.ip("link add br0 type bridge");
+    rig.node.ip("link set br0 up");
+    let (node, tor) = (Monitor::start(&rig.node, "address"), Monitor::start(&rig.tor.namespace, "route"));
+    let pings = ["10.1.0.1", "2001:db8:7::1"].map(|vip| ping(&rig.tor.namespace, vip));
+    for (from, to) in [("lo", "br0"), ("br0", "lo")] {
+        rig.daemon.process().signal(Signal::SIGTERM);
+        assert_eq!(rig.daemon.process().wait(PATIENCE).code(), Some(0));
+        rig.daemon.settings.interface = to.to_owned();
+        rig.daemon.write_config();
+        rig.daemon.start(&rig.node);
+        rig.wait_until_exact(&three());
+        assert_eq!(addresses(&rig.node, from), BTreeSet::new());
+    }
+    pings.iter().for_each(assert_no_loss);
+    assert_eq!(tor.removals(), vec![]);
+    wait_until("the kernel has told all", PATIENCE, || node.removals().len() == 2 * three().len());
+    for vip in three() {
+        let events = node.events(&format!(" {vip}/"));
+        let place = |words: &str| events.iter().position(|(_, event)| event.contains(words)).unwrap();
+        let came = events.iter().position(|(_, event)| event.contains(": br0") && !event.contains("Deleted")).unwrap();
+        assert!(came < place("Deleted 1: lo"), "{events:?}");
+    }
+}
+
+#[test]
+fn vips_stay_where_they_are_while_the_other_interface_is_not_there() {
+    let mut rig = Rig::serving("keepnowhere", settings(), &three());
+    let (node, tor) = (Monitor::start(&rig.node, "address"), Monitor::start(&rig.tor.namespace, "route"));
+    rig.daemon.kill();
+    rig.daemon.settings.interface = "nowhere".to_owned();
+    rig.daemon.write_config();
+    rig.daemon.start(&rig.node);
+    wait_until_equal("VIPs that are announced", &Some(three()), || rig.daemon.announced());
+    let told = "cannot be moved; they stay there until they can";
+    wait_until("it is told", PATIENCE, || rig.daemon.logged(told).iter().any(|line| line.contains("there is no interface nowhere")));
+    assert_eq!((addresses(&rig.node, "lo"), rig.tor.kernel_routes()), (three(), three()));
+    assert_eq!((node.removals(), tor.removals()), (vec![], vec![]));
+    rig.node.ip("link add nowhere type bridge");
+    rig.node.ip("link set nowhere up");
+    rig.wait_until_exact(&three());
+    wait_until_equal("addresses that have not moved", &BTreeSet::new(), || addresses(&rig.node, "lo"));
+    assert_eq!(tor.removals(), vec![]);
+}
+
+#[test]
 fn rfc4724_what_is_not_wanted_any_more_leaves_the_tor_before_the_node() {
     let mut rig = Rig::serving("keepless", settings(), &three());
     rig.daemon.process().signal(Signal::SIGTERM);

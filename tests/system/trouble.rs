@@ -169,3 +169,38 @@ fn a_start_without_the_directory_uses_the_last_good_intent() {
     rig.wait_until_exact(&vips(["10.1.0.1"]));
     assert!(!is_told(&rig.daemon, "source: "));
 }
+
+#[test]
+fn a_bad_value_keeps_what_was_good_over_a_restart_too() {
+    let mut rig = Rig::serving("bad-value", Settings { restart_time: Some("60s"), on_termination: "keep", ..Settings::default() }, &four());
+    let (node, tor) = (Monitor::start(&rig.node, "address"), Monitor::start(&rig.tor.namespace, "route"));
+    let good = service("web", &four()) + &endpoints("web");
+    let in_force = "; its last good content stays in force instead";
+    let bad = [
+        ("\"10.1.0.2\"", "\"10.1.0.300\"", "spec.externalIPs[1]: \\\"10.1.0.300\\\""),
+        ("\"10.1.0.2\"", "\"10.99.0.2\"", "10.99.0.2 is the address of the BGP peer tor"),
+        ("spec:", "spec:\n  type: ExternalName", "an ExternalName Service has no endpoints"),
+    ];
+    for (from, to, words) in bad {
+        rig.daemon.replace("manifests/vips.yaml", &good.replacen(from, to, 1));
+        let is_explained = |daemon: &Daemon| {
+            let rejections = rejections(daemon);
+            rejections.contains(words) && rejections.contains(in_force)
+        };
+        wait_until(&format!("it is said that {words}"), PATIENCE, || is_explained(&rig.daemon));
+        assert_nothing_changes(&rig, Duration::from_millis(300));
+        rig.daemon.kill();
+        rig.daemon.start(&rig.node);
+        rig.wait_until_exact(&four());
+        assert!(is_explained(&rig.daemon), "{}", rejections(&rig.daemon));
+    }
+    assert_eq!((node.removals(), tor.removals()), (Vec::new(), Vec::new()));
+    // What is mended counts, and an object that is deleted leaves nothing to fall back to.
+    let other = vips(["10.1.0.1", "10.1.0.9"]);
+    rig.daemon.publish(&other);
+    rig.wait_until_exact(&other);
+    fs::remove_file(rig.daemon.manifests().join("vips.yaml")).unwrap();
+    rig.wait_until_exact(&BTreeSet::new());
+    rig.daemon.replace("manifests/vips.yaml", &(service("web", &other) + &endpoints("web")).replacen("\"10.1.0.9\"", "\"10.99.0.2\"", 1));
+    rig.wait_until_exact(&vips(["10.1.0.1"]));
+}

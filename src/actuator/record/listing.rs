@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::script::{
     DAEMONS, IN_IPVS, INTERFACE, MARKS, PENDING, PENDING_DAEMONS, PENDING_RANGES, PENDING_SERVICES, PLACED, PRESERVED, RANGES,
-    RANGES_IN_IPVS, RESTRICTED, RESTRICTED_RANGES, SERVICES, SOURCES, VIPS,
+    RANGES_IN_IPVS, RESTRICTED, RESTRICTED_RANGES, SERVICES, SOURCES, VIPS, comment,
 };
 use crate::api::PortRange;
 use crate::desired::{Filter, Rules, ServiceKey};
@@ -27,6 +27,8 @@ pub(super) struct Listed {
     pub(super) sets: Vec<String>,
     /// Those of our maps that are there.
     pub(super) maps: Vec<String>,
+    /// Those that have a name of ours and were not made by us.
+    pub(super) not_ours: Vec<String>,
     /// Whether the table holds anything that is not ours.
     pub(super) foreign: bool,
     /// Those of our chains that are there.
@@ -41,8 +43,16 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
     #[derive(Deserialize)]
     struct Set {
         name: String,
+        comment: Option<String>,
         #[serde(default)]
         elem: Vec<Value>,
+    }
+
+    impl Set {
+        /// Whether we made it; `None` where it has no name of ours.
+        fn is_ours(&self) -> Option<bool> {
+            comment(&self.name).map(|expected| self.comment.as_deref() == Some(expected))
+        }
     }
 
     let mut listed = Listed::default();
@@ -58,6 +68,10 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
             }
             "set" => {
                 let set: Set = serde_json::from_value(object)?;
+                if set.is_ours() == Some(false) {
+                    listed.not_ours.push(set.name);
+                    continue;
+                }
                 let elements = set.elem.iter().filter_map(element);
                 let addresses = elements.clone().filter_map(|address| address.parse::<IpAddr>().ok());
                 let services = set.elem.iter().filter_map(service);
@@ -83,9 +97,16 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
             }
             "map" => {
                 let map: Set = serde_json::from_value(object)?;
-                if !MARKS.has(&map.name) {
-                    listed.foreign = true;
-                    continue;
+                match map.is_ours().filter(|_| MARKS.has(&map.name)) {
+                    Some(true) => {}
+                    Some(false) => {
+                        listed.not_ours.push(map.name);
+                        continue;
+                    }
+                    None => {
+                        listed.foreign = true;
+                        continue;
+                    }
                 }
                 let pairs = map.elem.iter().filter_map(|pair| Some((service(pair.get(0)?)?, u32::try_from(pair.get(1)?.as_u64()?).ok()?)));
                 listed.record.marks.extend(pairs);
@@ -108,6 +129,10 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
     // Chains are listed in the order in which they came, which says nothing of what they do.
     rules.sort_by_key(|(place, _)| *place);
     listed.record.rules.extend(rules.into_iter().map(|(_, rule)| rule));
+    if listed.sets.is_empty() {
+        // Chains tell nothing of who made them; ours are never without our sets.
+        listed.not_ours.append(&mut listed.chains);
+    }
     // A table with other things only is somebody else's.
     listed.record.exists &= !(listed.foreign && listed.sets.is_empty());
     Ok(listed)

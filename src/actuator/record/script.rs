@@ -66,46 +66,72 @@ struct Sets {
 const THERE: Sets = Sets { addresses: PLACED, services: SERVICES, ranges: RANGES, daemons: DAEMONS };
 const WAITING: Sets = Sets { addresses: PENDING, services: PENDING_SERVICES, ranges: PENDING_RANGES, daemons: PENDING_DAEMONS };
 
+/// The comments of sets and maps, which nobody else gives them: they tell that one of such a name is ours.
+const COMMENTS: [(Pair, &str); 14] = [
+    (PLACED, "placed by vipherald"),
+    (PENDING, "about to be placed by vipherald"),
+    (VIPS, "with virtual services of vipherald"),
+    (SERVICES, "virtual services of vipherald"),
+    (PENDING_SERVICES, "about to be made by vipherald"),
+    (RANGES, "virtual services of vipherald"),
+    (PENDING_RANGES, "about to be made by vipherald"),
+    (IN_IPVS, "virtual services of vipherald in IPVS"),
+    (RANGES_IN_IPVS, "virtual services of vipherald in IPVS"),
+    (RESTRICTED, "not for everybody"),
+    (RESTRICTED_RANGES, "not for everybody"),
+    (PRESERVED, "real servers see the client"),
+    (SOURCES, "who may come"),
+    (MARKS, "ranges of ports"),
+];
+
+/// The comment of our set or map of this name; `None` where we have none of that name.
+pub(super) fn comment(name: &str) -> Option<&'static str> {
+    match name {
+        DAEMONS => Some("daemons of IPVS that vipherald started"),
+        PENDING_DAEMONS => Some("about to be started by vipherald"),
+        INTERFACE => Some("where the addresses are"),
+        _ => COMMENTS.iter().find(|(pair, _)| pair.has(name)).map(|(_, comment)| *comment),
+    }
+}
+
 /// Table and sets, made where they are not there yet.
 pub(super) fn layout(table: &str, interface: &str) -> String {
     let mut script = String::new();
     line(&mut script, format_args!("add table inet {table} {{ comment \"vipherald: which addresses it placed\"; }}"));
-    for (pair, meaning) in
-        [(PLACED, "placed by vipherald"), (PENDING, "about to be placed by vipherald"), (VIPS, "with virtual services of vipherald")]
-    {
-        line(&mut script, format_args!("add set inet {table} {} {{ type ipv4_addr; comment \"{meaning}\"; }}", pair.v4));
-        line(&mut script, format_args!("add set inet {table} {} {{ type ipv6_addr; comment \"{meaning}\"; }}", pair.v6));
+    let mut add = |kind: &str, name: &str, shape: &str| {
+        let comment = comment(name).unwrap_or_default();
+        line(&mut script, format_args!("add {kind} inet {table} {name} {{ {shape} comment \"{comment}\"; }}"));
+    };
+    let families = |pair: Pair| [(pair.v4, "ipv4_addr"), (pair.v6, "ipv6_addr")];
+    for (set, address) in [PLACED, PENDING, VIPS].into_iter().flat_map(families) {
+        add("set", set, &format!("type {address};"));
     }
-    for (pair, flags, meaning) in [
-        (SERVICES, "", "virtual services of vipherald"),
-        (PENDING_SERVICES, "", "about to be made by vipherald"),
-        (RANGES, " flags interval;", "virtual services of vipherald"),
-        (PENDING_RANGES, " flags interval;", "about to be made by vipherald"),
-        (IN_IPVS, "", "virtual services of vipherald in IPVS"),
-        (RANGES_IN_IPVS, " flags interval;", "virtual services of vipherald in IPVS"),
-        (RESTRICTED, "", "not for everybody"),
-        (RESTRICTED_RANGES, " flags interval;", "not for everybody"),
-        (PRESERVED, "", "real servers see the client"),
-    ] {
-        for (set, address) in [(pair.v4, "ipv4_addr"), (pair.v6, "ipv6_addr")] {
-            let kind = format!("type {address} . inet_proto . inet_service;{flags} comment \"{meaning}\";");
-            line(&mut script, format_args!("add set inet {table} {set} {{ {kind} }}"));
-        }
+    for (set, address) in [SERVICES, PENDING_SERVICES, IN_IPVS, RESTRICTED, PRESERVED].into_iter().flat_map(families) {
+        add("set", set, &format!("type {address} . inet_proto . inet_service;"));
     }
-    for (set, address) in [(SOURCES.v4, "ipv4_addr"), (SOURCES.v6, "ipv6_addr")] {
-        let kind = format!("type {address} . inet_proto . inet_service . {address}; flags interval; comment \"who may come\";");
-        line(&mut script, format_args!("add set inet {table} {set} {{ {kind} }}"));
+    for (set, address) in [RANGES, PENDING_RANGES, RANGES_IN_IPVS, RESTRICTED_RANGES].into_iter().flat_map(families) {
+        add("set", set, &format!("type {address} . inet_proto . inet_service; flags interval;"));
     }
-    for (map, address) in [(MARKS.v4, "ipv4_addr"), (MARKS.v6, "ipv6_addr")] {
-        let kind = format!("type {address} . inet_proto . inet_service : mark; flags interval; comment \"ranges of ports\";");
-        line(&mut script, format_args!("add map inet {table} {map} {{ {kind} }}"));
+    for (set, address) in families(SOURCES) {
+        add("set", set, &format!("type {address} . inet_proto . inet_service . {address}; flags interval;"));
+    }
+    for (map, address) in families(MARKS) {
+        add("map", map, &format!("type {address} . inet_proto . inet_service : mark; flags interval;"));
     }
     // There is no type for words but this one.
-    for (set, meaning) in [(DAEMONS, "daemons of IPVS that vipherald started"), (PENDING_DAEMONS, "about to be started by vipherald")] {
-        line(&mut script, format_args!("add set inet {table} {set} {{ type ifname; comment \"{meaning}\"; }}"));
+    for set in [DAEMONS, PENDING_DAEMONS, INTERFACE] {
+        add("set", set, "type ifname;");
     }
-    line(&mut script, format_args!("add set inet {table} {INTERFACE} {{ type ifname; comment \"where the addresses are\"; }}"));
     line(&mut script, format_args!("add element inet {table} {INTERFACE} {{ \"{interface}\" }}"));
+    script
+}
+
+/// The addresses are on these interfaces no more.
+pub(super) fn leave(table: &str, interfaces: &BTreeSet<String>) -> String {
+    let mut script = String::new();
+    for verb in ["add", "delete"] {
+        interfaces.iter().for_each(|left| line(&mut script, format_args!("{verb} element inet {table} {INTERFACE} {{ \"{left}\" }}")));
+    }
     script
 }
 

@@ -169,7 +169,8 @@ impl ObjectWriter {
         // The snapshot may be older than what was written a moment ago.
         let services = self.stored.iter().filter(|(object, _)| object.kind == Kind::Service);
         let records: Records = services.map(|(object, stored)| (object.clone(), stored.addresses())).collect();
-        let mut assignments = allocate(snapshot, config, compiled, &records);
+        let in_force = snapshot.with(&compiled.kept);
+        let mut assignments = allocate(&in_force, config, compiled, &records);
         if !snapshot.complete {
             // Who is not known may have what looks free.
             for (object, assignment) in &mut assignments {

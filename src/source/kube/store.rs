@@ -45,6 +45,8 @@ pub(super) struct Store {
     rejections: BTreeMap<ObjectRef, Rejection>,
     /// What the last intent rested on; asked until the first list is believed.
     expected: BTreeSet<ObjectRef>,
+    /// What an earlier process has kept of objects, for those that the first lists have and that cannot be read.
+    last_good: BTreeMap<ObjectRef, Object>,
     /// No list of this kind is empty while there is something to balance.
     never_empty: bool,
     believed: bool,
@@ -59,12 +61,17 @@ struct Doubt {
 }
 
 impl Store {
-    /// Nothing is known yet but the objects that the last good intent rested on, of any kind.
-    pub(super) fn new(kind: Kind, last_intent: &BTreeSet<ObjectRef>) -> Self {
+    /// Nothing is known yet but the objects that the last good intent rested on, and the last good content of some, of any kind.
+    pub(super) fn new(kind: Kind, last_intent: &BTreeSet<ObjectRef>, last_good: &BTreeMap<ObjectRef, Object>) -> Self {
         Self {
             objects: BTreeMap::new(),
             rejections: BTreeMap::new(),
             expected: last_intent.iter().filter(|object| object.kind == kind).cloned().collect(),
+            last_good: last_good
+                .iter()
+                .filter(|(name, _)| name.kind == kind)
+                .map(|(name, object)| (name.clone(), object.clone()))
+                .collect(),
             never_empty: matches!(kind, Kind::Service | Kind::EndpointSlice | Kind::Namespace) && !last_intent.is_empty(),
             believed: false,
             doubt: None,
@@ -114,6 +121,7 @@ impl Store {
         }
         self.doubt = None;
         self.believed = true;
+        self.last_good.clear();
         for name in missing {
             self.remove(&name, &mut changes);
         }
@@ -163,6 +171,12 @@ impl Store {
                 }
             }
             Err(message) => {
+                if !self.objects.contains_key(&name)
+                    && let Some(object) = self.last_good.remove(&name)
+                {
+                    self.objects.insert(name.clone(), object.clone());
+                    changes.objects.push((name.clone(), Some(object)));
+                }
                 let in_force = if self.objects.contains_key(&name) { "its last good content stays in force" } else { "it takes no part" };
                 let rejection = Rejection::object(&name, RejectionReason::Invalid, format!("{message}; {in_force}"));
                 if self.rejections.get(&name) != Some(&rejection) {
@@ -213,7 +227,7 @@ mod tests {
     }
 
     fn fresh() -> Store {
-        Store::new(Kind::Service, &BTreeSet::new())
+        Store::new(Kind::Service, &BTreeSet::new(), &BTreeMap::new())
     }
 
     #[test]
@@ -292,15 +306,15 @@ mod tests {
     fn what_the_last_intent_rested_on_is_missed_at_the_start() {
         let now = Instant::now();
         let expected = BTreeSet::from([name("a"), name("b"), name("c")]);
-        let mut store = Store::new(Kind::Service, &expected);
+        let mut store = Store::new(Kind::Service, &expected, &BTreeMap::new());
         store.list(listed(&["z"]), now);
         assert!(!store.is_complete(), "most of what there was is not there");
         store.list(listed(&["a", "b"]), now);
         assert!(store.is_complete());
-        let mut slices = Store::new(Kind::EndpointSlice, &expected);
+        let mut slices = Store::new(Kind::EndpointSlice, &expected, &BTreeMap::new());
         slices.list(Vec::new(), now);
         assert!(!slices.is_complete(), "something stood behind the Services");
-        let mut ingresses = Store::new(Kind::EricIngress, &expected);
+        let mut ingresses = Store::new(Kind::EricIngress, &expected, &BTreeMap::new());
         ingresses.list(Vec::new(), now);
         assert!(ingresses.is_complete());
     }
@@ -323,10 +337,23 @@ mod tests {
     #[test]
     fn one_that_was_in_force_and_cannot_be_read_at_the_start_is_missed() {
         let now = Instant::now();
-        let mut store = Store::new(Kind::Service, &BTreeSet::from([name("a")]));
+        let mut store = Store::new(Kind::Service, &BTreeSet::from([name("a")]), &BTreeMap::new());
         store.list(vec![(name("a"), Err("bad".into())), (name("b"), Err("bad".into()))], now);
         assert!(store.is_complete() && !store.misses_nothing());
         store.apply(name("a"), Ok(service("10.0.0.7")));
         assert!(store.misses_nothing(), "b was not in force before");
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_at_the_start_has_what_an_earlier_process_kept() {
+        let now = Instant::now();
+        let kept = BTreeMap::from([(name("a"), service("10.0.0.7")), (name("gone"), service("10.0.0.8"))]);
+        let mut store = Store::new(Kind::Service, &BTreeSet::from([name("a")]), &kept);
+        let changes = store.list(vec![(name("a"), Err("spec.x: is wrong".into())), (name("b"), Ok(service("10.0.0.9")))], now);
+        assert_eq!(changes.objects, [(name("a"), Some(service("10.0.0.7"))), (name("b"), Some(service("10.0.0.9")))]);
+        assert_eq!(changes.rejections.unwrap()[0].message, "spec.x: is wrong; its last good content stays in force");
+        assert!(store.is_complete() && store.misses_nothing());
+        // Later ones of a name are other objects.
+        assert_eq!(store.apply(name("gone"), Err("bad".into())).objects, []);
     }
 }

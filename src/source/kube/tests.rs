@@ -50,7 +50,7 @@ impl Followed {
     }
 
     async fn with(api: &FakeApi, last_intent: BTreeSet<ObjectRef>) -> Self {
-        let (snapshots, following) = follow(Access::Kubeconfig(api.kubeconfig()), last_intent).await.unwrap();
+        let (snapshots, following) = follow(Access::Kubeconfig(api.kubeconfig()), last_intent, &LastGood::default()).await.unwrap();
         Self { snapshots, following }
     }
 

@@ -215,3 +215,25 @@ fn a_node_is_heard_while_it_is_there_and_ready() {
         assert_eq!(is_heard(node(&format!("status: {{conditions: [{{type: Ready, status: '{word}'}}]}}\n")).as_deref()), heard);
     }
 }
+
+#[test]
+fn an_object_whose_last_good_content_is_in_force_is_not_accepted_as_it_is() {
+    let mut last_good = crate::desired::LastGood::default();
+    let mut compile = |vip: &str| {
+        let snapshot = snapshot_of(&[service("web", "clusterIP: None"), eric("e", vip)].concat());
+        let compiled = last_good.compile(&snapshot, &config());
+        (snapshot, compiled)
+    };
+    drop(compile("10.0.0.7"));
+    let (snapshot, compiled) = compile("127.0.0.9");
+    let reports = reports(&[("n1", Some(vec![announced(&["10.0.0.7"])]))]);
+    let assignments = BTreeMap::new();
+    let facts = Facts { snapshot: &snapshot, scope: &config().scope, compiled: &compiled, assignments: &assignments, reports: &reports };
+    let expected = [
+        "Accepted=False ReservedAddress: VIP 10.0.0.7; spec.virtualServiceIP: 127.0.0.9 is a loopback address; its last good content, generation 3, stays in \
+         force instead",
+        "Programmed=True Programmed: 10.0.0.7: on n1 (1 of 1 nodes)",
+        "Advertised=True Announced: 10.0.0.7: announced by n1 (1 of 1 nodes)",
+    ];
+    assert_eq!(said(&object_statuses(&facts), "e"), expected);
+}
