@@ -21,7 +21,7 @@ use crate::PATIENCE;
 use crate::common::Namespace;
 use crate::light::{Light, announcement, routes};
 use crate::router::{Monitor, Neighbour, Router, Software};
-use crate::table::{median, mib, ms, spread};
+use crate::table::{in_turns, median, mib, ms, spread};
 
 /// The argument with which this program is a sender of so many routes.
 pub(crate) const AS_SENDER: &str = "sender";
@@ -41,11 +41,10 @@ const SENDERS: [Option<Software>; 6] =
     [Some(Software::Vipherald), Some(Software::Bird), Some(Software::OpenBgpd), Some(Software::Frr), Some(Software::GoBgp), None];
 
 pub(crate) fn compare() {
-    println!("| routes | sender | median ms | min–max ms | CPU in the session, ms | peak RSS, MiB |");
-    println!("|---:|---|---:|---:|---:|---:|");
+    println!("| routes | sender | median ms | min–max ms | CPU in the session, ms | peak RSS, MiB | of it anonymous |");
+    println!("|---:|---|---:|---:|---:|---:|---:|");
     for (count, runs) in ROUNDS {
-        for sender in SENDERS {
-            let results: Vec<Run> = (0..runs).map(|_| announce(sender, count)).collect();
+        for (sender, results) in in_turns(&SENDERS, runs, |sender| announce(sender, count)) {
             let name = sender.map_or_else(|| "Canned".to_owned(), |software| format!("{software:?}"));
             println!("| {count} | {name} | {}", row(&results));
         }
@@ -68,12 +67,14 @@ struct Run {
     /// Of the sender, from Established on.
     processor: Duration,
     peak_kib: u64,
+    anonymous_kib: u64,
 }
 
 fn row(runs: &[Run]) -> String {
     let peak = runs.iter().map(|run| run.peak_kib).max().unwrap_or_default();
-    let of_process =
-        if peak == 0 { "| |".to_owned() } else { format!("{} | {} |", ms(median(runs.iter().map(|run| run.processor))), mib(peak)) };
+    let anonymous = runs.iter().map(|run| run.anonymous_kib).max().unwrap_or_default();
+    let processor = ms(median(runs.iter().map(|run| run.processor)));
+    let of_process = if peak == 0 { "| | |".to_owned() } else { format!("{processor} | {} | {} |", mib(peak), mib(anonymous)) };
     format!("{} | {of_process}", spread(runs.iter().map(|run| run.wall)).1)
 }
 
@@ -166,7 +167,8 @@ fn watch(receiver: &Router, count: u32, sender: Option<&Router>) -> Run {
     }
     let wall = start.elapsed();
     let processor = sender.map(Router::processor_time).unwrap_or_default().saturating_sub(used);
-    Run { wall, processor, peak_kib: sender.map(Router::peak_kib).unwrap_or_default() }
+    let (peak_kib, anonymous_kib) = sender.map(|sender| (sender.peak_kib(), sender.anonymous_kib())).unwrap_or_default();
+    Run { wall, processor, peak_kib, anonymous_kib }
 }
 
 fn announcing_bird(count: u32) -> String {

@@ -21,7 +21,7 @@ use crate::PATIENCE;
 use crate::common::Namespace;
 use crate::light::{Holder, Light, announcement, routes, withdrawal};
 use crate::router::{Neighbour, Router, Software};
-use crate::table::{median, mib, ms, spread};
+use crate::table::{in_turns, median, mib, ms, spread};
 
 /// The argument with which this program is a reflector.
 pub(crate) const AS_REFLECTOR: &str = "reflector";
@@ -36,15 +36,15 @@ const RECEIVERS: [u8; 2] = [31, 32];
 const LATECOMERS: [u8; 2] = [33, 34];
 const ROUTES: u32 = 1_000;
 const RUNS: usize = 5;
+const REFLECTORS: [Software; 5] = [Software::Vipherald, Software::Bird, Software::Frr, Software::OpenBgpd, Software::GoBgp];
 
 pub(crate) fn compare() {
     println!(
-        "\n| reflector | paths | burst, median ms | min–max ms | CPU ms | join, median ms | min–max ms | CPU ms | withdraw, median ms | min–max ms | CPU ms | RSS idle → peak, MiB |"
+        "\n| reflector | paths | burst, median ms | min–max ms | CPU ms | join, median ms | min–max ms | CPU ms | withdraw, median ms | min–max ms | CPU ms | RSS idle → peak, MiB | of it anonymous at the peak |"
     );
-    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     for mode in [PLAIN, ADD_PATH] {
-        for software in [Software::Vipherald, Software::Bird, Software::Frr, Software::OpenBgpd, Software::GoBgp] {
-            let runs: Vec<Run> = (0..RUNS).map(|_| reflect(software, mode)).collect();
+        for (software, runs) in in_turns(&REFLECTORS, RUNS, |software| reflect(software, mode)) {
             let phase = |of: fn(&Run) -> Phase| {
                 let (walls, processor) = (spread(runs.iter().map(|run| of(run).wall)).1, median(runs.iter().map(|run| of(run).processor)));
                 format!("{walls} | {}", ms(processor))
@@ -52,7 +52,8 @@ pub(crate) fn compare() {
             let (burst, join, withdraw) = (phase(|run| run.burst), phase(|run| run.join), phase(|run| run.withdraw));
             let idle = runs.iter().map(|run| run.idle_kib).max().unwrap_or_default();
             let peak = runs.iter().map(|run| run.peak_kib).max().unwrap_or_default();
-            println!("| {software:?} | {mode} | {burst} | {join} | {withdraw} | {} → {} |", mib(idle), mib(peak));
+            let anonymous = runs.iter().map(|run| run.anonymous_kib).max().unwrap_or_default();
+            println!("| {software:?} | {mode} | {burst} | {join} | {withdraw} | {} → {} | {} |", mib(idle), mib(peak), mib(anonymous));
         }
     }
 }
@@ -83,6 +84,7 @@ struct Run {
     withdraw: Phase,
     idle_kib: u64,
     peak_kib: u64,
+    anonymous_kib: u64,
 }
 
 const fn address(host: u8) -> Ipv4Addr {
@@ -145,10 +147,10 @@ fn measure(router: &Router, mode: &str) -> Run {
         |late| until(router, &late, everything).saturating_duration_since(late.iter().map(|holder| holder.established).max().unwrap()),
     );
     router.settle();
-    let peak_kib = router.peak_kib();
+    let (peak_kib, anonymous_kib) = (router.peak_kib(), router.anonymous_kib());
     let octets: Vec<_> = writers.iter().map(|(host, _)| withdrawal(routes_of(*host))).collect();
     let withdraw = phase(router, || write_all(&writers, &octets), |start| until(router, &receivers, 0) - start);
-    Run { burst, join, withdraw, idle_kib, peak_kib }
+    Run { burst, join, withdraw, idle_kib, peak_kib, anonymous_kib }
 }
 
 fn phase<T>(router: &Router, begin: impl FnOnce() -> T, end: impl FnOnce(T) -> Duration) -> Phase {

@@ -175,6 +175,11 @@ impl Router {
         self.status("VmHWM:")
     }
 
+    /// What of it is heap and stacks, not pages of program files, which the page cache can take back and others share.
+    pub(crate) fn anonymous_kib(&self) -> u64 {
+        self.status("RssAnon:")
+    }
+
     fn status(&self, field: &str) -> u64 {
         let of = |id: &i32| {
             let text = fs::read_to_string(format!("/proc/{id}/status")).ok()?;

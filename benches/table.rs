@@ -26,3 +26,14 @@ pub(crate) fn spread(values: impl IntoIterator<Item = Duration>) -> (Duration, S
 pub(crate) fn median(values: impl IntoIterator<Item = Duration>) -> Duration {
     spread(values).0
 }
+
+/// So many results of each. They take turns, so that what else the machine does in the meantime meets all of them alike.
+pub(crate) fn in_turns<W: Copy, R>(whose: &[W], rounds: usize, run: impl Fn(W) -> R) -> Vec<(W, Vec<R>)> {
+    let mut results: Vec<(W, Vec<R>)> = whose.iter().map(|who| (*who, Vec::with_capacity(rounds))).collect();
+    for _ in 0..rounds {
+        for (who, results) in &mut results {
+            results.push(run(*who));
+        }
+    }
+    results
+}
