@@ -104,7 +104,7 @@ mod tests {
         let later = |clock: Clock| read(&path, &clock).unwrap().into_values().map(|since| clock.now - since).collect::<Vec<_>>();
         assert_eq!(later(Clock { uptime: Duration::from_secs(1005), ..first.clone() }), [Duration::from_secs(12)]);
         assert_eq!(later(Clock { uptime: Duration::from_secs(1), ..first.clone() }), [Duration::ZERO], "the clock of a container");
-        assert_eq!(later(Clock { boot: "b".to_owned(), ..first.clone() }).len(), 0);
+        assert_eq!(later(Clock { boot: "b".to_owned(), ..first }).len(), 0);
         fs::write(path.join(FILE), "{").unwrap();
         assert!(read(&path, &first).is_err());
         assert!(Clock::read().unwrap().uptime > Duration::ZERO);

@@ -35,26 +35,28 @@ pub(super) struct Listed {
     pub(super) chains: Vec<String>,
 }
 
+#[derive(Deserialize)]
+struct Listing {
+    nftables: Vec<serde_json::Map<String, Value>>,
+}
+
+/// A set or a map.
+#[derive(Deserialize)]
+struct Set {
+    name: String,
+    comment: Option<String>,
+    #[serde(default)]
+    elem: Vec<Value>,
+}
+
+impl Set {
+    /// Whether we made it; `None` where it has no name of ours.
+    fn is_ours(&self) -> Option<bool> {
+        comment(&self.name).map(|expected| self.comment.as_deref() == Some(expected))
+    }
+}
+
 pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Listing {
-        nftables: Vec<serde_json::Map<String, Value>>,
-    }
-    #[derive(Deserialize)]
-    struct Set {
-        name: String,
-        comment: Option<String>,
-        #[serde(default)]
-        elem: Vec<Value>,
-    }
-
-    impl Set {
-        /// Whether we made it; `None` where it has no name of ours.
-        fn is_ours(&self) -> Option<bool> {
-            comment(&self.name).map(|expected| self.comment.as_deref() == Some(expected))
-        }
-    }
-
     let mut listed = Listed::default();
     let mut rules: Vec<(usize, String)> = Vec::new();
     let listing: Listing = serde_json::from_slice(json)?;
