@@ -7,19 +7,20 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, Read as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpStream};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bgp::peer::State;
-use bgp::{Asn, BgpIdentifier, HoldTime, Prefix};
+use bgp::wire::{Capability, KEEPALIVE, Message, Negotiated, Open};
+use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use common::{Namespace, Process, wait_until};
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
-use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, RouteSet, Transport, Ttl};
+use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, PeerAddress, RouteSet, Transport, Ttl};
 use vipherald::driver::bgp::{Operation, PeerStatus, Speaker};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -202,6 +203,30 @@ fn rfc2385_a_router_with_a_link_local_address_needs_the_key_to_dial_us() {
         wait_until_up(&speaker, device);
         wait_for_route(bird);
     }
+}
+
+/// Where the neighbour has not been heard the kernel cannot know from whom it is to demand the key.
+#[test]
+fn rfc2385_who_dials_without_the_key_before_the_neighbour_was_heard_gets_no_session() {
+    let rig = Rig::new();
+    rig.write_key(LEFT.0, "secret");
+    let transport = Transport { passive: true, password_file: Some(rig.files.path().join(LEFT.0)), ..Transport::default() };
+    let peer = DesiredPeer { address: PeerAddress::Unnumbered(LEFT.0.to_owned()), transport, ..neighbour(THEIRS, LEFT.1) };
+    let speaker = rig.start(speaker_of([("left", peer)], Some("::")));
+    wait_until("somebody listens", PATIENCE, || rig.dial(OURS.parse().unwrap(), b"").is_ok());
+    let mut stream = rig.dial(OURS.parse().unwrap(), b"").unwrap();
+    // All that a session needs, before a key on our socket could keep it out.
+    let asn = Asn::new(LEFT.1).unwrap();
+    let capabilities = vec![Capability::Multiprotocol(Family::Ipv6Unicast), Capability::FourOctetAs];
+    let open = Open { asn, hold_time: HoldTime::ZERO, identifier: BgpIdentifier::new(7).unwrap(), capabilities };
+    let mut octets = Message::Open(open).encode(&Negotiated::before_open(asn)).unwrap().to_vec();
+    octets.extend_from_slice(&KEEPALIVE);
+    // It may be closed already.
+    stream.write_all(&octets).ok();
+    let ended = stream.read(&mut [0]);
+    assert!(ended.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| *count == 0), "{ended:?}");
+    let left = status(&speaker, "left").unwrap();
+    assert_eq!((left.counters.sent.open, left.counters.established), (0, 0));
 }
 
 /// The code and subcode of the NOTIFICATION that comes at last, if one does before the connection is closed.

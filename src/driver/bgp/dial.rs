@@ -57,8 +57,8 @@ pub(super) enum DialError {
     /// A VIP is configured as the source.
     #[error("the configured source {0} is a VIP; a session from it would break when it moves")]
     ConfiguredSourceIsVip(IpAddr),
-    /// The peer's segments are not signed.
-    #[error("the peer's connection is not signed with TCP-AO")]
+    /// The peer's segments are not signed, or were not at first.
+    #[error("the peer's connection is not signed with its key from the beginning")]
     Unsigned,
     /// The peer dialled another address of ours.
     #[error("the peer dialled {dialled}, and the session's source is {source_address}")]

@@ -26,7 +26,7 @@ use super::admission::{Admission, Seat};
 use super::claim::{Claims, Registry};
 use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
-use super::listener::Listener;
+use super::listener::{Arrival, Listener};
 use super::location::{self, Location};
 use super::orders::{Operation, OperatorError, Order, Request};
 use super::report::Complaints;
@@ -115,7 +115,7 @@ enum Input {
     Keys,
     Whereabouts,
     Links,
-    Accepted(TcpStream, SocketAddr),
+    Accepted(Arrival, SocketAddr),
     Listener,
     Request(Request),
     Time,
@@ -203,7 +203,7 @@ impl Neighbours {
                     self.running.remove(&name);
                     self.board.remove(&name);
                 }
-                Input::Accepted(stream, remote) => self.accept(stream, remote, &target, &keyring, &locator),
+                Input::Accepted(arrival, remote) => self.accept(arrival, remote, &target, &keyring, &locator),
                 Input::Request(given) => request = Some(given),
             }
         }
@@ -216,7 +216,7 @@ impl Neighbours {
             Ok(()) = keys.changed() => Input::Keys,
             Ok(()) = whereabouts.changed() => Input::Whereabouts,
             Ok(()) = changed(self.links.as_mut()) => Input::Links,
-            accepted = self.listener.accept() => accepted.map_or(Input::Listener, |(stream, remote)| Input::Accepted(stream, remote)),
+            accepted = self.listener.accept() => accepted.map_or(Input::Listener, |(arrival, remote)| Input::Accepted(arrival, remote)),
             Some(request) = self.requests.recv() => Input::Request(request),
         }
     }
@@ -314,7 +314,7 @@ impl Neighbours {
         self.board.set_configured(None, self.automatic, false);
     }
 
-    fn start(&mut self, name: &str, settings: Settings, keyring: &Keyring, locator: &Locator, first: Option<TcpStream>) {
+    fn start(&mut self, name: &str, settings: Settings, keyring: &Keyring, locator: &Locator, first: Option<Arrival>) {
         self.started = self.started.wrapping_add(1);
         let id = PeerId(self.started);
         let mut seed = DefaultHasher::new();
@@ -362,17 +362,17 @@ impl Neighbours {
     }
 
     /// Somebody has dialled us: a configured neighbour, a new dynamic one, or nobody we know; then the connection is closed without a word.
-    fn accept(&mut self, stream: TcpStream, remote: SocketAddr, target: &Target, keyring: &Keyring, locator: &Locator) {
+    fn accept(&mut self, arrival: Arrival, remote: SocketAddr, target: &Target, keyring: &Keyring, locator: &Locator) {
         let Target::Run(desired) = target else { return };
         let address = remote.ip();
         let whereabouts = locator.whereabouts();
-        let domain = self.domain(&stream);
+        let domain = self.domain(&arrival.stream);
         let here = |running: &&Running| self.vrfs.domain(running.settings.peer.interface()) == domain;
         let mut there = self.running.values().filter(here).filter(|running| running.is_at(remote, &whereabouts));
         // Of two, one is about to end.
         if let Some(running) = there.clone().find(|running| !running.is_ending()).or_else(|| there.next()) {
             // Where its task is far behind, the neighbour will dial again.
-            running.commands.try_send(Command::Accept(stream)).ok();
+            running.commands.try_send(Command::Accept(arrival)).ok();
             return;
         }
         let name = dynamic_name(address);
@@ -381,12 +381,12 @@ impl Neighbours {
         match settings {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
             Some(settings) if self.shut.contains(&settings.peer) || self.running.contains_key(&name) => {}
-            Some(settings) => match socket::is_near(&stream, settings.peer.transport.ttl) {
+            Some(settings) => match socket::is_near(&arrival.stream, settings.peer.transport.ttl) {
                 Err(error) => self.too_far(&name, &chain(&error)),
                 Ok(()) if self.admission.is_full() => self.admission.refuse(address),
                 Ok(()) => {
                     self.make_room();
-                    self.start(&name, settings, keyring, locator, Some(stream));
+                    self.start(&name, settings, keyring, locator, Some(arrival));
                 }
             },
         }

@@ -29,6 +29,7 @@ use super::dial::{DialError, Dialled, arrive, dial};
 use super::fatal_panics;
 use super::keyring::Keys;
 use super::link::{Link, Links, News};
+use super::listener::Arrival;
 use super::location::Location;
 use super::orders::Order;
 use super::report::{Complaints, Report};
@@ -65,7 +66,7 @@ pub(super) struct Inputs {
 #[derive(Debug)]
 pub(super) enum Command {
     /// Take this connection of the peer.
-    Accept(TcpStream),
+    Accept(Arrival),
     /// Do what the operator says.
     Obey(Order),
 }
@@ -82,7 +83,7 @@ pub(super) struct Session {
     /// Connections that deliver their last octets.
     closing: JoinSet<()>,
     /// A connection that the peer has dialled while there is another, and that waits for what becomes of that one (RFC 4271 §6.8).
-    redial: Option<TcpStream>,
+    redial: Option<Arrival>,
     inputs: Inputs,
     /// Ends once its last connection is closed.
     ending: bool,
@@ -146,7 +147,7 @@ impl Session {
 
     /// Runs until it was told to end, or a dynamic neighbour has gone, and the last connection is closed.
     /// `first` is the connection that brought a dynamic neighbour, from near enough.
-    pub(super) async fn run(mut self, shut: bool, first: Option<TcpStream>) {
+    pub(super) async fn run(mut self, shut: bool, first: Option<Arrival>) {
         self.inputs.feed.routes.mark_changed();
         self.take_key();
         self.look_for_peer();
@@ -154,8 +155,8 @@ impl Session {
         if !shut {
             self.handle(Event::Start);
         }
-        if let Some(stream) = first {
-            self.accept(stream);
+        if let Some(arrival) = first {
+            self.accept(arrival);
             self.publish();
         }
         self.ending |= self.has_gone();
@@ -242,7 +243,7 @@ impl Session {
             Input::Keys => self.take_key(),
             Input::Location => self.relocate(),
             Input::Whereabouts => self.take_whereabouts(),
-            Input::Command(Command::Accept(stream)) => self.arrived(stream),
+            Input::Command(Command::Accept(arrival)) => self.arrived(arrival),
             Input::Command(Command::Obey(order)) => self.obey(order),
             Input::Link(role, News::Opened(opened)) => self.opened(role, *opened),
             Input::Link(role, News::Happened(Happening::Received(bytes))) => {
@@ -307,22 +308,22 @@ impl Session {
     }
 
     /// Somebody has dialled us from the peer's address.
-    fn arrived(&mut self, stream: TcpStream) {
-        match socket::is_near(&stream, self.way.transport.ttl) {
-            Ok(()) => self.accept(stream),
+    fn arrived(&mut self, arrival: Arrival) {
+        match socket::is_near(&arrival.stream, self.way.transport.ttl) {
+            Ok(()) => self.accept(arrival),
             Err(error) => self.report.too_far(chain(&error)),
         }
     }
 
     /// The peer has dialled us.
-    fn accept(&mut self, stream: TcpStream) {
+    fn accept(&mut self, arrival: Arrival) {
         // Where it is lost already there is nothing to take. A session that ends is not to be held up by what is dialled meanwhile.
-        let Some(peer) = stream.peer_addr().ok().map(Found::of).filter(|_| !self.ending) else { return };
+        let Some(peer) = arrival.stream.peer_addr().ok().map(Found::of).filter(|_| !self.ending) else { return };
         let prepared = self.signature().map_err(DialError::Key).and_then(|signature| {
-            if signature.as_ref().is_some_and(|signature| !signature.is_on(&stream)) {
+            if signature.as_ref().is_some_and(|signature| !signature.is_on(&arrival)) {
                 return Err(DialError::Unsigned);
             }
-            self.way.prepare(&stream, peer.address, signature.as_ref())?;
+            self.way.prepare(&arrival.stream, peer.address, signature.as_ref())?;
             Ok(signature)
         });
         let signature = match prepared {
@@ -330,13 +331,14 @@ impl Session {
             Err(error) => return self.report.refused(&chain(&error)),
         };
         if self.peer.state() == State::Idle {
-            self.refuse(stream, Cease::ConnectionRejected);
+            self.refuse(arrival.stream, Cease::ConnectionRejected);
         } else if self.peer.accepts() {
-            let opening = arrive(stream, signature, self.way.clone(), peer, self.inputs.feed.routes.clone(), self.inputs.claims.clone());
+            let opening =
+                arrive(arrival.stream, signature, self.way.clone(), peer, self.inputs.feed.routes.clone(), self.inputs.claims.clone());
             self.links.set(Role::Passive, Link::Opening(Box::pin(opening)));
         } else {
             // A peer that dials once more has given up what it dialled before.
-            self.redial = Some(stream);
+            self.redial = Some(arrival);
             self.handle(Event::Redialled);
         }
     }
@@ -346,11 +348,11 @@ impl Session {
         if self.redial.is_none() || (self.peer.is_challenged() && !self.ending) {
             return;
         }
-        if let Some(stream) = self.redial.take() {
+        if let Some(arrival) = self.redial.take() {
             if self.ending || self.peer.accepts() || self.peer.state() == State::Idle {
-                self.accept(stream);
+                self.accept(arrival);
             } else {
-                self.refuse(stream, Cease::ConnectionCollisionResolution);
+                self.refuse(arrival.stream, Cease::ConnectionCollisionResolution);
             }
         }
     }

@@ -11,6 +11,7 @@ use bgp::Prefix;
 use sys::{TcpAoAlgorithm, TcpAoKey, TcpAoKeyIds};
 
 use super::keyring::{Key, Keys};
+use super::listener::Arrival;
 use super::socket::OptionError;
 use crate::desired::{AoAlgorithm, Transport};
 
@@ -99,9 +100,13 @@ impl Signature {
         }
     }
 
-    /// Whether a connection that a peer has dialled is signed as it must be. TCP-MD5 shows in what follows: unsigned segments are dropped.
-    pub(super) fn is_on(&self, connection: &impl AsFd) -> bool {
-        matches!(self, Self::Md5(_)) || sys::tcp_ao_in_use(connection.as_fd()).is_some()
+    /// Whether a connection that a peer has dialled is signed as it must be, from its beginning. With TCP-MD5 that is so where the kernel has demanded it: a key
+    /// that the socket gets only now says nothing of what has come already.
+    pub(super) fn is_on(&self, connection: &Arrival) -> bool {
+        match self {
+            Self::Md5(_) => connection.demanded.as_ref() == Some(self),
+            Self::Ao(_) => sys::tcp_ao_in_use(connection.stream.as_fd()).is_some(),
+        }
     }
 }
 
