@@ -46,6 +46,8 @@ pub(crate) struct Scenario {
     pub(crate) troubles: Vec<(Duration, Duration, Trouble)>,
     /// A driver that does not keep to what it should: after a pause it ticks before it reads.
     pub(crate) tick_first: bool,
+    /// The addresses are always somewhere, from the first Active Router on.
+    pub(crate) never_lost: bool,
     /// Of all routers.
     pub(crate) longest_interval: Duration,
     pub(crate) preempt: Preempt,
@@ -70,10 +72,18 @@ impl Scenario {
     }
 
     pub(crate) fn of_pauses(seed: u64) -> Self {
-        let mut scenario = Self::without_trouble_for(seed, 1 + usize::from(seed % 2 == 1));
+        Self::of(seed, Trouble::Pause)
+    }
+
+    pub(crate) fn of_kills(seed: u64) -> Self {
+        Self { never_lost: true, ..Self::of(seed, Trouble::Kill) }
+    }
+
+    fn of(seed: u64, trouble: fn(usize) -> Trouble) -> Self {
+        let mut scenario = Self::without_trouble(seed);
         let mut dice = Dice::new(!seed);
         for _ in 0..4 {
-            let trouble = Trouble::Pause(dice.below(scenario.nodes.len()));
+            let trouble = trouble(dice.below(scenario.nodes.len()));
             scenario.add(&mut dice, trouble);
         }
         scenario
@@ -110,7 +120,7 @@ impl Scenario {
             })
             .collect();
         let longest_delay = one / dice.of(&[1000, 100, 20, 5]);
-        Self { seed, nodes, longest_delay, troubles: vec![], tick_first: dice.one_in(4), longest_interval, preempt }
+        Self { seed, nodes, longest_delay, troubles: vec![], tick_first: dice.one_in(4), never_lost: false, longest_interval, preempt }
     }
 
     pub(crate) fn quiet_after(&self) -> Duration {

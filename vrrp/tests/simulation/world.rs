@@ -257,6 +257,10 @@ impl World {
             assert!(!(calm && active.is_empty()), "all have given way at {:?}", self.now);
             self.active = (active, self.now);
         }
+        if self.scenario.never_lost {
+            let lost = self.caches.keys().find(|(_, family)| !self.nodes.iter().any(|node| node.has(*family)));
+            assert_eq!(lost, None, "nobody has the addresses at {:?}", self.now);
+        }
     }
 
     fn is_well(&self) -> bool {

@@ -78,7 +78,7 @@ fn without_known_peers_it_waits_unless_it_is_single() {
     assert_eq!(bench.up(), []);
     assert_eq!(bench.router.hindrances().collect::<Vec<_>>(), [Hindrance::NoPeers]);
     let actions = bench.configure(|config| config.transport = unicast(&["10.9.0.1"]));
-    assert_eq!(actions, [Action::Addresses(Holding::Released), to(State::Initialize, State::Backup)]);
+    assert_eq!(actions, [Action::Addresses(Holding::Silent), to(State::Initialize, State::Backup)]);
 
     let single = Config { transport: Transport::Unicast { peers: BTreeSet::new(), single: true }, ..config() };
     let mut bench = Bench::active(single);
