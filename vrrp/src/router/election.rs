@@ -169,7 +169,7 @@ impl VirtualRouter {
 
     /// A router that is not to be Active is: it and the neighbours are told. Once in an interval, so that two that disagree on that do not answer each other without
     /// end; the neighbours as often as they may have to be.
-    pub(super) fn contend(&mut self, turn: &mut Turn) {
+    fn contend(&mut self, turn: &mut Turn) {
         let interval = self.config.interval.duration();
         let Mode::Active(active) = &mut self.mode else { return };
         active.contended = Some(turn.now);

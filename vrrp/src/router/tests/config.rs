@@ -22,10 +22,16 @@ fn what_contradicts_itself_or_the_standard_is_refused() {
     let long = interval(4096);
     assert_eq!(error(|config| config.interval = long), ConfigError::Interval { interval: long, version: Version::V3 });
     assert_eq!(error(|config| config.announcing.times = 0), ConfigError::NoAnnouncement);
-    assert_eq!(error(|config| config.announcing.spacing = ms(9)), ConfigError::Time(ms(9)));
-    assert_eq!(error(|config| config.announcing.refresh = Some(Duration::ZERO)), ConfigError::Time(Duration::ZERO));
-    assert_eq!(error(|config| config.announcing.refresh = Some(Duration::MAX)), ConfigError::Time(Duration::MAX));
-    assert_eq!(error(|config| config.preempt = Preempt::After(Duration::MAX)), ConfigError::Time(Duration::MAX));
+    let out_of_range = |what, time, least| ConfigError::Time { what, time, least };
+    let spacing = out_of_range("spacing of announcements", ms(9), ms(10));
+    assert_eq!(spacing.to_string(), "a spacing of announcements of 9ms: expected 10ms to 86400s");
+    assert_eq!(error(|config| config.announcing.spacing = ms(9)), spacing);
+    for time in [Duration::ZERO, Duration::MAX] {
+        let refresh = out_of_range("refresh interval of announcements", time, ms(10));
+        assert_eq!(error(|config| config.announcing.refresh = Some(time)), refresh);
+    }
+    let delay = out_of_range("delay of preemption", Duration::MAX, Duration::ZERO);
+    assert_eq!(error(|config| config.preempt = Preempt::After(Duration::MAX)), delay);
     let ipv6 = |config: &mut Config| (config.addresses, config.primary) = (addresses(&["fe80::64"]), ip("fe80::1"));
     let version_2 = error(|config| {
         ipv6(config);
