@@ -74,7 +74,7 @@ pub enum Holding {
     Held,
     /// Left on the interface as far as they are there, for what comes yet; ARP and ND are not answered.
     Silent,
-    /// Not on the interface, whoever has put them there.
+    /// Not on the interface: neither what this process has put there, nor what an earlier one of this node has left.
     Released,
 }
 
