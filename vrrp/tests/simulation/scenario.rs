@@ -14,6 +14,8 @@ use crate::dice::Dice;
 pub(crate) enum Trouble {
     /// Nothing comes from the first to the second.
     Cut(usize, usize),
+    /// Nothing of one family does.
+    Filter(usize, usize, Family),
     /// One of five packets is lost.
     Loss,
     /// The process is suspended.
@@ -32,7 +34,7 @@ pub(crate) enum Trouble {
 impl Trouble {
     /// Whether packets and ticks do not come as they should meanwhile.
     pub(crate) const fn is_of_the_link(self) -> bool {
-        matches!(self, Self::Cut(..) | Self::Loss | Self::Pause(_))
+        matches!(self, Self::Cut(..) | Self::Filter(..) | Self::Loss | Self::Pause(_))
     }
 }
 
@@ -65,7 +67,7 @@ impl Scenario {
             scenario.add(&mut dice, trouble);
         }
         // What a neighbour was told is put right by a refresh alone where the routers cannot know of it.
-        if !scenario.troubles.iter().any(|(.., trouble)| matches!(trouble, Trouble::Cut(..) | Trouble::Loss)) {
+        if !scenario.troubles.iter().any(|(.., trouble)| matches!(trouble, Trouble::Cut(..) | Trouble::Filter(..) | Trouble::Loss)) {
             scenario.nodes.iter_mut().flatten().for_each(|config| config.announcing.refresh = None);
         }
         scenario
@@ -133,6 +135,7 @@ impl Scenario {
         let choices = [
             Trouble::Cut(node, other),
             Trouble::Cut(other, node),
+            Trouble::Filter(node, other, dice.of(&[Family::Ipv4, Family::Ipv6])),
             Trouble::Loss,
             Trouble::Pause(node),
             Trouble::Kill(node),
