@@ -5,7 +5,7 @@
 //! driver, in the order in which they are to be carried out, and the [deadline](VirtualRouter::deadline) of the next [`Event::Tick`]. A tick that comes
 //! early does nothing. **What has been received is given before a tick**: a driver reads its socket empty first.
 //!
-//! Invariants: the addresses are held and answered for in Active only; a router is Active only while it is started, its interface is up and its node
+//! Invariants: the addresses are answered for in Active only; a router is Active only while it is started, its interface is up and its node
 //! serves; it leaves Active by itself only with an advertisement of priority 0, unless its interface is down. Nothing is done twice for one lapse of a timer,
 //! however late the tick comes.
 //!
@@ -15,6 +15,8 @@
 //!   that others may have followed it advertises at once, but claims the caches of its neighbours only an interval later, if it is Active still.
 //! - **Hand-over.** A router that is [stopped](Event::Stop) while Active keeps its addresses, without answering for them, until it hears the new Active
 //!   Router, or until there will be none.
+//! - **Leftovers.** What a process that was killed has left on the interface goes on serving without being answered for, until another router is heard to be
+//!   Active, or this one is: else a restart would cut off what the others have not noticed.
 //! - **Delay of preemption**, as [`Preempt`] says.
 //! - **Contention.** An Active Router that hears one of lower priority tells the neighbours again where the addresses are: they may have been told
 //!   otherwise.
@@ -70,9 +72,9 @@ pub enum Event {
 pub enum Holding {
     /// On the interface, and ARP and ND answered for them.
     Held,
-    /// On the interface still, for what comes yet; ARP and ND are not answered.
+    /// Left on the interface as far as they are there, for what comes yet; ARP and ND are not answered.
     Silent,
-    /// Not on the interface, whoever has put them there.
+    /// Not on the interface: neither what this process has put there, nor what an earlier one of this node has left.
     Released,
 }
 
@@ -251,11 +253,11 @@ impl VirtualRouter {
         self.conclude(turn);
     }
 
-    /// Reports the transition that came of the turn. A Backup Router has no address, whatever an earlier process has left.
+    /// Reports the transition that came of the turn. A Backup Router answers for nothing, whatever an earlier process has left.
     pub(crate) fn conclude(&mut self, turn: &mut Turn) {
         let (from, to) = (turn.before, self.state());
-        if to == State::Backup {
-            self.hold(turn, Holding::Released);
+        if to == State::Backup && self.holding.is_none() {
+            self.hold(turn, Holding::Silent);
         }
         if from != to {
             turn.push(Action::Transition { from, to });

@@ -17,7 +17,7 @@ mod neighbor;
 pub use advertisement::{Advertisement, Datagram};
 pub use checksum::{ChecksumForm, Endpoints};
 pub use error::DecodeError;
-pub use neighbor::{MacAddress, gratuitous_arp, unsolicited_neighbor_advertisement};
+pub use neighbor::{gratuitous_arp, unsolicited_neighbor_advertisement};
 
 /// The IP protocol number of VRRP (RFC 9568 §5.1.1.4).
 pub const PROTOCOL: u8 = 112;

@@ -195,7 +195,7 @@ fn a_member_that_is_held_back_holds_all_back() {
     assert_eq!(bench.hindrances(IPV4), [Hindrance::Group]);
     assert_eq!(bench.hindrances(IPV6), [Hindrance::NotServing]);
     assert_eq!(bench.pass(Duration::from_secs(60)), []);
-    assert_eq!(bench.member(IPV6, Event::Serving), each(&[RELEASED, To(State::Backup)]));
+    assert_eq!(bench.member(IPV6, Event::Serving), each(&[SILENT, To(State::Backup)]));
 }
 
 #[test]
@@ -222,14 +222,16 @@ fn all_are_stopped_and_started_together() {
     let mut bench = Bench::active();
     assert_eq!(bench.event(Event::Stop), each(&[Sent(0), SILENT, To(State::Initialize)]));
     assert_eq!(bench.event(from("fe80::9", 50)), [(IPV6, RELEASED)]);
-    assert_eq!(bench.event(Event::Start), [(IPV4, RELEASED), (IPV4, To(State::Backup)), (IPV6, To(State::Backup))]);
+    assert_eq!(bench.event(Event::Start), each(&[To(State::Backup)]));
 }
 
 #[test]
 fn where_one_gives_way_the_others_resign() {
     let mut bench = Bench::active();
-    let expected = [(IPV4, Sent(0)), (IPV4, RELEASED), (IPV4, To(State::Backup)), (IPV6, RELEASED), (IPV6, To(State::Backup))];
+    // What still comes for IPv4 is served until somebody follows there, too.
+    let expected = [(IPV4, Sent(0)), (IPV4, SILENT), (IPV4, To(State::Backup)), (IPV6, RELEASED), (IPV6, To(State::Backup))];
     assert_eq!(bench.event(from("fe80::9", 101)), expected);
+    assert_eq!(bench.event(from("10.9.0.9", 101)), [(IPV4, RELEASED)]);
     // And takes over again from that router when it resigns in both.
     bench.event(from("fe80::9", 0));
     bench.event(from("10.9.0.9", 0));
@@ -253,7 +255,7 @@ fn a_member_that_joins_an_active_group_follows_it_by_its_own_timer() {
     let mut bench = Bench::new(vec![ipv6()]);
     bench.up();
     bench.pass(ACTIVE_DOWN_INTERVAL);
-    assert_eq!(bench.configure(vec![ipv6(), ipv4()]), [(IPV4, RELEASED), (IPV4, To(State::Backup))]);
+    assert_eq!(bench.configure(vec![ipv6(), ipv4()]), [(IPV4, SILENT), (IPV4, To(State::Backup))]);
     bench.pass(ACTIVE_DOWN_INTERVAL / 2);
     assert_eq!((bench.state(IPV4), bench.state(IPV6)), (State::Backup, State::Active));
     bench.pass(ACTIVE_DOWN_INTERVAL / 2);

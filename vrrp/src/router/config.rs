@@ -11,7 +11,7 @@ use crate::wire::{ChecksumForm, TTL};
 /// No time that is configured may be longer.
 const LONGEST: Duration = Duration::from_secs(86_400);
 /// Announcements come no closer.
-pub(super) const SHORTEST_SPACING: Duration = Duration::from_millis(10);
+const SHORTEST_SPACING: Duration = Duration::from_millis(10);
 
 /// One virtual router on one interface (RFC 9568 §6.1).
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -63,6 +63,8 @@ impl Config {
         }
     }
 
+    /// Whether a virtual router can be so.
+    ///
     /// # Errors
     /// It contradicts itself or the standard.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -82,23 +84,29 @@ impl Config {
                 return Err(ConfigError::OwnPeer(self.primary));
             }
         }
+        self.check_times()
+    }
+
+    fn check_times(&self) -> Result<(), ConfigError> {
         let Announcing { times, spacing, refresh } = self.announcing;
         if times == 0 {
             return Err(ConfigError::NoAnnouncement);
         }
-        let preempt_delay = match self.preempt {
-            Preempt::After(delay) => delay,
-            Preempt::Never => Duration::ZERO,
+        let delay = match self.preempt {
+            Preempt::After(delay) => Some(delay),
+            Preempt::Never => None,
         };
-        let of_announcing = [Some(spacing), refresh].into_iter().flatten();
-        match of_announcing
-            .clone()
-            .find(|time| *time < SHORTEST_SPACING)
-            .or_else(|| of_announcing.chain([preempt_delay]).find(|time| *time > LONGEST))
-        {
-            Some(time) => Err(ConfigError::Time(time)),
-            None => Ok(()),
+        let ranges = [
+            ("spacing of announcements", Some(spacing), SHORTEST_SPACING),
+            ("refresh interval of announcements", refresh, SHORTEST_SPACING),
+            ("delay of preemption", delay, Duration::ZERO),
+        ];
+        for (what, time, least) in ranges {
+            if let Some(time) = time.filter(|time| *time < least || *time > LONGEST) {
+                return Err(ConfigError::Time { what, time, least });
+            }
         }
+        Ok(())
     }
 
     fn check_primary(&self) -> Result<(), ConfigError> {
@@ -250,9 +258,16 @@ pub enum ConfigError {
     /// Neighbours would never be told.
     #[error("neighbours are to be told 0 times where the addresses are: expected 1 or more")]
     NoAnnouncement,
-    /// A spacing, refresh or delay out of range.
-    #[error("a time of {0:?} is out of range: announcements are 10ms or more apart, and no time is longer than a day")]
-    Time(Duration),
+    /// A spacing, refresh interval or delay out of range.
+    #[error("a {what} of {time:?}: expected {least:?} to {LONGEST:?}")]
+    Time {
+        /// Which of them.
+        what: &'static str,
+        /// As configured.
+        time: Duration,
+        /// The least that there may be.
+        least: Duration,
+    },
     /// VRID, version and family cannot change.
     #[error("another VRID, version or family is another virtual router")]
     OtherRouter,

@@ -107,16 +107,15 @@ impl VirtualRouter {
 
     /// What an advertisement of another router means.
     pub(super) fn elect(&mut self, turn: &mut Turn, source: IpAddr, advertisement: &Advertisement) {
-        match self.state() {
-            State::Initialize => {
-                // The one that follows us is there.
-                if matches!(self.mode, Mode::Initialize { handover_until: Some(_) }) && advertisement.priority.is_some() {
-                    self.mode = Mode::Initialize { handover_until: None };
-                    self.hold(turn, Holding::Released);
-                }
-            }
-            State::Backup => self.heard_in_backup(turn.now, advertisement),
-            State::Active => self.heard_in_active(turn, source, advertisement),
+        // Another router has the addresses: the one that follows us, or that has followed an earlier process.
+        if self.state() != State::Active && advertisement.priority.is_some() {
+            self.hold(turn, Holding::Released);
+        }
+        match &mut self.mode {
+            Mode::Initialize { handover_until } if advertisement.priority.is_some() => *handover_until = None,
+            Mode::Initialize { .. } => {}
+            Mode::Backup(_) => self.heard_in_backup(turn.now, advertisement),
+            Mode::Active(_) => self.heard_in_active(turn, source, advertisement),
         }
     }
 
@@ -170,7 +169,7 @@ impl VirtualRouter {
 
     /// A router that is not to be Active is: it and the neighbours are told. Once in an interval, so that two that disagree on that do not answer each other without
     /// end; the neighbours as often as they may have to be.
-    pub(super) fn contend(&mut self, turn: &mut Turn) {
+    fn contend(&mut self, turn: &mut Turn) {
         let interval = self.config.interval.duration();
         let Mode::Active(active) = &mut self.mode else { return };
         active.contended = Some(turn.now);

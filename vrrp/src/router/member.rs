@@ -33,10 +33,10 @@ impl VirtualRouter {
         self.unhinder(turn, Hindrance::Group);
     }
 
-    /// Leaves Active because another member has: other routers are told to follow.
+    /// Leaves Active because another member has: other routers are told to follow, and what comes is served until they do.
     pub(crate) fn resign(&mut self, turn: &mut Turn) {
         self.send(turn, None);
-        self.hold(turn, Holding::Released);
+        self.hold(turn, Holding::Silent);
         self.mode = Mode::Backup(Backup::new(turn.now, self.config.interval));
     }
 

@@ -90,9 +90,12 @@ impl Bench {
         Self { router: VirtualRouter::new(config).unwrap(), now: *EPOCH }
     }
 
+    /// With nothing left of an earlier process.
     fn backup(config: Config) -> Self {
         let mut bench = Self::new(config);
         bench.up();
+        bench.event(Event::InterfaceDown);
+        bench.event(Event::InterfaceUp);
         assert_eq!(bench.router.state(), State::Backup);
         bench
     }

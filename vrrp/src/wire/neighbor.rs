@@ -6,12 +6,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::checksum::checksum;
 use super::{Endpoints, TTL};
 
-/// The address of a station on Ethernet.
-pub type MacAddress = [u8; 6];
-
-const BROADCAST: MacAddress = [0xFF; 6];
+const BROADCAST: [u8; 6] = [0xFF; 6];
 /// Where packets for ff02::1 go (RFC 2464 §7).
-const ALL_NODES_MAC: MacAddress = [0x33, 0x33, 0x00, 0x00, 0x00, 0x01];
+const ALL_NODES_MAC: [u8; 6] = [0x33, 0x33, 0x00, 0x00, 0x00, 0x01];
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xDD];
@@ -26,7 +23,7 @@ const TARGET_LINK_LAYER_ADDRESS: [u8; 2] = [2, 1];
 
 /// A broadcast ARP request in which `address` asks for itself: sender and target are the address, at `mac` (RFC 9568 §6.4.1, RFC 826).
 #[must_use]
-pub fn gratuitous_arp(mac: MacAddress, address: Ipv4Addr) -> Vec<u8> {
+pub fn gratuitous_arp(mac: [u8; 6], address: Ipv4Addr) -> Vec<u8> {
     // Ethernet, IPv4, lengths of their addresses, request.
     const HEADER: [u8; 8] = [0x00, 0x01, 0x08, 0x00, 6, 4, 0x00, 0x01];
     let address = address.octets();
@@ -36,7 +33,7 @@ pub fn gratuitous_arp(mac: MacAddress, address: Ipv4Addr) -> Vec<u8> {
 /// A Neighbor Advertisement to all nodes that nobody asked for: `address` is at `mac`, whatever was known before, and is a router (RFC 9568 §6.4.2,
 /// RFC 4861 §4.4). It comes from the address itself.
 #[must_use]
-pub fn unsolicited_neighbor_advertisement(mac: MacAddress, address: Ipv6Addr) -> Vec<u8> {
+pub fn unsolicited_neighbor_advertisement(mac: [u8; 6], address: Ipv6Addr) -> Vec<u8> {
     let target = address.octets();
     let message = |checksum: u16| {
         let header = [NEIGHBOR_ADVERTISEMENT, 0];

@@ -43,6 +43,11 @@ fn routers_of_which_some_are_suspended_never_have_two_active_for_long() {
 }
 
 #[test]
+fn processes_that_are_killed_and_restarted_never_take_the_addresses_away() {
+    run(0..1000, Scenario::of_kills);
+}
+
+#[test]
 fn routers_that_start_together_agree_at_once() {
     run(0..500, Scenario::without_trouble);
 }

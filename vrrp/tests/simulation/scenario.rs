@@ -14,6 +14,8 @@ use crate::dice::Dice;
 pub(crate) enum Trouble {
     /// Nothing comes from the first to the second.
     Cut(usize, usize),
+    /// Nothing of one family does.
+    Filter(usize, usize, Family),
     /// One of five packets is lost.
     Loss,
     /// The process is suspended.
@@ -32,7 +34,7 @@ pub(crate) enum Trouble {
 impl Trouble {
     /// Whether packets and ticks do not come as they should meanwhile.
     pub(crate) const fn is_of_the_link(self) -> bool {
-        matches!(self, Self::Cut(..) | Self::Loss | Self::Pause(_))
+        matches!(self, Self::Cut(..) | Self::Filter(..) | Self::Loss | Self::Pause(_))
     }
 }
 
@@ -46,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) troubles: Vec<(Duration, Duration, Trouble)>,
     /// A driver that does not keep to what it should: after a pause it ticks before it reads.
     pub(crate) tick_first: bool,
+    /// The addresses are always somewhere, from the first Active Router on.
+    pub(crate) never_lost: bool,
     /// Of all routers.
     pub(crate) longest_interval: Duration,
     pub(crate) preempt: Preempt,
@@ -63,17 +67,25 @@ impl Scenario {
             scenario.add(&mut dice, trouble);
         }
         // What a neighbour was told is put right by a refresh alone where the routers cannot know of it.
-        if !scenario.troubles.iter().any(|(.., trouble)| matches!(trouble, Trouble::Cut(..) | Trouble::Loss)) {
+        if !scenario.troubles.iter().any(|(.., trouble)| matches!(trouble, Trouble::Cut(..) | Trouble::Filter(..) | Trouble::Loss)) {
             scenario.nodes.iter_mut().flatten().for_each(|config| config.announcing.refresh = None);
         }
         scenario
     }
 
     pub(crate) fn of_pauses(seed: u64) -> Self {
-        let mut scenario = Self::without_trouble_for(seed, 1 + usize::from(seed % 2 == 1));
+        Self::of(seed, Trouble::Pause)
+    }
+
+    pub(crate) fn of_kills(seed: u64) -> Self {
+        Self { never_lost: true, ..Self::of(seed, Trouble::Kill) }
+    }
+
+    fn of(seed: u64, trouble: fn(usize) -> Trouble) -> Self {
+        let mut scenario = Self::without_trouble(seed);
         let mut dice = Dice::new(!seed);
         for _ in 0..4 {
-            let trouble = Trouble::Pause(dice.below(scenario.nodes.len()));
+            let trouble = trouble(dice.below(scenario.nodes.len()));
             scenario.add(&mut dice, trouble);
         }
         scenario
@@ -110,7 +122,7 @@ impl Scenario {
             })
             .collect();
         let longest_delay = one / dice.of(&[1000, 100, 20, 5]);
-        Self { seed, nodes, longest_delay, troubles: vec![], tick_first: dice.one_in(4), longest_interval, preempt }
+        Self { seed, nodes, longest_delay, troubles: vec![], tick_first: dice.one_in(4), never_lost: false, longest_interval, preempt }
     }
 
     pub(crate) fn quiet_after(&self) -> Duration {
@@ -123,6 +135,7 @@ impl Scenario {
         let choices = [
             Trouble::Cut(node, other),
             Trouble::Cut(other, node),
+            Trouble::Filter(node, other, dice.of(&[Family::Ipv4, Family::Ipv6])),
             Trouble::Loss,
             Trouble::Pause(node),
             Trouble::Kill(node),

@@ -160,7 +160,7 @@ impl World {
             self.well = self.now;
         }
         let (node, actions) = match trouble {
-            Trouble::Cut(..) | Trouble::Loss => return,
+            Trouble::Cut(..) | Trouble::Filter(..) | Trouble::Loss => return,
             Trouble::Pause(node) if begins => {
                 self.nodes[node].pause(now);
                 return;
@@ -227,7 +227,8 @@ impl World {
     fn send(&mut self, from: usize, to: usize, datagram: &Datagram) {
         let destination = datagram.endpoints.destination();
         let is_for = destination.is_multicast() || self.nodes[to].configs().iter().any(|config| config.primary == destination);
-        if is_for && !self.troubles.contains(&Trouble::Cut(from, to)) && self.goes_through(from) {
+        let cut = [Trouble::Cut(from, to), Trouble::Filter(from, to, datagram.endpoints.family())];
+        if is_for && !cut.iter().any(|trouble| self.troubles.contains(trouble)) && self.goes_through(from) {
             let at = self.now + self.dice.between(SHORTEST_DELAY, self.scenario.longest_delay);
             self.at(at, Happening::Deliver(to, datagram.clone()));
         }
@@ -256,6 +257,10 @@ impl World {
             let calm = self.is_well() && self.now - self.settled > self.scenario.longest_delay * 2;
             assert!(!(calm && active.is_empty()), "all have given way at {:?}", self.now);
             self.active = (active, self.now);
+        }
+        if self.scenario.never_lost {
+            let lost = self.caches.keys().find(|(_, family)| !self.nodes.iter().any(|node| node.has(*family)));
+            assert_eq!(lost, None, "nobody has the addresses at {:?}", self.now);
         }
     }
 

@@ -76,7 +76,7 @@ impl Driver {
         assert_eq!(self.holding, router.holding());
         match router.state() {
             State::Initialize => assert_ne!(self.holding, Some(Holding::Held)),
-            State::Backup => assert_eq!(self.holding, Some(Holding::Released)),
+            State::Backup => assert!(matches!(self.holding, Some(Holding::Silent | Holding::Released))),
             State::Active => assert_eq!(self.holding, Some(Holding::Held)),
         }
         assert_eq!(router.state() == State::Initialize, router.hindrances().next().is_some());

@@ -22,10 +22,16 @@ fn what_contradicts_itself_or_the_standard_is_refused() {
     let long = interval(4096);
     assert_eq!(error(|config| config.interval = long), ConfigError::Interval { interval: long, version: Version::V3 });
     assert_eq!(error(|config| config.announcing.times = 0), ConfigError::NoAnnouncement);
-    assert_eq!(error(|config| config.announcing.spacing = ms(9)), ConfigError::Time(ms(9)));
-    assert_eq!(error(|config| config.announcing.refresh = Some(Duration::ZERO)), ConfigError::Time(Duration::ZERO));
-    assert_eq!(error(|config| config.announcing.refresh = Some(Duration::MAX)), ConfigError::Time(Duration::MAX));
-    assert_eq!(error(|config| config.preempt = Preempt::After(Duration::MAX)), ConfigError::Time(Duration::MAX));
+    let out_of_range = |what, time, least| ConfigError::Time { what, time, least };
+    let spacing = out_of_range("spacing of announcements", ms(9), ms(10));
+    assert_eq!(spacing.to_string(), "a spacing of announcements of 9ms: expected 10ms to 86400s");
+    assert_eq!(error(|config| config.announcing.spacing = ms(9)), spacing);
+    for time in [Duration::ZERO, Duration::MAX] {
+        let refresh = out_of_range("refresh interval of announcements", time, ms(10));
+        assert_eq!(error(|config| config.announcing.refresh = Some(time)), refresh);
+    }
+    let delay = out_of_range("delay of preemption", Duration::MAX, Duration::ZERO);
+    assert_eq!(error(|config| config.preempt = Preempt::After(Duration::MAX)), delay);
     let ipv6 = |config: &mut Config| (config.addresses, config.primary) = (addresses(&["fe80::64"]), ip("fe80::1"));
     let version_2 = error(|config| {
         ipv6(config);
@@ -78,7 +84,7 @@ fn without_known_peers_it_waits_unless_it_is_single() {
     assert_eq!(bench.up(), []);
     assert_eq!(bench.router.hindrances().collect::<Vec<_>>(), [Hindrance::NoPeers]);
     let actions = bench.configure(|config| config.transport = unicast(&["10.9.0.1"]));
-    assert_eq!(actions, [Action::Addresses(Holding::Released), to(State::Initialize, State::Backup)]);
+    assert_eq!(actions, [Action::Addresses(Holding::Silent), to(State::Initialize, State::Backup)]);
 
     let single = Config { transport: Transport::Unicast { peers: BTreeSet::new(), single: true }, ..config() };
     let mut bench = Bench::active(single);

@@ -52,13 +52,32 @@ fn an_interface_that_is_down_carries_no_farewell() {
 }
 
 #[test]
-fn a_start_during_hand_over_waits_like_any_other() {
+fn a_start_during_hand_over_waits_like_any_other_and_drops_nothing_meanwhile() {
     let mut bench = Bench::active(config());
     bench.event(Event::Stop);
     bench.pass(ms(100));
-    let actions = bench.event(Event::Start);
-    assert_eq!(actions, [Action::Addresses(Holding::Released), to(State::Initialize, State::Backup)]);
-    assert_eq!(bench.wait(), Duration::from_micros(3_609_375));
+    assert_eq!(bench.event(Event::Start), [to(State::Initialize, State::Backup)]);
+    assert_eq!((bench.wait(), bench.router.holding()), (Duration::from_micros(3_609_375), Some(Holding::Silent)));
+    bench.pass_to_deadline();
+    assert_eq!(bench.router.holding(), Some(Holding::Held));
+}
+
+#[test]
+fn what_an_earlier_process_has_left_serves_until_somebody_is_active() {
+    let mut bench = Bench::new(config());
+    assert_eq!(bench.up(), [Action::Addresses(Holding::Silent), to(State::Initialize, State::Backup)]);
+    bench.pass(SECOND);
+    assert_eq!(bench.hear("10.9.0.9", 0), [], "one that resigns is not");
+    assert_eq!(bench.hear("10.9.0.9", 50), [Action::Addresses(Holding::Released)], "one that is to be preempted is, too");
+    assert_eq!(bench.hear("10.9.0.9", 50), []);
+    // Without another one it never stopped serving.
+    let mut bench = Bench::new(config());
+    bench.up();
+    assert_eq!(bench.pass_to_deadline()[1..3], [Action::Addresses(Holding::Held), Action::Announce]);
+    // A router that has not started leaves nothing either where another one is Active.
+    let mut bench = Bench::new(config());
+    assert_eq!(bench.hear("10.9.0.9", 50), [Action::Addresses(Holding::Released)]);
+    assert_eq!(bench.up(), [to(State::Initialize, State::Backup)]);
 }
 
 #[test]

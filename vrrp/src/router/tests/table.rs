@@ -88,10 +88,9 @@ enum Input {
 
 fn started(situation: Situation) -> Vec<Action> {
     match situation {
-        // Whatever an earlier process has left is taken away.
-        S::Stopped | S::NotServing | S::HandingOver => {
-            vec![Action::Addresses(Holding::Released), to(State::Initialize, State::Backup)]
-        }
+        // Whatever an earlier process has left serves on.
+        S::Stopped | S::NotServing => vec![SILENT, to(State::Initialize, State::Backup)],
+        S::HandingOver => vec![to(State::Initialize, State::Backup)],
         S::New | S::Backup | S::BackupInSkewTime | S::BackupPreempting | S::Active => vec![],
     }
 }
@@ -105,6 +104,7 @@ fn advertised(number: u8) -> Action {
     sent(&config(), number, ip("224.0.0.18"), ChecksumForm::MessageOnly)
 }
 
+const SILENT: Action = Action::Addresses(Holding::Silent);
 const RELEASED: Action = Action::Addresses(Holding::Released);
 
 impl Input {
@@ -165,19 +165,22 @@ impl Input {
             Self::InterfaceUp | Self::SpuriousTick => vec![],
             Self::Stop => match situation {
                 S::New | S::Stopped | S::NotServing | S::HandingOver => vec![],
-                S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
-                S::Active => vec![advertised(0), Action::Addresses(Holding::Silent), to(State::Active, State::Initialize)],
+                S::Backup | S::BackupInSkewTime => vec![RELEASED, to(State::Backup, State::Initialize)],
+                S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
+                S::Active => vec![advertised(0), SILENT, to(State::Active, State::Initialize)],
             },
             Self::NotServing => match situation {
                 S::New | S::Stopped | S::NotServing => vec![],
                 S::HandingOver => vec![RELEASED],
-                S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
+                S::Backup | S::BackupInSkewTime => vec![RELEASED, to(State::Backup, State::Initialize)],
+                S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
                 S::Active => vec![advertised(0), RELEASED, to(State::Active, State::Initialize)],
             },
             Self::InterfaceDown => match situation {
                 S::New | S::Stopped | S::NotServing => vec![],
                 S::HandingOver => vec![RELEASED],
-                S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
+                S::Backup | S::BackupInSkewTime => vec![RELEASED, to(State::Backup, State::Initialize)],
+                S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
                 S::Active => vec![RELEASED, to(State::Active, State::Initialize)],
             },
             Self::TickAtDeadline => match situation {
@@ -194,13 +197,13 @@ impl Input {
                 S::Active => vec![advertised(100)],
             },
             Self::Higher | Self::EqualFromHigherAddress => match situation {
-                S::New | S::Stopped | S::NotServing | S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
-                S::HandingOver => vec![RELEASED],
+                S::New | S::Stopped | S::NotServing | S::HandingOver | S::Backup | S::BackupInSkewTime => vec![RELEASED],
+                S::BackupPreempting => vec![],
                 S::Active => vec![RELEASED, to(State::Active, State::Backup)],
             },
             Self::EqualFromLowerAddress | Self::Lower => match situation {
-                S::New | S::Stopped | S::NotServing | S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
-                S::HandingOver => vec![RELEASED],
+                S::New | S::Stopped | S::NotServing | S::HandingOver | S::Backup | S::BackupInSkewTime => vec![RELEASED],
+                S::BackupPreempting => vec![],
                 // The neighbours were told just now: again, but not yet.
                 S::Active => vec![advertised(100)],
             },
