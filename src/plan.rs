@@ -20,6 +20,7 @@
 
 mod balancing;
 mod blocked;
+mod connections;
 mod handover;
 mod ownership;
 mod predict;
@@ -394,6 +395,7 @@ impl<'a> Planner<'a> {
         let sysctls = self.sysctls();
         let settings = self.settings();
         let record = self.record();
+        let forget = self.forget_connections();
         let speaker = self.speaker();
         let drop_record = self.drop_record();
         let mut steps = Vec::new();
@@ -406,6 +408,7 @@ impl<'a> Planner<'a> {
         steps.extend(rules);
         steps.extend(self.daemons);
         steps.extend(self.balanced.steps);
+        steps.extend(forget);
         steps.extend(self.additions.into_iter().map(Step::AddAddress));
         steps.extend(last);
         steps.extend(speaker);

@@ -527,7 +527,8 @@ impl World {
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
-            | Step::RemoveFormer(_) => panic!("nobody balances here: {step}"),
+            | Step::RemoveFormer(_)
+            | Step::ForgetConnections(_) => panic!("nobody balances here: {step}"),
             Step::AddAddress(vip) => {
                 let protocol = self.protocols.then_some(ADDRESS_PROTOCOL);
                 let attributes = ObservedAddress { prefix_length: Prefix::host(*vip).length(), protocol };

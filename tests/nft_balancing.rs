@@ -131,6 +131,11 @@ fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
 }
 
 #[test]
+fn a_udp_client_that_sends_on_is_answered_once_its_vip_is_back() {
+    alike::a_udp_client_that_sends_on_is_answered_once_its_vip_is_back("nftables");
+}
+
+#[test]
 fn a_client_stays_with_its_real_server_until_that_gets_nothing_new() {
     alike::a_client_stays_with_its_real_server_until_that_gets_nothing_new("nftables");
 }

@@ -20,7 +20,7 @@ use vipherald::desired::{
     Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
+    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, Forgotten, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
     ObservedAddress, ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
@@ -285,6 +285,8 @@ struct ObservedInput {
     losses: BTreeMap<String, String>,
     /// What of a virtual service nft admits, as `sources` of the intent.
     filters: BTreeMap<String, String>,
+    /// Of which the connection table may have something from before they served.
+    begun: BTreeSet<String>,
 }
 
 impl Default for ObservedInput {
@@ -329,6 +331,7 @@ impl Default for ObservedInput {
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
             filters: BTreeMap::new(),
+            begun: BTreeSet::new(),
         }
     }
 }
@@ -354,7 +357,8 @@ impl ObservedInput {
             "missing" => InterfaceState::Missing,
             other => panic!("{other} is no state"),
         };
-        Observed {
+        let serve_on = self.services.keys().filter(|text| !self.begun.contains(*text)).map(|text| service_key(text)).collect();
+        let mut observed = Observed {
             kernel: KernelState {
                 external: self.external.iter().map(|(name, values)| (name.clone(), settings(*values))).collect(),
                 links: Links {
@@ -407,6 +411,7 @@ impl ObservedInput {
                 },
             },
             quiesced: self.quiesced.iter().map(|(text, since)| quiesced(text, since.0, now)).collect(),
+            forgotten: Forgotten::default(),
             losses: self.losses.iter().map(|(text, loss)| (service_key(text), typed_loss(loss, now))).collect(),
             announcements,
             started: Some(started),
@@ -419,7 +424,9 @@ impl ObservedInput {
                 withdrawing: self.withdrawing.iter().map(|text| prefix(text)).collect(),
                 open_sessions: self.open_sessions,
             },
-        }
+        };
+        observed.forgotten.note(&serve_on, &observed.kernel.record);
+        observed
     }
 }
 

@@ -50,6 +50,8 @@ pub enum Step {
     RemoveVirtualService(ServiceKey),
     /// Remove one that is ours from the dataplane that balanced before.
     RemoveFormer(ServiceKey),
+    /// Forget what the connection table has of these from the time before they served: packets of such connections would go on to nobody.
+    ForgetConnections(BTreeSet<ServiceKey>),
     /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions.
     ConfigureSpeaker(Arc<DesiredBgp>),
     /// Close all sessions with Cease, Administrative Shutdown.
@@ -77,6 +79,7 @@ impl Step {
             | Self::ChangeVirtualService(service, _)
             | Self::RemoveVirtualService(service)
             | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
+            Self::ForgetConnections(_) => StepKey::Connections,
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
             Self::SetInterfaces(_) => StepKey::Interfaces,
             Self::SetTimeouts(_) => StepKey::Timeouts,
@@ -124,6 +127,8 @@ pub enum StepKey {
     Address(IpAddr),
     /// One virtual service.
     VirtualService(ServiceKey),
+    /// The connection table.
+    Connections,
     /// One kernel setting.
     Sysctl(Sysctl),
     /// The settings of external interfaces.

@@ -75,6 +75,7 @@ impl fmt::Display for Step {
             Self::ChangeVirtualService(service, change) => write!(f, "change virtual service {service}: {change}"),
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),
             Self::RemoveFormer(service) => write!(f, "remove virtual service {service} from the dataplane that balanced before"),
+            Self::ForgetConnections(services) => write!(f, "forget connections from before these served: {}", list(services)),
             Self::ConfigureSpeaker(bgp) => write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys())),
             Self::ReleaseSpeaker => f.write_str("close the sessions; peers keep the routes"),
             Self::StopSpeaker => f.write_str("stop the speaker"),

@@ -420,7 +420,10 @@ impl World {
             self.seen.insert("refused");
         }
         if fault == Fault::None && done.is_ok() {
-            self.before.succeed(step.key());
+            match step {
+                Step::ForgetConnections(_) => self.before.complete(step),
+                _ => self.before.succeed(step.key()),
+            }
         } else {
             self.seen.insert(match fault {
                 Fault::None | Fault::WithoutEffect => "failed",
@@ -457,6 +460,7 @@ impl World {
             }
             Step::RemoveAddress(vip) => drop(self.node.addresses.remove(vip)),
             Step::SetSysctl(setting) => drop(self.node.unset.remove(setting)),
+            Step::ForgetConnections(_) => {}
             Step::AddVirtualService(key, change) => {
                 self.node.add_service(*key, change.mode, true)?;
                 self.known_as_ours.insert(*key);

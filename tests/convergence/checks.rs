@@ -97,7 +97,8 @@ impl World {
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
-            | Step::RemoveFormer(_) => panic!("nobody balances here: {made}"),
+            | Step::RemoveFormer(_)
+            | Step::ForgetConnections(_) => panic!("nobody balances here: {made}"),
             Step::DropRecord => {
                 assert_eq!(self.record, Record { exists: true, ..Record::default() }, "drops a record that holds something");
                 assert!(self.desired.lifecycle == Lifecycle::Drain && self.open_sessions() == 0 && self.configured.is_none());
@@ -354,7 +355,8 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::AddVirtualService(..)
         | Step::ChangeVirtualService(..)
         | Step::RemoveVirtualService(_)
-        | Step::RemoveFormer(_) => 2,
+        | Step::RemoveFormer(_)
+        | Step::ForgetConnections(_) => 2,
     }
 }
 
