@@ -150,6 +150,8 @@ pub struct Record {
     pub pending_services: BTreeSet<ServiceKey>,
     /// Virtual services that we made.
     pub confirmed_services: BTreeSet<ServiceKey>,
+    /// Those of them to whose ports nothing is let in any more, as they are about to go while their VIPs stay.
+    pub closed: BTreeSet<ServiceKey>,
     /// Those virtual services that are ours in IPVS, or about to be made there, while we have tables of nft: where both dataplanes have something, an entry
     /// above proves nothing about IPVS.
     pub in_ipvs: BTreeSet<ServiceKey>,
@@ -208,12 +210,23 @@ impl Record {
         for set in [&mut self.pending_services, &mut self.confirmed_services] {
             set.retain(|service| !entries.services.contains(service));
         }
+        self.closed.retain(|service| !entries.services.contains(service));
         self.in_ipvs.retain(|service| !entries.in_ipvs.contains(service) && !entries.services.contains(service));
         for set in [&mut self.pending_daemons, &mut self.confirmed_daemons] {
             set.retain(|role| !entries.daemons.contains(role));
         }
         self.marks.retain(|service, _| self.pending_services.contains(service) || self.confirmed_services.contains(service));
         self.filters.retain(|service, _| !entries.services.contains(service));
+    }
+
+    /// Closes the ports of these.
+    pub(crate) fn close(&mut self, services: &BTreeSet<ServiceKey>) {
+        self.closed.extend(services);
+    }
+
+    /// Opens them again.
+    pub(crate) fn open(&mut self, services: &BTreeSet<ServiceKey>) {
+        self.closed.retain(|service| !services.contains(service));
     }
 
     /// Makes these the filters of their services.

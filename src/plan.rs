@@ -27,6 +27,7 @@ mod predict;
 mod services;
 mod settings;
 mod step;
+mod succession;
 mod sync;
 mod text;
 
@@ -139,6 +140,9 @@ struct Planner<'a> {
     confirmed: Entries,
     unrecorded: Entries,
     filters: BTreeMap<ServiceKey, Filter>,
+    /// Virtual services whose ports are to be closed, and those whose are to be opened again.
+    closing: BTreeSet<ServiceKey>,
+    opening: BTreeSet<ServiceKey>,
     balanced: Balanced,
     daemons: Vec<Step>,
     additions: Vec<IpAddr>,
@@ -166,6 +170,8 @@ impl<'a> Planner<'a> {
             confirmed: Entries::default(),
             unrecorded: Entries::default(),
             filters: BTreeMap::new(),
+            closing: BTreeSet::new(),
+            opening: BTreeSet::new(),
             balanced: Balanced::default(),
             daemons: Vec::new(),
             additions: Vec::new(),
@@ -471,6 +477,9 @@ impl<'a> Planner<'a> {
             (std::mem::take(&mut self.unrecorded), Step::RecordRemoved),
         ];
         let mut steps: Vec<Step> = sets.into_iter().filter(|(set, _)| !set.is_empty()).map(|(set, step)| step(set)).collect();
+        for (services, step) in [(&mut self.closing, Step::ClosePorts as fn(_) -> _), (&mut self.opening, Step::OpenPorts)] {
+            steps.extend(Some(std::mem::take(services)).filter(|services| !services.is_empty()).map(step));
+        }
         let filters = std::mem::take(&mut self.filters);
         if !filters.is_empty() {
             steps.push(Step::WriteFilters(filters));

@@ -288,6 +288,8 @@ impl Reconciler {
                 | Step::RecordConfirmed(_)
                 | Step::RemoveAddress(_)
                 | Step::RecordRemoved(_)
+                | Step::ClosePorts(_)
+                | Step::OpenPorts(_)
                 | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)

@@ -519,6 +519,8 @@ impl World {
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
             | Step::WriteFilters(_)
+            | Step::ClosePorts(_)
+            | Step::OpenPorts(_)
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)

@@ -415,3 +415,8 @@ fn no_error_while_kube_proxy_takes_over_and_gives_back() {
 fn every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back() {
     flood::every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back("nftables");
 }
+
+#[test]
+fn nothing_reaches_the_router_itself_while_ports_come_and_go() {
+    flood::nothing_reaches_the_router_itself_while_ports_come_and_go("nftables");
+}

@@ -251,6 +251,8 @@ struct ObservedInput {
     services: BTreeMap<String, String>,
     pending_services: Vec<String>,
     confirmed_services: Vec<String>,
+    /// To the ports of which nothing is let in.
+    closed: Vec<String>,
     /// Recorded as ours in IPVS, beside what nft has.
     in_ipvs: Vec<String>,
     marks: BTreeMap<String, u32>,
@@ -311,6 +313,7 @@ impl Default for ObservedInput {
             pending_services: Vec::new(),
             confirmed_services: Vec::new(),
             in_ipvs: Vec::new(),
+            closed: Vec::new(),
             marks: BTreeMap::new(),
             foreign: Vec::new(),
             made: Vec::new(),
@@ -381,6 +384,7 @@ impl ObservedInput {
                     confirmed: self.confirmed,
                     pending_services: self.pending_services.iter().map(|text| service_key(text)).collect(),
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
+                    closed: self.closed.iter().map(|text| service_key(text)).collect(),
                     in_ipvs: self.in_ipvs.iter().map(|text| service_key(text)).collect(),
                     filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),

@@ -325,6 +325,8 @@ impl Books {
                 self.beside_is_stale |= !shared.is_empty();
                 self.released.extend(shared);
             }
+            Step::ClosePorts(services) => self.table.change(Change::Closed(services)).await?,
+            Step::OpenPorts(services) => self.table.change(Change::Opened(services)).await?,
             Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             Step::WriteRules(rules) => self.write_rules(rules.as_ref()).await?,
             Step::ForgetConnections(services) => {

@@ -37,6 +37,8 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.addresses.remove(address);
             }
             Step::RecordRemoved(entries) => kernel.record.forget(entries),
+            Step::ClosePorts(services) => kernel.record.close(services),
+            Step::OpenPorts(services) => kernel.record.open(services),
             Step::WriteFilters(filters) => kernel.record.filter(filters),
             Step::WriteRules(rules) => {
                 let hands_over = rules.as_ref().is_some_and(|rules| rules.hands_over);

@@ -28,6 +28,10 @@ pub enum Step {
     RemoveAddress(IpAddr),
     /// Take these, which are gone or not ours, out of the record.
     RecordRemoved(Entries),
+    /// Let nothing more come to the ports of these, which are to go while their VIPs stay: without them, packets would reach this node itself.
+    ClosePorts(BTreeSet<ServiceKey>),
+    /// Let packets come to the ports of these again, which serve.
+    OpenPorts(BTreeSet<ServiceKey>),
     /// Make these the filters of their virtual services.
     WriteFilters(BTreeMap<ServiceKey, Filter>),
     /// Make these the rules of our chains; `None` for no chains.
@@ -72,6 +76,8 @@ impl Step {
             | Self::RecordConfirmed(_)
             | Self::RecordRemoved(_)
             | Self::DropRecord
+            | Self::ClosePorts(_)
+            | Self::OpenPorts(_)
             | Self::WriteFilters(_)
             | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),

@@ -51,6 +51,8 @@ impl fmt::Display for Step {
             Self::RecordConfirmed(entries) => write!(f, "record as ours {entries}"),
             Self::RemoveAddress(address) => write!(f, "remove address {address}"),
             Self::RecordRemoved(entries) => write!(f, "take out of the record {entries}"),
+            Self::ClosePorts(services) => write!(f, "close the ports of {}", list(services)),
+            Self::OpenPorts(services) => write!(f, "open the ports of {}", list(services)),
             Self::WriteFilters(filters) => {
                 write!(f, "filter {}", list(filters.iter().map(|(key, filter)| format!("{key} {filter}")).collect::<Vec<_>>()))
             }

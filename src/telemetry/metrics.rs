@@ -86,6 +86,8 @@ const fn step_name(step: &Step) -> &'static str {
         Step::RecordConfirmed(_) => "record_confirmed",
         Step::RemoveAddress(_) => "remove_address",
         Step::RecordRemoved(_) => "record_removed",
+        Step::ClosePorts(_) => "close_ports",
+        Step::OpenPorts(_) => "open_ports",
         Step::WriteFilters(_) => "write_filters",
         Step::WriteRules(_) => "write_rules",
         Step::SetSysctl(_) => "set_sysctl",

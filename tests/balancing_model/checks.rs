@@ -65,6 +65,16 @@ impl World {
             Step::WriteRules(Some(rules)) if rules.hands_over => "rules that hand over",
             Step::WriteRules(_) => self.check_rules(made),
             Step::WriteFilters(_) => "filtered",
+            Step::ClosePorts(keys) => {
+                let goes = |key: &ServiceKey| self.desired_of(*key).is_none_or(|wish| !self.is_in_place(*key, &wish));
+                assert!(keys.iter().all(|key| record.confirmed_services.contains(key) && goes(key)), "wanted ports are closed: {made}");
+                "close"
+            }
+            Step::OpenPorts(keys) => {
+                let serves = |key: &ServiceKey| !record.has_service(*key) || (self.node.is_ours(*key) && self.desired_of(*key).is_some());
+                assert!(keys.iter().all(serves), "ports are opened that nobody serves: {made}");
+                "open"
+            }
             Step::SetSysctl(_) => "sysctl",
             Step::RemoveAddress(vip) => {
                 assert!(!self.advertised_vips().contains(vip), "{vip} is removed while advertised");
@@ -183,6 +193,10 @@ impl World {
     /// A virtual service goes after its VIP, unless only this port, or its mark, is given up.
     fn check_removal(&self, key: ServiceKey, made: &Plan) -> &'static str {
         assert!(self.node.is_ours(key), "{key} is not there, or somebody else's, and removed: {made}");
+        let record = &self.node.record;
+        let let_in = self.balancing && !record.is_handing_over() && record.confirmed_services.contains(&key);
+        let reaches_node = let_in && self.node.addresses.contains(&key.vip) && !record.closed.contains(&key);
+        assert!(!reaches_node, "{key} is removed while packets come to its ports: {made}");
         if let Some(wish) = self.desired_of(key) {
             assert!(!self.is_in_place(key, &wish), "{key} is wanted and removed");
             return "remade with another mark";
@@ -396,6 +410,7 @@ impl World {
         assert!(record.rules == in_force || strays, "the rules are as they should be");
         let unproven = |key: &ServiceKey| !self.is_complete() || self.node.at(*key).is_some_and(|at| self.unprovable.contains(&at));
         assert!(record.pending_services.iter().all(unproven), "{:?} are pending for ever", record.pending_services);
+        assert!(record.closed.is_empty() || !self.is_complete(), "{:?} are closed for ever", record.closed);
         assert!(record.marks.keys().all(|key| record.has_service(*key)), "marks of nothing: {:?}", record.marks);
         let of_something = |key: &ServiceKey| record.has_service(*key) || !self.is_complete();
         assert!(record.filters.keys().all(of_something), "filters of nothing: {:?}", record.filters);

@@ -444,7 +444,13 @@ impl World {
                 let vips = self.advertised_vips();
                 self.peer.iter_mut().for_each(|routes| routes.extend(&vips));
             }
-            Step::RecordPending(_) | Step::RecordRemoved(_) | Step::WriteFilters(_) | Step::WriteRules(_) | Step::DropRecord => {
+            Step::RecordPending(_)
+            | Step::RecordRemoved(_)
+            | Step::ClosePorts(_)
+            | Step::OpenPorts(_)
+            | Step::WriteFilters(_)
+            | Step::WriteRules(_)
+            | Step::DropRecord => {
                 self.node.write(step, self.now);
             }
             Step::RecordConfirmed(entries) => {

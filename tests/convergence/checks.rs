@@ -89,6 +89,8 @@ impl World {
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
             | Step::WriteFilters(_)
+            | Step::ClosePorts(_)
+            | Step::OpenPorts(_)
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
@@ -347,6 +349,8 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         Step::DropRecord => 6,
         Step::WriteRules(_)
         | Step::WriteFilters(_)
+        | Step::ClosePorts(_)
+        | Step::OpenPorts(_)
         | Step::SetSysctl(_)
         | Step::SetInterfaces(_)
         | Step::SetTimeouts(_)
