@@ -196,9 +196,9 @@ impl<'a> Planner<'a> {
         let serves = self.desired.lifecycle == Lifecycle::Run && intended;
         let block = blocked::reason(address, self.desired, self.observed, &self.node);
         let wanted = serves && block.is_none();
+        let announceable = block.is_none() || (block == Some(BlockReason::SysctlMissing) && self.balanced.elsewhere.contains(&address));
         let ownership = ownership(address, self.desired, self.observed);
-        if (intended && block.is_none() && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed)
-        {
+        if (intended && announceable && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed) {
             self.announce(address);
         }
         match ownership {

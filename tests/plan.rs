@@ -562,6 +562,7 @@ fn announcement(text: &str, now: Instant) -> Since<Announcement> {
 fn failure(key: &str, text: &str, now: Instant) -> (StepKey, Failure) {
     let key = match key.split_once(' ') {
         Some(("address", address)) => StepKey::Address(address.parse().unwrap()),
+        Some(("sysctl", name)) => StepKey::Sysctl(Sysctl::each().find(|setting| setting.to_string() == name).unwrap()),
         Some(("service", service)) => StepKey::VirtualService(service_key(service)),
         None if key == "advertise" => StepKey::Advertise,
         None if key == "record" => StepKey::Record,

@@ -2,11 +2,13 @@
 //! The daemon as a router, on a kernel with IPVS: objects in, virtual services and answered requests out.
 //!
 //! Runs in the guest that `tests/uml` boots, on the stage of `tests/common/stage.rs`.
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, and prints its figures")]
 
 #[path = "common/alike.rs"]
 mod alike;
 mod common;
+#[path = "common/flood.rs"]
+mod flood;
 #[path = "common/stage.rs"]
 mod stage;
 
@@ -494,4 +496,9 @@ fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
         stage.wait_for_vip(VIP, false);
         stage.drain();
     }
+}
+
+#[test]
+fn nothing_reaches_the_router_itself_while_ports_come_and_go() {
+    flood::nothing_reaches_the_router_itself_while_ports_come_and_go("ipvs");
 }

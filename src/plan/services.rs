@@ -72,6 +72,7 @@ impl Planner<'_> {
         let mut observed = Following::new(&balancer.services);
         let mut confirmed = Following::new(record.confirmed_services.iter().map(|key| (key, ())));
         let mut pending = Following::new(record.pending_services.iter().map(|key| (key, ())));
+        let is_about_to_balance = super::blocked::is_about_to_balance(self.desired, self.observed);
         for of_vip in services.chunk_by(|one, other| one.vip == other.vip) {
             let vip_is_wanted = of_vip.first().is_some_and(|service| self.is_wanted(service.vip));
             for key in of_vip.iter().copied() {
@@ -82,6 +83,8 @@ impl Planner<'_> {
             }
             if vip_is_wanted {
                 self.decide_takeover(of_vip);
+            } else if is_about_to_balance {
+                self.await_settings(of_vip);
             }
         }
         self.decide_former();

@@ -180,7 +180,10 @@ impl World {
     fn check_rules(&self, made: &Plan) -> &'static str {
         let mut event = "rules";
         let withdrawn = |vip: IpAddr| matches!(made.steps.first(), Some(Step::Advertise(set)) if !set.serves(vip));
-        for vip in self.advertised_vips().into_iter().filter(|vip| self.balancing && self.is_elsewhere(*vip) && self.wanted(*vip)) {
+        for vip in self.advertised_vips().into_iter().filter(|vip| self.balancing && self.is_elsewhere(*vip)) {
+            if !self.wanted(vip) && !self.awaits_settings(vip) {
+                continue;
+            }
             if !self.is_waived(vip) && !withdrawn(vip) {
                 let confirmed = |key| self.node.record.confirmed_services.contains(&key) && self.node.is_ours(key);
                 assert!(self.backed_keys(vip).any(confirmed), "{vip} is claimed and nobody of ours stands behind it: {made}");
@@ -298,14 +301,26 @@ impl World {
         !is_range(key) || self.node.record.marks.get(&key).is_some_and(fits)
     }
 
+    /// Whether only settings keep us from balancing what somebody else does until then, and nothing has failed about them.
+    fn awaits_settings(&self, vip: IpAddr) -> bool {
+        let required = [Sysctl::Ipv4Forward, Sysctl::VsConntrack].into_iter().filter(|setting| self.node.unset.contains(setting));
+        let fails = required.clone().any(|setting| self.before.failures.contains_key(&StepKey::Sysctl(setting)));
+        let serve = self.lifecycle() == Lifecycle::Run && matches!(self.intent_of(vip), Some(VipIntent::Serve { .. }));
+        let backed = self.wishes.iter().any(|(key, wish)| key.vip == vip && wish.is_backed());
+        self.balancing && self.node.ipvs && serve && backed && required.count() > 0 && !fails && self.is_elsewhere(vip)
+    }
+
     fn may_be_advertised(&self, vip: IpAddr) -> bool {
-        self.wanted(vip) && self.node.addresses.contains(&vip) && self.is_backed(vip)
+        (self.wanted(vip) || self.awaits_settings(vip)) && self.node.addresses.contains(&vip) && self.is_backed(vip)
     }
 
     fn must_be_advertised(&self, vip: IpAddr) -> bool {
         let proven = |key| self.node.record.confirmed_services.contains(&key) && self.node.takes_connections(key);
         let backed = self.is_waived(vip) || self.backed_keys(vip).any(proven);
-        self.wanted(vip) && self.node.addresses.contains(&vip) && backed
+        // What others have under the name of ours may be taken for ours.
+        let of_others = |key: &ServiceKey| key.vip == vip && self.node.service(*key).is_some_and(|service| !service.ours);
+        let stays = self.awaits_settings(vip) && self.advertised_vips().contains(&vip) && !services().iter().any(of_others);
+        self.node.addresses.contains(&vip) && ((self.wanted(vip) && backed) || stays)
     }
 }
 

@@ -430,7 +430,7 @@ impl World {
                 Fault::AfterEffect => "failed after effect",
                 Fault::Halfway => "failed halfway",
             });
-            if matches!(step, Step::Advertise(_)) {
+            if matches!(step, Step::Advertise(_) | Step::SetSysctl(_)) {
                 self.lost.extend(self.advertised_vips());
             }
             self.before.fail(step.key(), &std::io::Error::other("refused"), self.now);

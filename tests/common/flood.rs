@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Datagrams while balancing passes from us to kube-proxy and back, or while ports come and go: thousands of flows a second, of one datagram each, so that some of them are on their
-//! way at every moment of a change of rules.
+//! Datagrams while balancing passes from us to kube-proxy and back, or while ports come and go: thousands of flows a second, of one datagram each, so that
+//! some of them are on their way at every moment of a change of rules.
 //!
 //! Input: the dataplane. Invariant: each datagram reaches a real server, whoever chose it, as long as somebody serves its port: none is dropped, and none stays
 //! on the router. Whoever calls it has a kernel with what that dataplane needs.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::iter;
 use std::net::UdpSocket;
