@@ -170,6 +170,9 @@ pub enum KernelError {
     /// The settings of external interfaces were not changed.
     #[error("cannot set arp_ignore, arp_announce or rp_filter below /proc/sys/net/ipv4/conf")]
     Interfaces(#[source] io::Error),
+    /// The connection table could not be read, or an entry not be deleted.
+    #[error("cannot forget connections from before virtual services served (is ctnetlink there, kernel module nf_conntrack_netlink?)")]
+    Connections(#[source] io::Error),
     /// The record could not be read or changed.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -368,14 +371,15 @@ impl Kernel {
         (keys(shared), keys(alike))
     }
 
-    /// Whether a step is carried out by nft: about the record, or about virtual services where nft balances.
+    /// Whether a step is carried out beside the loop: about the record, about virtual services where nft balances, or about the connection table.
     #[must_use]
     pub const fn takes_nft(&self, step: &Step) -> bool {
         match step {
             Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) => {
                 matches!(self.balancer, BalancerKind::Nftables)
             }
-            _ => matches!(step.key(), StepKey::Record),
+            // Reading a large connection table takes a while, too.
+            _ => matches!(step.key(), StepKey::Record | StepKey::Connections),
         }
     }
 

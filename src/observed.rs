@@ -16,7 +16,7 @@ use bgp::Prefix;
 use ipvs::SyncRole;
 
 pub use self::balancer::{
-    Balancer, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
+    Balancer, Forgotten, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
 };
 use crate::desired::{Filter, RouteSet, Rules, ServiceKey};
 use crate::plan::{Entries, Step, StepKey, VirtualServiceChange};
@@ -42,6 +42,8 @@ pub struct Observed {
     pub quiesced: Quiesced,
     /// Which virtual services of ours somebody else removed.
     pub losses: Losses,
+    /// Of which virtual services the connection table has nothing any more from before they served.
+    pub forgotten: Forgotten,
     /// When this process started: `since` of all that is not in a map above.
     pub started: Option<Instant>,
     /// Steps that failed and have not succeeded since.
@@ -148,6 +150,8 @@ pub struct Record {
     pub pending_services: BTreeSet<ServiceKey>,
     /// Virtual services that we made.
     pub confirmed_services: BTreeSet<ServiceKey>,
+    /// Those of them to whose ports nothing is let in any more, as they are about to go while their VIPs stay.
+    pub closed: BTreeSet<ServiceKey>,
     /// Those virtual services that are ours in IPVS, or about to be made there, while we have tables of nft: where both dataplanes have something, an entry
     /// above proves nothing about IPVS.
     pub in_ipvs: BTreeSet<ServiceKey>,
@@ -206,12 +210,23 @@ impl Record {
         for set in [&mut self.pending_services, &mut self.confirmed_services] {
             set.retain(|service| !entries.services.contains(service));
         }
+        self.closed.retain(|service| !entries.services.contains(service));
         self.in_ipvs.retain(|service| !entries.in_ipvs.contains(service) && !entries.services.contains(service));
         for set in [&mut self.pending_daemons, &mut self.confirmed_daemons] {
             set.retain(|role| !entries.daemons.contains(role));
         }
         self.marks.retain(|service, _| self.pending_services.contains(service) || self.confirmed_services.contains(service));
         self.filters.retain(|service, _| !entries.services.contains(service));
+    }
+
+    /// Closes the ports of these.
+    pub(crate) fn close(&mut self, services: &BTreeSet<ServiceKey>) {
+        self.closed.extend(services);
+    }
+
+    /// Opens them again.
+    pub(crate) fn open(&mut self, services: &BTreeSet<ServiceKey>) {
+        self.closed.retain(|service| !services.contains(service));
     }
 
     /// Makes these the filters of their services.
@@ -234,6 +249,12 @@ impl Record {
 }
 
 impl KernelState {
+    /// Whether packets to this virtual service get there, as far as address, entry and service go.
+    pub(crate) fn serves(&self, service: ServiceKey) -> bool {
+        let is_recorded = self.record.confirmed_services.contains(&service);
+        is_recorded && self.addresses.contains_key(&service.vip) && self.balancer.services.contains_key(&service)
+    }
+
     /// What an earlier process may have announced: what it has confirmed, and what it has placed while its end came before the confirmation.
     #[must_use]
     pub fn left_behind(&self) -> BTreeSet<IpAddr> {
@@ -322,11 +343,14 @@ impl Observed {
         self.failures.remove(&key);
     }
 
-    /// As [`Self::succeed`], and notes what is gone by our own hand.
+    /// As [`Self::succeed`], and notes what is gone by our own hand, virtual services and connections.
     pub fn complete(&mut self, step: &Step) {
         self.succeed(step.key());
         if matches!(step, Step::RemoveAddress(_) | Step::RemoveVirtualService(_)) {
             self.removed.insert(step.key());
+        }
+        if let Step::ForgetConnections(services) = step {
+            self.forgotten.note(services, &self.kernel.record);
         }
     }
 
@@ -357,6 +381,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let started = previous.started.unwrap_or(now);
     let quiesced = balancer::quiesced(previous, &kernel, now);
     let losses = balancer::losses(previous, &kernel, now);
+    let forgotten = balancer::forgotten(previous, &kernel);
     let removed = previous.removed.iter().filter(|key| is_missing(**key, &kernel)).copied().collect();
     let mut observed = Observed {
         kernel,
@@ -364,6 +389,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         announcements: BTreeMap::new(),
         quiesced,
         losses,
+        forgotten,
         started: Some(started),
         failures: BTreeMap::new(),
         removed,
@@ -383,7 +409,8 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         | StepKey::Sysctl(_)
         | StepKey::Interfaces
         | StepKey::Timeouts
-        | StepKey::Daemon(_) => true,
+        | StepKey::Daemon(_)
+        | StepKey::Connections => true,
     };
     observed.failures = previous.failures.iter().filter(|(key, _)| is_current(key)).map(|(key, failure)| (*key, failure.clone())).collect();
     let refused = previous.refused.iter().filter(|(service, _)| observed.failures.contains_key(&StepKey::VirtualService(**service)));

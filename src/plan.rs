@@ -20,12 +20,14 @@
 
 mod balancing;
 mod blocked;
+mod connections;
 mod handover;
 mod ownership;
 mod predict;
 mod services;
 mod settings;
 mod step;
+mod succession;
 mod sync;
 mod text;
 
@@ -138,6 +140,9 @@ struct Planner<'a> {
     confirmed: Entries,
     unrecorded: Entries,
     filters: BTreeMap<ServiceKey, Filter>,
+    /// Virtual services whose ports are to be closed, and those whose are to be opened again.
+    closing: BTreeSet<ServiceKey>,
+    opening: BTreeSet<ServiceKey>,
     balanced: Balanced,
     daemons: Vec<Step>,
     additions: Vec<IpAddr>,
@@ -165,6 +170,8 @@ impl<'a> Planner<'a> {
             confirmed: Entries::default(),
             unrecorded: Entries::default(),
             filters: BTreeMap::new(),
+            closing: BTreeSet::new(),
+            opening: BTreeSet::new(),
             balanced: Balanced::default(),
             daemons: Vec::new(),
             additions: Vec::new(),
@@ -189,9 +196,9 @@ impl<'a> Planner<'a> {
         let serves = self.desired.lifecycle == Lifecycle::Run && intended;
         let block = blocked::reason(address, self.desired, self.observed, &self.node);
         let wanted = serves && block.is_none();
+        let announceable = block.is_none() || (block == Some(BlockReason::SysctlMissing) && self.balanced.elsewhere.contains(&address));
         let ownership = ownership(address, self.desired, self.observed);
-        if (intended && block.is_none() && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed)
-        {
+        if (intended && announceable && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed) {
             self.announce(address);
         }
         match ownership {
@@ -394,6 +401,7 @@ impl<'a> Planner<'a> {
         let sysctls = self.sysctls();
         let settings = self.settings();
         let record = self.record();
+        let forget = self.forget_connections();
         let speaker = self.speaker();
         let drop_record = self.drop_record();
         let mut steps = Vec::new();
@@ -406,6 +414,7 @@ impl<'a> Planner<'a> {
         steps.extend(rules);
         steps.extend(self.daemons);
         steps.extend(self.balanced.steps);
+        steps.extend(forget);
         steps.extend(self.additions.into_iter().map(Step::AddAddress));
         steps.extend(last);
         steps.extend(speaker);
@@ -468,6 +477,9 @@ impl<'a> Planner<'a> {
             (std::mem::take(&mut self.unrecorded), Step::RecordRemoved),
         ];
         let mut steps: Vec<Step> = sets.into_iter().filter(|(set, _)| !set.is_empty()).map(|(set, step)| step(set)).collect();
+        for (services, step) in [(&mut self.closing, Step::ClosePorts as fn(_) -> _), (&mut self.opening, Step::OpenPorts)] {
+            steps.extend(Some(std::mem::take(services)).filter(|services| !services.is_empty()).map(step));
+        }
         let filters = std::mem::take(&mut self.filters);
         if !filters.is_empty() {
             steps.push(Step::WriteFilters(filters));

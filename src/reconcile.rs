@@ -276,7 +276,8 @@ impl Reconciler {
                 | StepKey::Sysctl(_)
                 | StepKey::Interfaces
                 | StepKey::Timeouts
-                | StepKey::Daemon(_) => &mut of_kernel,
+                | StepKey::Daemon(_)
+                | StepKey::Connections => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
             };
             list.push((*step).clone());
@@ -320,6 +321,8 @@ impl Reconciler {
                 | Step::RecordConfirmed(_)
                 | Step::RemoveAddress(_)
                 | Step::RecordRemoved(_)
+                | Step::ClosePorts(_)
+                | Step::OpenPorts(_)
                 | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)
@@ -331,6 +334,7 @@ impl Reconciler {
                 | Step::ChangeVirtualService(..)
                 | Step::RemoveVirtualService(_)
                 | Step::RemoveFormer(_)
+                | Step::ForgetConnections(_)
                 | Step::DropRecord => continue,
             };
             let problem = self.speaker_status.borrow().problem.clone().unwrap_or_else(|| "it is busy".to_owned());

@@ -571,6 +571,7 @@ fn failure_status(key: StepKey, failure: &crate::observed::Failure) -> FailureSt
         StepKey::Sysctl(setting) => format!("sysctl {setting}"),
         StepKey::Interfaces => "settings of external interfaces".to_owned(),
         StepKey::Timeouts => "timeouts of IPVS".to_owned(),
+        StepKey::Connections => "connection table".to_owned(),
         StepKey::Daemon(role) => format!("{role} sync daemon"),
         StepKey::VirtualService(service) => format!("virtual service {service}"),
         StepKey::Speaker => "speaker".to_owned(),

@@ -519,6 +519,8 @@ impl World {
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
             | Step::WriteFilters(_)
+            | Step::ClosePorts(_)
+            | Step::OpenPorts(_)
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
@@ -527,7 +529,8 @@ impl World {
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
-            | Step::RemoveFormer(_) => panic!("nobody balances here: {step}"),
+            | Step::RemoveFormer(_)
+            | Step::ForgetConnections(_) => panic!("nobody balances here: {step}"),
             Step::AddAddress(vip) => {
                 let protocol = self.protocols.then_some(ADDRESS_PROTOCOL);
                 let attributes = ObservedAddress { prefix_length: Prefix::host(*vip).length(), protocol };

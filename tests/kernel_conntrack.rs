@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::Namespace;
-use vipherald::actuator::conntrack::{Flows, forget};
+use vipherald::actuator::conntrack::{Flows, forget, forget_untranslated};
 use vipherald::api::{PortRange, Protocol};
 use vipherald::desired::ServiceKey;
 
@@ -88,4 +88,33 @@ fn both_families_ranges_of_ports_and_more_connections_than_one_datagram_takes() 
     ];
     assert_eq!(forgotten(&namespace, of_both), 301);
     assert_eq!(left(&namespace).len(), 100);
+}
+
+/// Others of the same VIP, and those that a real server answers, go on.
+#[test]
+fn only_connections_that_nobody_has_translated_are_forgotten() {
+    let namespace = Namespace::new("conntrack-itself");
+    let (vip, server, other) = ("10.232.35.199", "192.168.1.1", "10.232.35.200");
+    let (vip6, server6) = ("2001:db8:7::1", "2001:db8:1::1");
+    connection(&namespace, "udp", "10.99.0.2", 1, (vip, 162), (vip, 162));
+    connection(&namespace, "udp", "10.99.0.2", 2, (vip, 162), (server, 162));
+    connection(&namespace, "udp", "10.99.0.2", 3, (vip, 163), (vip, 163));
+    connection(&namespace, "tcp", "10.99.0.2", 4, (vip, 162), (vip, 162));
+    connection(&namespace, "udp", "10.99.0.2", 5, (other, 1_999), (other, 1_999));
+    connection(&namespace, "udp", "10.99.0.2", 6, (other, 2_000), (other, 2_000));
+    connection(&namespace, "udp", "2001:db8:99::2", 7, (vip6, 53), (vip6, 53));
+    connection(&namespace, "udp", "2001:db8:99::2", 8, (vip6, 53), (server6, 53));
+    connection(&namespace, "tcp", "2001:db8:99::2", 9, (vip6, 53), (vip6, 53));
+    let untranslated = |services: &[Flows]| {
+        let services: BTreeSet<ServiceKey> = services.iter().map(|flows| flows.service).collect();
+        namespace.enter(|| async { forget_untranslated(&services).await.unwrap() })
+    };
+    let udp = |vip, ports| flows(vip, Protocol::Udp, ports, "192.168.1.1:0");
+    assert_eq!(untranslated(&[]), 0);
+    assert_eq!(untranslated(&[udp(vip, (162, 162))]), 1);
+    assert_eq!(left(&namespace), ["tcp 4", "tcp 9", "udp 2", "udp 3", "udp 5", "udp 6", "udp 7", "udp 8"]);
+    assert_eq!(untranslated(&[udp(vip, (162, 162)), udp(other, (1_000, 1_999)), udp(vip6, (53, 53))]), 2);
+    assert_eq!(left(&namespace), ["tcp 4", "tcp 9", "udp 2", "udp 3", "udp 6", "udp 8"]);
+    assert_eq!(untranslated(&[flows(vip, Protocol::Tcp, (1, 65_535), "192.168.1.1:0"), udp(vip, (163, 163))]), 2);
+    assert_eq!(left(&namespace), ["tcp 9", "udp 2", "udp 6", "udp 8"]);
 }

@@ -167,6 +167,11 @@ fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
 }
 
 #[test]
+fn a_udp_client_that_sends_on_is_answered_once_its_vip_is_back() {
+    alike::a_udp_client_that_sends_on_is_answered_once_its_vip_is_back("nftables");
+}
+
+#[test]
 fn a_client_stays_with_its_real_server_until_that_gets_nothing_new() {
     alike::a_client_stays_with_its_real_server_until_that_gets_nothing_new("nftables");
 }
@@ -445,4 +450,9 @@ fn no_error_while_kube_proxy_takes_over_and_gives_back() {
 #[test]
 fn every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back() {
     flood::every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back("nftables");
+}
+
+#[test]
+fn nothing_reaches_the_router_itself_while_ports_come_and_go() {
+    flood::nothing_reaches_the_router_itself_while_ports_come_and_go("nftables");
 }

@@ -20,7 +20,7 @@ use vipherald::desired::{
     Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
+    ADDRESS_PROTOCOL, Announcement, Balancer, Failure, Forgotten, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
     ObservedAddress, ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
@@ -251,6 +251,8 @@ struct ObservedInput {
     services: BTreeMap<String, String>,
     pending_services: Vec<String>,
     confirmed_services: Vec<String>,
+    /// To the ports of which nothing is let in.
+    closed: Vec<String>,
     /// Recorded as ours in IPVS, beside what nft has.
     in_ipvs: Vec<String>,
     marks: BTreeMap<String, u32>,
@@ -285,6 +287,8 @@ struct ObservedInput {
     losses: BTreeMap<String, String>,
     /// What of a virtual service nft admits, as `sources` of the intent.
     filters: BTreeMap<String, String>,
+    /// Of which the connection table may have something from before they served.
+    begun: BTreeSet<String>,
 }
 
 impl Default for ObservedInput {
@@ -309,6 +313,7 @@ impl Default for ObservedInput {
             pending_services: Vec::new(),
             confirmed_services: Vec::new(),
             in_ipvs: Vec::new(),
+            closed: Vec::new(),
             marks: BTreeMap::new(),
             foreign: Vec::new(),
             made: Vec::new(),
@@ -329,6 +334,7 @@ impl Default for ObservedInput {
             quiesced: BTreeMap::new(),
             losses: BTreeMap::new(),
             filters: BTreeMap::new(),
+            begun: BTreeSet::new(),
         }
     }
 }
@@ -354,7 +360,8 @@ impl ObservedInput {
             "missing" => InterfaceState::Missing,
             other => panic!("{other} is no state"),
         };
-        Observed {
+        let serve_on = self.services.keys().filter(|text| !self.begun.contains(*text)).map(|text| service_key(text)).collect();
+        let mut observed = Observed {
             kernel: KernelState {
                 external: self.external.iter().map(|(name, values)| (name.clone(), settings(*values))).collect(),
                 links: Links {
@@ -377,6 +384,7 @@ impl ObservedInput {
                     confirmed: self.confirmed,
                     pending_services: self.pending_services.iter().map(|text| service_key(text)).collect(),
                     confirmed_services: self.confirmed_services.iter().map(|text| service_key(text)).collect(),
+                    closed: self.closed.iter().map(|text| service_key(text)).collect(),
                     in_ipvs: self.in_ipvs.iter().map(|text| service_key(text)).collect(),
                     filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
@@ -407,6 +415,7 @@ impl ObservedInput {
                 },
             },
             quiesced: self.quiesced.iter().map(|(text, since)| quiesced(text, since.0, now)).collect(),
+            forgotten: Forgotten::default(),
             losses: self.losses.iter().map(|(text, loss)| (service_key(text), typed_loss(loss, now))).collect(),
             announcements,
             started: Some(started),
@@ -419,7 +428,9 @@ impl ObservedInput {
                 withdrawing: self.withdrawing.iter().map(|text| prefix(text)).collect(),
                 open_sessions: self.open_sessions,
             },
-        }
+        };
+        observed.forgotten.note(&serve_on, &observed.kernel.record);
+        observed
     }
 }
 
@@ -551,6 +562,7 @@ fn announcement(text: &str, now: Instant) -> Since<Announcement> {
 fn failure(key: &str, text: &str, now: Instant) -> (StepKey, Failure) {
     let key = match key.split_once(' ') {
         Some(("address", address)) => StepKey::Address(address.parse().unwrap()),
+        Some(("sysctl", name)) => StepKey::Sysctl(Sysctl::each().find(|setting| setting.to_string() == name).unwrap()),
         Some(("service", service)) => StepKey::VirtualService(service_key(service)),
         None if key == "advertise" => StepKey::Advertise,
         None if key == "record" => StepKey::Record,

@@ -2,11 +2,13 @@
 //! The daemon as a router, on a kernel with IPVS: objects in, virtual services and answered requests out.
 //!
 //! Runs in the guest that `tests/uml` boots, on the stage of `tests/common/stage.rs`.
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, and prints its figures")]
 
 #[path = "common/alike.rs"]
 mod alike;
 mod common;
+#[path = "common/flood.rs"]
+mod flood;
 #[path = "common/stage.rs"]
 mod stage;
 
@@ -175,6 +177,11 @@ fn changes_leave_connections_alone_and_quiesced_servers_keep_theirs() {
 #[test]
 fn a_udp_client_with_one_socket_is_answered_by_the_new_server() {
     alike::a_udp_client_with_one_socket_is_answered_by_the_new_server("ipvs");
+}
+
+#[test]
+fn a_udp_client_that_sends_on_is_answered_once_its_vip_is_back() {
+    alike::a_udp_client_that_sends_on_is_answered_once_its_vip_is_back("ipvs");
 }
 
 #[test]
@@ -489,4 +496,9 @@ fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
         stage.wait_for_vip(VIP, false);
         stage.drain();
     }
+}
+
+#[test]
+fn nothing_reaches_the_router_itself_while_ports_come_and_go() {
+    flood::nothing_reaches_the_router_itself_while_ports_come_and_go("ipvs");
 }

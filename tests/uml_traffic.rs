@@ -22,3 +22,8 @@ fn only_connections_of_removed_back_ends_end() {
 fn no_error_while_kube_proxy_takes_over_and_gives_back() {
     traffic::no_error_while_kube_proxy_takes_over_and_gives_back("ipvs");
 }
+
+#[test]
+fn no_error_while_kube_proxy_gives_back_and_a_setting_is_missing() {
+    traffic::no_error_while_kube_proxy_gives_back_and_a_setting_is_missing("ipvs", "net/ipv4/vs/conntrack");
+}

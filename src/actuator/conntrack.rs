@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Makes the kernel forget connections that a virtual service has sent to a real server which is gone, so that their clients are reset, or get another
-//! server with the next datagram, instead of hanging.
+//! server with the next datagram, instead of hanging; and those that nobody has translated, as packets make while no virtual service is there.
 //!
 //! Input: what the connections were made to, and which real server answers them. Output: how many entries of the connection table were deleted.
-//! Invariants: only entries are deleted that were made to the VIP, and that the real server answers; an entry that another connection has replaced
-//! meanwhile stays, since the kernel is told the number of the one that was meant.
+//! Invariants: only entries are deleted that were made to the VIP, and that the real server answers, or the VIP itself; an entry that another connection
+//! has replaced meanwhile stays, since the kernel is told the number of the one that was meant.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_core::{
     DefaultNla, Emitable as _, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NlasIterator,
@@ -17,7 +17,7 @@ use netlink_sys::constants::NETLINK_NETFILTER;
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr as NetlinkAddress, TokioSocket};
 use nix::errno::Errno;
 
-use crate::api::Protocol;
+use crate::api::{PortRange, Protocol};
 use crate::desired::ServiceKey;
 
 const NFNL_SUBSYS_CTNETLINK: u16 = 1;
@@ -43,6 +43,7 @@ const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
 const CTA_FILTER_F_CTA_IP_DST: u32 = 1 << 1;
+const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
 /// More than the kernel puts in one datagram.
 const DATAGRAM: usize = 1 << 16;
 /// Deletions that go in one datagram.
@@ -67,13 +68,59 @@ pub async fn forget(flows: &BTreeSet<Flows>) -> io::Result<usize> {
     for family in [family_of(true), family_of(false)] {
         let is_of_it = |flows: &&Flows| family_of(flows.service.vip.is_ipv4()) == family;
         let of_family: BTreeSet<Flows> = flows.iter().filter(is_of_it).copied().collect();
-        if of_family.is_empty() {
-            continue;
-        }
-        let mut socket = open()?;
-        for chunk in entries(&mut socket, family, &of_family).await?.chunks(WINDOW) {
-            deleted += delete(&mut socket, family, chunk).await?;
-        }
+        let services = of_family.iter().map(|flows| flows.service).collect();
+        let is_meant = |connection: &Connection| of_family.iter().any(|flows| flows.have(connection));
+        deleted += forget_those(family, &services, is_meant).await?;
+    }
+    Ok(deleted)
+}
+
+/// As [`forget`], for connections to these virtual services that no real server answers but the VIP itself, since nobody has translated them.
+///
+/// # Errors
+/// As of [`forget`].
+pub async fn forget_untranslated(services: &BTreeSet<ServiceKey>) -> io::Result<usize> {
+    let mut deleted = 0;
+    for family in [family_of(true), family_of(false)] {
+        let of_family = services.iter().filter(|service| family_of(service.vip.is_ipv4()) == family).copied().collect();
+        let is_meant = |connection: &Connection| {
+            let Connection { protocol, vip, server } = *connection;
+            let ports = PortRange::new(vip.port().into(), vip.port().into());
+            let made_to = ports.map(|ports| ServiceKey { vip: vip.ip(), protocol, ports });
+            server == vip && made_to.is_ok_and(|made_to| made_to.overlapping(&of_family).next().is_some())
+        };
+        deleted += forget_those(family, &of_family, is_meant).await?;
+    }
+    Ok(deleted)
+}
+
+impl Flows {
+    fn have(&self, connection: &Connection) -> bool {
+        let Self { service, server: gone } = self;
+        let by_port = gone.port() == 0 || gone.port() == connection.server.port();
+        let of_service = service.vip == connection.vip.ip() && service.ports.contains(connection.vip.port());
+        of_service && connection.protocol == service.protocol && gone.ip() == connection.server.ip() && by_port
+    }
+}
+
+/// What an entry tells.
+struct Connection {
+    protocol: Protocol,
+    /// What it was made to.
+    vip: SocketAddr,
+    /// Who answers it.
+    server: SocketAddr,
+}
+
+/// Deletes the entries of those connections to these virtual services, all of one family, which are meant.
+async fn forget_those(family: u8, services: &BTreeSet<ServiceKey>, is_meant: impl Fn(&Connection) -> bool) -> io::Result<usize> {
+    if services.is_empty() {
+        return Ok(0);
+    }
+    let mut socket = open()?;
+    let mut deleted = 0;
+    for chunk in entries(&mut socket, family, services, is_meant).await?.chunks(WINDOW) {
+        deleted += delete(&mut socket, family, chunk).await?;
     }
     Ok(deleted)
 }
@@ -81,14 +128,14 @@ pub async fn forget(flows: &BTreeSet<Flows>) -> io::Result<usize> {
 /// What names one entry to the kernel: its attributes as they were read.
 type Entry = Vec<DefaultNla>;
 
-/// The entries of these connections.
-async fn entries(socket: &mut TokioSocket, family: u8, flows: &BTreeSet<Flows>) -> io::Result<Vec<Entry>> {
-    let vips: BTreeSet<IpAddr> = flows.iter().map(|flows| flows.service.vip).collect();
-    // Kernels before 5.8 do not know the filter, and show everything; with an IPv6 address they show what does not match it.
-    let filter = match (vips.first(), vips.len()) {
-        (Some(IpAddr::V4(vip)), 1) => made_to(*vip),
-        _ => Vec::new(),
-    };
+/// The entries of those connections to these virtual services which are meant.
+async fn entries(
+    socket: &mut TokioSocket,
+    family: u8,
+    services: &BTreeSet<ServiceKey>,
+    is_meant: impl Fn(&Connection) -> bool,
+) -> io::Result<Vec<Entry>> {
+    let filter = shown(services);
     let mut request = Vec::new();
     push(&mut request, IPCTNL_MSG_CT_GET, NLM_F_REQUEST | NLM_F_DUMP, 0, family, &filter);
     socket.send(&request).await?;
@@ -101,7 +148,7 @@ async fn entries(socket: &mut TokioSocket, family: u8, flows: &BTreeSet<Flows>) 
             match message.message_type() {
                 NLMSG_DONE => return Ok(found),
                 NLMSG_ERROR => outcome(message.payload())?,
-                _ => found.extend(entry(message.payload(), flows)),
+                _ => found.extend(entry(message.payload(), &is_meant)),
             }
         }
     }
@@ -132,8 +179,8 @@ async fn delete(socket: &mut TokioSocket, family: u8, entries: &[Entry]) -> io::
     failure.map(|()| deleted)
 }
 
-/// The entry of a message, if it is one of these connections.
-fn entry(payload: &[u8], flows: &BTreeSet<Flows>) -> Option<Entry> {
+/// The entry of a message, if its connection is meant.
+fn entry(payload: &[u8], is_meant: &impl Fn(&Connection) -> bool) -> Option<Entry> {
     let (mut original, mut reply, mut name) = (Tuple::default(), Tuple::default(), Entry::new());
     for attribute in NlasIterator::new(payload.get(NFGENMSG..)?).map_while(Result::ok) {
         match attribute.kind() {
@@ -147,14 +194,9 @@ fn entry(payload: &[u8], flows: &BTreeSet<Flows>) -> Option<Entry> {
             name.push(DefaultNla::new(attribute.kind() | nested, attribute.value().to_vec()));
         }
     }
-    let (vip, server) = (original.destination?, reply.source?);
-    let is_meant = |flows: &&Flows| {
-        let Flows { service, server: gone } = flows;
-        let by_port = gone.port() == 0 || gone.port() == server.port();
-        let of_service = service.vip == vip.ip() && service.ports.contains(vip.port());
-        of_service && original.protocol == Some(number(service.protocol)) && gone.ip() == server.ip() && by_port
-    };
-    flows.iter().any(|flows| is_meant(&flows)).then_some(name)
+    let protocol = Protocol::ALL.iter().copied().find(|protocol| original.protocol == Some(number(*protocol)))?;
+    let connection = Connection { protocol, vip: original.destination?, server: reply.source? };
+    is_meant(&connection).then_some(name)
 }
 
 /// One direction of a connection, as far as it matters here.
@@ -184,14 +226,25 @@ fn tuple(octets: &[u8]) -> Tuple {
     }
 }
 
-/// Attributes by which the kernel shows only connections that were made to this VIP.
-fn made_to(vip: Ipv4Addr) -> Vec<DefaultNla> {
-    let address = DefaultNla::new(CTA_IP_V4_DST, vip.octets().to_vec());
+/// Attributes by which the kernel shows less than everything, where these virtual services have a VIP or a protocol in common. Kernels before 5.8 do not
+/// know the filter, and show everything; by an IPv6 address they show what does not match it.
+fn shown(services: &BTreeSet<ServiceKey>) -> Vec<DefaultNla> {
+    let vips: BTreeSet<IpAddr> = services.iter().map(|service| service.vip).collect();
+    let protocols: BTreeSet<Protocol> = services.iter().map(|service| service.protocol).collect();
+    let (mut tuple, mut fields) = (Vec::new(), 0_u32);
+    if let (Some(IpAddr::V4(vip)), 1) = (vips.first(), vips.len()) {
+        tuple.push(nest(CTA_TUPLE_IP, &[DefaultNla::new(CTA_IP_V4_DST, vip.octets().to_vec())]));
+        fields |= CTA_FILTER_F_CTA_IP_DST;
+    }
+    if let (Some(protocol), 1) = (protocols.first(), protocols.len()) {
+        tuple.push(nest(CTA_TUPLE_PROTO, &[DefaultNla::new(CTA_PROTO_NUM, vec![number(*protocol)])]));
+        fields |= CTA_FILTER_F_CTA_PROTO_NUM;
+    }
+    if tuple.is_empty() {
+        return Vec::new();
+    }
     let flags = |kind, flags: u32| DefaultNla::new(kind, flags.to_ne_bytes().to_vec());
-    vec![
-        nest(CTA_TUPLE_ORIG, &[nest(CTA_TUPLE_IP, &[address])]),
-        nest(CTA_FILTER, &[flags(CTA_FILTER_ORIG_FLAGS, CTA_FILTER_F_CTA_IP_DST), flags(CTA_FILTER_REPLY_FLAGS, 0)]),
-    ]
+    vec![nest(CTA_TUPLE_ORIG, &tuple), nest(CTA_FILTER, &[flags(CTA_FILTER_ORIG_FLAGS, fields), flags(CTA_FILTER_REPLY_FLAGS, 0)])]
 }
 
 fn nest(kind: u16, attributes: &[DefaultNla]) -> DefaultNla {

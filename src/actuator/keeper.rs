@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use tokio::task::JoinHandle;
 
 use super::KernelError;
+use super::conntrack;
 use super::dnat::Dnat;
 use super::handover::{self, Stage};
 use super::nft::NftError;
@@ -338,8 +339,13 @@ impl Books {
                 self.beside_is_stale |= !shared.is_empty();
                 self.released.extend(shared);
             }
+            Step::ClosePorts(services) => self.table.change(Change::Closed(services)).await?,
+            Step::OpenPorts(services) => self.table.change(Change::Opened(services)).await?,
             Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             Step::WriteRules(rules) => self.write_rules(rules.as_ref()).await?,
+            Step::ForgetConnections(services) => {
+                conntrack::forget_untranslated(services).await.map_err(KernelError::Connections)?;
+            }
             Step::DropRecord => {
                 self.dnat.remove().await?;
                 self.table.remove().await?;

@@ -68,6 +68,10 @@ pub(super) enum Change<'a> {
     Confirmed(&'a Entries),
     /// These are gone, or not ours.
     Removed(&'a Entries),
+    /// Nothing more comes to the ports of these.
+    Closed(&'a BTreeSet<ServiceKey>),
+    /// It does again.
+    Opened(&'a BTreeSet<ServiceKey>),
     /// These are to be the filters of their virtual services.
     Filters(&'a BTreeMap<ServiceKey, Filter>),
     /// The chains are to do this, or to be gone.
@@ -249,6 +253,8 @@ fn apply(record: &mut Record, change: Change<'_>) {
             record.confirm(entries);
         }
         Change::Removed(entries) => record.forget(entries),
+        Change::Closed(services) => record.close(services),
+        Change::Opened(services) => record.open(services),
         Change::Filters(filters) => record.filter(filters),
         Change::Rules(rules) | Change::RulesAnew(rules) => record.rules = rules.map(Rules::fingerprint_of_record).unwrap_or_default(),
     }

@@ -233,12 +233,15 @@ impl Rules {
         rules
     }
 
-    /// What a virtual service takes from whom it admits is told to the chains of all instances.
+    /// What a virtual service takes from whom it admits is told to the chains of all instances; not so what comes to one that is about to go.
     fn served(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
         for family in FAMILIES {
             rules.extend(self.admission(family));
-            let Family { ip, services, ranges, protocol, .. } = family;
+            let Family { ip, services, ranges, closed, closed_ranges, protocol, .. } = family;
+            for closed in [format!("meta l4proto . th dport @{closed}"), format!("{protocol} . th dport @{closed_ranges}")] {
+                rules.push(Rule::new("ports of VIPs that are about to go", format!("{ip} daddr . {closed} accept")));
+            }
             for served in [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")] {
                 let text = format!("{ip} daddr . {served} meta mark set meta mark or {SERVED:#x}");
                 rules.push(Rule::new("served ports of VIPs", text));
@@ -355,6 +358,8 @@ struct Family {
     vips: &'static str,
     services: &'static str,
     ranges: &'static str,
+    closed: &'static str,
+    closed_ranges: &'static str,
     marks: &'static str,
     restricted: &'static str,
     restricted_ranges: &'static str,
@@ -373,6 +378,8 @@ const FAMILIES: [Family; 2] = [
         vips: "vips4",
         services: "services4",
         ranges: "ranges4",
+        closed: "closed4",
+        closed_ranges: "closed-ranges4",
         marks: "marks4",
         restricted: "restricted4",
         restricted_ranges: "restricted-ranges4",
@@ -388,6 +395,8 @@ const FAMILIES: [Family; 2] = [
         vips: "vips6",
         services: "services6",
         ranges: "ranges6",
+        closed: "closed6",
+        closed_ranges: "closed-ranges6",
         marks: "marks6",
         restricted: "restricted6",
         restricted_ranges: "restricted-ranges6",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ipvs::{SyncDaemon, SyncRole, Timeouts, Weight};
 
-use super::{KernelState, Observed};
+use super::{KernelState, Observed, Record};
 use crate::api::ForwardingMethod;
 use crate::desired::{Scheduling, ServiceKey};
 use crate::plan::StepKey;
@@ -135,6 +135,40 @@ pub struct ObservedRealServer {
 
 /// Since when each real server has been quiesced, or has got nothing new because another dataplane takes the connections.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
+
+/// The virtual services whose connections from before they served are forgotten, as long as they serve by the rules of that time: where one of these was
+/// away, others may have been made.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Forgotten {
+    services: BTreeSet<ServiceKey>,
+    rules: Vec<String>,
+}
+
+impl Forgotten {
+    /// Whether that has been done for this one.
+    #[must_use]
+    pub fn contains(&self, service: ServiceKey) -> bool {
+        self.services.contains(&service)
+    }
+
+    /// Notes that it has been done for these while the record was so.
+    pub fn note(&mut self, services: &BTreeSet<ServiceKey>, record: &Record) {
+        if self.rules != record.rules {
+            *self = Self { services: BTreeSet::new(), rules: record.rules.clone() };
+        }
+        self.services.extend(services);
+    }
+}
+
+/// Those that serve on.
+pub(super) fn forgotten(previous: &Observed, kernel: &KernelState) -> Forgotten {
+    if previous.forgotten.rules != kernel.record.rules {
+        return Forgotten::default();
+    }
+    let mut forgotten = previous.forgotten.clone();
+    forgotten.services.retain(|service| kernel.serves(*service));
+    forgotten
+}
 
 /// The losses so far, with those of confirmed services that were there and are not, and that we have not removed ourselves.
 pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) -> Losses {

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::StepKey;
 use super::ownership::{Ownership, ownership};
 use crate::desired::{BalancerKind, Desired};
 use crate::observed::{InterfaceState, IpvsAvailability, KernelState, Observed};
@@ -74,14 +75,26 @@ pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, node: 
 
 /// Why this node cannot balance, if so.
 fn no_balancing(kernel: &KernelState, balancer: BalancerKind) -> Option<BlockReason> {
-    let counts = |setting: &Sysctl| setting.is_required() && setting.is_for(balancer);
-    let unset = |setting: &Sysctl| counts(setting) && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted());
     match kernel.balancer.availability {
         IpvsAvailability::Missing if balancer == BalancerKind::Ipvs => Some(BlockReason::NoIpvs),
         IpvsAvailability::Missing | IpvsAvailability::NotNeeded | IpvsAvailability::Available => {
-            Sysctl::ALL.iter().any(unset).then_some(BlockReason::SysctlMissing)
+            Sysctl::ALL.iter().any(|setting| is_unset(setting, kernel, balancer)).then_some(BlockReason::SysctlMissing)
         }
     }
+}
+
+/// Whether this node cannot balance yet for no more than settings that are about to be set: they may be, they are there, and nothing has failed about them.
+pub(super) fn is_about_to_balance(desired: &Desired, observed: &Observed) -> bool {
+    let Some(balancing) = desired.balancing.as_ref().filter(|balancing| balancing.set_sysctls) else { return false };
+    let kernel = &observed.kernel;
+    let settable = |setting: &Sysctl| kernel.sysctls.contains_key(setting) && !observed.failures.contains_key(&StepKey::Sysctl(*setting));
+    no_balancing(kernel, balancing.rules.balancer) == Some(BlockReason::SysctlMissing)
+        && Sysctl::ALL.iter().filter(|setting| is_unset(setting, kernel, balancing.rules.balancer)).all(settable)
+}
+
+fn is_unset(setting: &Sysctl, kernel: &KernelState, balancer: BalancerKind) -> bool {
+    let counts = setting.is_required() && setting.is_for(balancer);
+    counts && kernel.sysctls.get(setting).is_none_or(|value| value != setting.wanted())
 }
 
 fn lacks_policy(vip: IpAddr, desired: &Desired, observed: &Observed) -> bool {

@@ -4,11 +4,12 @@
 //! Input: [`Observed`] and a [`Step`]. Output: the observation after it, in a world in which nobody else changes anything and every peer acknowledges
 //! at once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::{RealServerChange, Step, VirtualServiceChange};
-use crate::desired::Rules;
+use crate::desired::{Rules, ServiceKey};
 use crate::observed::{ADDRESS_PROTOCOL, Observed, ObservedAddress, ObservedRealServer, ObservedVirtualService, Record, stamp};
 
 /// The observation after all of these steps succeeded.
@@ -16,6 +17,7 @@ use crate::observed::{ADDRESS_PROTOCOL, Observed, ObservedAddress, ObservedRealS
 pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
     let mut kernel = observed.kernel.clone();
     let mut speaker = observed.speaker.clone();
+    let mut forgotten: BTreeSet<ServiceKey> = BTreeSet::new();
     for step in steps {
         match step {
             Step::Advertise(set) => speaker.advertised = Some(Arc::clone(set)),
@@ -35,6 +37,8 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.addresses.remove(address);
             }
             Step::RecordRemoved(entries) => kernel.record.forget(entries),
+            Step::ClosePorts(services) => kernel.record.close(services),
+            Step::OpenPorts(services) => kernel.record.open(services),
             Step::WriteFilters(filters) => kernel.record.filter(filters),
             Step::WriteRules(rules) => {
                 let hands_over = rules.as_ref().is_some_and(|rules| rules.hands_over);
@@ -71,12 +75,15 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::RemoveFormer(service) => {
                 kernel.balancer.former.remove(service);
             }
+            Step::ForgetConnections(services) => forgotten.extend(services),
             Step::ConfigureSpeaker(desired) => speaker.configured = Some(Arc::clone(desired)),
             Step::StopSpeaker | Step::ReleaseSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),
             Step::DropRecord => kernel.record = Record::default(),
         }
     }
-    stamp(observed, kernel, speaker, now)
+    let mut after = stamp(observed, kernel, speaker, now);
+    after.forgotten.note(&forgotten, &after.kernel.record);
+    after
 }
 
 /// As the kernel does it: a new server comes first in the list.

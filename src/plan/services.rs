@@ -6,7 +6,7 @@
 //! it is in our own tables of nft, or the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
 //! and is no service of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is made,
 //! and let in, only with its filter in force, and keeps that until it is gone; its VIP is withdrawn before the last real server goes; who goes on
-//! removing a service is not fought.
+//! removing a service is not fought; one that goes while its VIP stays goes only with its ports closed (`succession.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -72,6 +72,7 @@ impl Planner<'_> {
         let mut observed = Following::new(&balancer.services);
         let mut confirmed = Following::new(record.confirmed_services.iter().map(|key| (key, ())));
         let mut pending = Following::new(record.pending_services.iter().map(|key| (key, ())));
+        let is_about_to_balance = super::blocked::is_about_to_balance(self.desired, self.observed);
         for of_vip in services.chunk_by(|one, other| one.vip == other.vip) {
             let vip_is_wanted = of_vip.first().is_some_and(|service| self.is_wanted(service.vip));
             for key in of_vip.iter().copied() {
@@ -82,11 +83,14 @@ impl Planner<'_> {
             }
             if vip_is_wanted {
                 self.decide_takeover(of_vip);
+            } else if is_about_to_balance {
+                self.await_settings(of_vip);
             }
         }
         self.decide_former();
         self.forget_names();
         self.forget_filters();
+        self.forget_closed();
     }
 
     /// The changes in place of those of these virtual services behind whose VIPs somebody stands all the while.
@@ -263,11 +267,12 @@ impl Planner<'_> {
                 }
                 match wanted {
                     // It comes back, so that it does not matter what else is wanted.
-                    Some(desired) if self.is_misplaced(key, desired) => return self.remove_service(key),
+                    Some(desired) if self.is_misplaced(key, desired) => return self.retire_service(key),
                     None if self.is_left_to_others(key.vip) => self.let_go(key, observed),
-                    None if !self.holds_services(key.vip) && self.strays_leave() => return self.remove_service(key),
+                    None if !self.holds_services(key.vip) && self.strays_leave() => return self.retire_service(key),
                     None if !self.holds_services(key.vip) => return,
                     None if desired.is_none() => self.balanced.leaving |= !super::serves(self.desired, key.vip),
+                    Some(desired) if self.is_guarded(key, desired) => self.reopen_service(key),
                     Some(_) | None => {}
                 }
                 let guarded = desired.is_none_or(|desired| self.is_guarded(key, desired));
@@ -470,9 +475,11 @@ impl<'a, I: Iterator<Item = (&'a ServiceKey, V)>, V> Following<'a, I, V> {
 }
 
 /// Whether somebody stands behind a virtual service in the kernel, and packets get there: what the record does not list is dropped on its way in, where
-/// the rules are there; where they are not, or leave that to somebody else, no packet has the mark of its range of ports.
+/// the rules are there, and so is what comes to ports that are closed; where they are not, or leave that to somebody else, no packet has the mark of its range
+/// of ports.
 pub(super) fn takes_connections(key: ServiceKey, service: &ObservedVirtualService, confirmed: bool, record: &Record) -> bool {
-    let listed = if record.rules.is_empty() || record.is_handing_over() { key.ports.count() == 1 } else { confirmed };
+    let unmarked = record.rules.is_empty() || record.is_handing_over();
+    let listed = if unmarked { key.ports.count() == 1 } else { confirmed && !record.closed.contains(&key) };
     service.is_backed() && listed
 }
 

@@ -28,6 +28,10 @@ pub enum Step {
     RemoveAddress(IpAddr),
     /// Take these, which are gone or not ours, out of the record.
     RecordRemoved(Entries),
+    /// Let nothing more come to the ports of these, which are to go while their VIPs stay: without them, packets would reach this node itself.
+    ClosePorts(BTreeSet<ServiceKey>),
+    /// Let packets come to the ports of these again, which serve.
+    OpenPorts(BTreeSet<ServiceKey>),
     /// Make these the filters of their virtual services.
     WriteFilters(BTreeMap<ServiceKey, Filter>),
     /// Make these the rules of our chains; `None` for no chains.
@@ -50,6 +54,8 @@ pub enum Step {
     RemoveVirtualService(ServiceKey),
     /// Remove one that is ours from the dataplane that balanced before.
     RemoveFormer(ServiceKey),
+    /// Forget what the connection table has of these from the time before they served: packets of such connections would go on to nobody.
+    ForgetConnections(BTreeSet<ServiceKey>),
     /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions.
     ConfigureSpeaker(Arc<DesiredBgp>),
     /// Close all sessions with Cease, Administrative Shutdown.
@@ -70,6 +76,8 @@ impl Step {
             | Self::RecordConfirmed(_)
             | Self::RecordRemoved(_)
             | Self::DropRecord
+            | Self::ClosePorts(_)
+            | Self::OpenPorts(_)
             | Self::WriteFilters(_)
             | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
@@ -77,6 +85,7 @@ impl Step {
             | Self::ChangeVirtualService(service, _)
             | Self::RemoveVirtualService(service)
             | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
+            Self::ForgetConnections(_) => StepKey::Connections,
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
             Self::SetInterfaces(_) => StepKey::Interfaces,
             Self::SetTimeouts(_) => StepKey::Timeouts,
@@ -124,6 +133,8 @@ pub enum StepKey {
     Address(IpAddr),
     /// One virtual service.
     VirtualService(ServiceKey),
+    /// The connection table.
+    Connections,
     /// One kernel setting.
     Sysctl(Sysctl),
     /// The settings of external interfaces.

@@ -153,6 +153,7 @@ fn a_change_that_the_kernel_refused_holds_up_no_other() {
     let mut unwanted = wanted(&[1]);
     unwanted.balancing.as_mut().unwrap().services.clear();
     let remove = Step::RemoveVirtualService(service);
+    observed.kernel.record.closed.insert(service);
     assert!(plan(&unwanted, &observed, start).steps.contains(&remove), "nor its removal");
     observed.refuse(&remove, &std::io::Error::other("no"), start);
     assert!(!plan(&unwanted, &observed, start).steps.contains(&remove), "it waits");

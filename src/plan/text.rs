@@ -51,6 +51,8 @@ impl fmt::Display for Step {
             Self::RecordConfirmed(entries) => write!(f, "record as ours {entries}"),
             Self::RemoveAddress(address) => write!(f, "remove address {address}"),
             Self::RecordRemoved(entries) => write!(f, "take out of the record {entries}"),
+            Self::ClosePorts(services) => write!(f, "close the ports of {}", list(services)),
+            Self::OpenPorts(services) => write!(f, "open the ports of {}", list(services)),
             Self::WriteFilters(filters) => {
                 write!(f, "filter {}", list(filters.iter().map(|(key, filter)| format!("{key} {filter}")).collect::<Vec<_>>()))
             }
@@ -75,6 +77,7 @@ impl fmt::Display for Step {
             Self::ChangeVirtualService(service, change) => write!(f, "change virtual service {service}: {change}"),
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),
             Self::RemoveFormer(service) => write!(f, "remove virtual service {service} from the dataplane that balanced before"),
+            Self::ForgetConnections(services) => write!(f, "forget connections from before these served: {}", list(services)),
             Self::ConfigureSpeaker(bgp) => write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys())),
             Self::ReleaseSpeaker => f.write_str("close the sessions; peers keep the routes"),
             Self::StopSpeaker => f.write_str("stop the speaker"),

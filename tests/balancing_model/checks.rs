@@ -65,6 +65,16 @@ impl World {
             Step::WriteRules(Some(rules)) if rules.hands_over => "rules that hand over",
             Step::WriteRules(_) => self.check_rules(made),
             Step::WriteFilters(_) => "filtered",
+            Step::ClosePorts(keys) => {
+                let goes = |key: &ServiceKey| self.desired_of(*key).is_none_or(|wish| !self.is_in_place(*key, &wish));
+                assert!(keys.iter().all(|key| record.confirmed_services.contains(key) && goes(key)), "wanted ports are closed: {made}");
+                "close"
+            }
+            Step::OpenPorts(keys) => {
+                let serves = |key: &ServiceKey| !record.has_service(*key) || (self.node.is_ours(*key) && self.desired_of(*key).is_some());
+                assert!(keys.iter().all(serves), "ports are opened that nobody serves: {made}");
+                "open"
+            }
             Step::SetSysctl(_) => "sysctl",
             Step::RemoveAddress(vip) => {
                 assert!(!self.advertised_vips().contains(vip), "{vip} is removed while advertised");
@@ -170,7 +180,10 @@ impl World {
     fn check_rules(&self, made: &Plan) -> &'static str {
         let mut event = "rules";
         let withdrawn = |vip: IpAddr| matches!(made.steps.first(), Some(Step::Advertise(set)) if !set.serves(vip));
-        for vip in self.advertised_vips().into_iter().filter(|vip| self.balancing && self.is_elsewhere(*vip) && self.wanted(*vip)) {
+        for vip in self.advertised_vips().into_iter().filter(|vip| self.balancing && self.is_elsewhere(*vip)) {
+            if !self.wanted(vip) && !self.awaits_settings(vip) {
+                continue;
+            }
             if !self.is_waived(vip) && !withdrawn(vip) {
                 let confirmed = |key| self.node.record.confirmed_services.contains(&key) && self.node.is_ours(key);
                 assert!(self.backed_keys(vip).any(confirmed), "{vip} is claimed and nobody of ours stands behind it: {made}");
@@ -183,6 +196,10 @@ impl World {
     /// A virtual service goes after its VIP, unless only this port, or its mark, is given up.
     fn check_removal(&self, key: ServiceKey, made: &Plan) -> &'static str {
         assert!(self.node.is_ours(key), "{key} is not there, or somebody else's, and removed: {made}");
+        let record = &self.node.record;
+        let let_in = self.balancing && !record.is_handing_over() && record.confirmed_services.contains(&key);
+        let reaches_node = let_in && self.node.addresses.contains(&key.vip) && !record.closed.contains(&key);
+        assert!(!reaches_node, "{key} is removed while packets come to its ports: {made}");
         if let Some(wish) = self.desired_of(key) {
             assert!(!self.is_in_place(key, &wish), "{key} is wanted and removed");
             return "remade with another mark";
@@ -284,14 +301,26 @@ impl World {
         !is_range(key) || self.node.record.marks.get(&key).is_some_and(fits)
     }
 
+    /// Whether only settings keep us from balancing what somebody else does until then, and nothing has failed about them.
+    fn awaits_settings(&self, vip: IpAddr) -> bool {
+        let required = [Sysctl::Ipv4Forward, Sysctl::VsConntrack].into_iter().filter(|setting| self.node.unset.contains(setting));
+        let fails = required.clone().any(|setting| self.before.failures.contains_key(&StepKey::Sysctl(setting)));
+        let serve = self.lifecycle() == Lifecycle::Run && matches!(self.intent_of(vip), Some(VipIntent::Serve { .. }));
+        let backed = self.wishes.iter().any(|(key, wish)| key.vip == vip && wish.is_backed());
+        self.balancing && self.node.ipvs && serve && backed && required.count() > 0 && !fails && self.is_elsewhere(vip)
+    }
+
     fn may_be_advertised(&self, vip: IpAddr) -> bool {
-        self.wanted(vip) && self.node.addresses.contains(&vip) && self.is_backed(vip)
+        (self.wanted(vip) || self.awaits_settings(vip)) && self.node.addresses.contains(&vip) && self.is_backed(vip)
     }
 
     fn must_be_advertised(&self, vip: IpAddr) -> bool {
         let proven = |key| self.node.record.confirmed_services.contains(&key) && self.node.takes_connections(key);
         let backed = self.is_waived(vip) || self.backed_keys(vip).any(proven);
-        self.wanted(vip) && self.node.addresses.contains(&vip) && backed
+        // What others have under the name of ours may be taken for ours.
+        let of_others = |key: &ServiceKey| key.vip == vip && self.node.service(*key).is_some_and(|service| !service.ours);
+        let stays = self.awaits_settings(vip) && self.advertised_vips().contains(&vip) && !services().iter().any(of_others);
+        self.node.addresses.contains(&vip) && ((self.wanted(vip) && backed) || stays)
     }
 }
 
@@ -396,6 +425,7 @@ impl World {
         assert!(record.rules == in_force || strays, "the rules are as they should be");
         let unproven = |key: &ServiceKey| !self.is_complete() || self.node.at(*key).is_some_and(|at| self.unprovable.contains(&at));
         assert!(record.pending_services.iter().all(unproven), "{:?} are pending for ever", record.pending_services);
+        assert!(record.closed.is_empty() || !self.is_complete(), "{:?} are closed for ever", record.closed);
         assert!(record.marks.keys().all(|key| record.has_service(*key)), "marks of nothing: {:?}", record.marks);
         let of_something = |key: &ServiceKey| record.has_service(*key) || !self.is_complete();
         assert!(record.filters.keys().all(of_something), "filters of nothing: {:?}", record.filters);

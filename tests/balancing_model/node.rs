@@ -83,7 +83,7 @@ impl Node {
     pub(super) fn lets_in(&self, key: ServiceKey) -> bool {
         let unmarked = self.record.rules.is_empty() || self.record.is_handing_over();
         let listed = if unmarked { !is_range(key) } else { self.record.confirmed_services.contains(&key) };
-        self.is_ours(key) && listed
+        self.is_ours(key) && listed && (unmarked || !self.record.closed.contains(&key))
     }
 
     /// The clients whose packets come to our virtual service, whether or not somebody stands behind it: rules that are not ours hold nobody up.
@@ -158,6 +158,7 @@ pub(super) const fn empty_record() -> Record {
         confirmed: BTreeSet::new(),
         pending_services: BTreeSet::new(),
         confirmed_services: BTreeSet::new(),
+        closed: BTreeSet::new(),
         in_ipvs: BTreeSet::new(),
         pending_daemons: BTreeSet::new(),
         confirmed_daemons: BTreeSet::new(),

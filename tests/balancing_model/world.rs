@@ -420,14 +420,17 @@ impl World {
             self.seen.insert("refused");
         }
         if fault == Fault::None && done.is_ok() {
-            self.before.succeed(step.key());
+            match step {
+                Step::ForgetConnections(_) => self.before.complete(step),
+                _ => self.before.succeed(step.key()),
+            }
         } else {
             self.seen.insert(match fault {
                 Fault::None | Fault::WithoutEffect => "failed",
                 Fault::AfterEffect => "failed after effect",
                 Fault::Halfway => "failed halfway",
             });
-            if matches!(step, Step::Advertise(_)) {
+            if matches!(step, Step::Advertise(_) | Step::SetSysctl(_)) {
                 self.lost.extend(self.advertised_vips());
             }
             self.before.fail(step.key(), &std::io::Error::other("refused"), self.now);
@@ -441,7 +444,13 @@ impl World {
                 let vips = self.advertised_vips();
                 self.peer.iter_mut().for_each(|routes| routes.extend(&vips));
             }
-            Step::RecordPending(_) | Step::RecordRemoved(_) | Step::WriteFilters(_) | Step::WriteRules(_) | Step::DropRecord => {
+            Step::RecordPending(_)
+            | Step::RecordRemoved(_)
+            | Step::ClosePorts(_)
+            | Step::OpenPorts(_)
+            | Step::WriteFilters(_)
+            | Step::WriteRules(_)
+            | Step::DropRecord => {
                 self.node.write(step, self.now);
             }
             Step::RecordConfirmed(entries) => {
@@ -457,6 +466,7 @@ impl World {
             }
             Step::RemoveAddress(vip) => drop(self.node.addresses.remove(vip)),
             Step::SetSysctl(setting) => drop(self.node.unset.remove(setting)),
+            Step::ForgetConnections(_) => {}
             Step::AddVirtualService(key, change) => {
                 self.node.add_service(*key, change.mode, true)?;
                 self.known_as_ours.insert(*key);

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use socket2::{Domain, Socket, Type};
 
 use super::common::wait_until;
@@ -86,6 +87,71 @@ pub(crate) fn a_udp_client_with_one_socket_is_answered_by_the_new_server(datapla
     let since = Instant::now();
     wait_until("the second one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.2:162"));
     assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    stage.drain();
+}
+
+/// A client that sends on while nobody serves it, as agents that send traps do: what the connection table says of it by then is about no real server.
+pub(crate) fn a_udp_client_that_sends_on_is_answered_once_its_vip_is_back(dataplane: &'static str) {
+    let mut stage = Stage::with(dataplane, "away", &["192.168.1.1"]);
+    stage.answer_udp("192.168.1.1", 162);
+    stage.answer_tcp(80);
+    // As others do, so that connections are tracked without us.
+    stage.router.nft("table ip others { chain forward { type filter hook forward priority 0; ct state invalid drop; }\n}");
+    // As a fabric does that knows no other way.
+    stage.router.ip("route add default via 10.99.0.2");
+    stage.router.ip("-6 route add default via 2001:db8:99::2");
+    let ports = "{name: traps, port: 162, protocol: UDP}, {name: web, port: 80}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
+    let (traps, web) = (("162", "162", "protocol: udp, algo: rr"), ("80", "80", "algo: rr"));
+    let both = eric("both", VIP, "pods", &[traps, web]);
+    stage.publish("both", &both);
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let open = |stage: &Stage| {
+        let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        socket
+    };
+    let asks = |socket: &UdpSocket| {
+        socket.send_to(b"?", (VIP, 162)).unwrap();
+        socket.recv(&mut [0; 64]).is_ok()
+    };
+    let socket = open(&stage);
+    let ask = || asks(&socket);
+    let untranslated = |stage: &Stage| {
+        let entries = stage.router.output(&["conntrack", "-L", "-p", "udp", "--orig-dst", VIP]);
+        entries.lines().any(|entry| entry.contains(&format!("src={VIP} dst=")))
+    };
+    let is_there = |stage: &Stage| stage.router.ip("-o addr show dev lo").contains(&format!(" {VIP}/"));
+    let is_back_for = |socket: &UdpSocket, stage: &Stage, what: &str| {
+        wait_until(what, PATIENCE, || asks(socket) || (is_there(stage) && stage.connect(VIP, 80).is_ok()));
+        let since = Instant::now();
+        wait_until(&format!("{what}: it is answered"), PATIENCE, || asks(socket));
+        assert!(since.elapsed() < Duration::from_secs(1), "{what}: {:?}", since.elapsed());
+    };
+    let is_back = |stage: &Stage, what: &str| is_back_for(&socket, stage, what);
+    is_back(&stage, "at the beginning");
+    for round in 0..2 {
+        stage.publish("both", "# nothing\n");
+        wait_until("the VIP is away", PATIENCE, || !ask() && !is_there(&stage) && untranslated(&stage));
+        stage.publish("both", &both);
+        is_back(&stage, &format!("the VIP is back, {round}"));
+        stage.publish("both", &eric("both", VIP, "pods", &[web]));
+        wait_until("the port is away", PATIENCE, || !(0..3).any(|_| ask()));
+        stage.publish("both", &both);
+        is_back(&stage, &format!("the port is back, {round}"));
+        stage.router.ip(&format!("addr del {VIP}/32 dev lo"));
+        is_back(&stage, &format!("the address is back, {round}"));
+        let daemon = stage.daemon.take().unwrap();
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait(PATIENCE).success());
+        // What was translated before goes on; one that comes now is not.
+        let late = open(&stage);
+        wait_until("nobody balances", PATIENCE, || !asks(&late) && untranslated(&stage));
+        stage.start("");
+        is_back_for(&late, &stage, &format!("the daemon is back, {round}"));
+    }
+    stage.router.nft("delete table ip others");
     stage.drain();
 }
 

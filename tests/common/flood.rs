@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Datagrams while balancing passes from us to kube-proxy and back: thousands of flows a second, of one datagram each, so that some of them are on their
-//! way at every moment of a change of rules.
+//! Datagrams while balancing passes from us to kube-proxy and back, or while ports come and go: thousands of flows a second, of one datagram each, so that
+//! some of them are on their way at every moment of a change of rules.
 //!
-//! Input: the dataplane. Invariant: each datagram reaches a real server, whoever chose it: none is dropped, and none stays on the router. Whoever calls it
-//! has a kernel with what that dataplane needs.
+//! Input: the dataplane. Invariant: each datagram reaches a real server, whoever chose it, as long as somebody serves its port: none is dropped, and none stays
+//! on the router. Whoever calls it has a kernel with what that dataplane needs.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::iter;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::common::{Namespace, POLL, inside, wait_until};
-use super::stage::{PATIENCE, Stage, VIP, service, slice};
+use super::stage::{PATIENCE, Stage, VIP, eric, service, slice};
 
 const SERVERS: [&str; 3] = ["192.168.1.1", "192.168.1.2", "192.168.1.4"];
 const PORT: u16 = 53;
@@ -32,19 +34,19 @@ struct Flood {
 }
 
 impl Flood {
-    fn start(client: &Namespace) -> Self {
+    fn start(client: &Namespace, ports: &'static [u16]) -> Self {
         let (sent, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (name, count, until) = (client.name().to_owned(), Arc::clone(&sent), Arc::clone(&over));
         let thread = thread::spawn(move || {
             inside(&name, || {
                 let sources = CLIENTS.iter().flat_map(|client| SOURCE_PORTS.map(move |port| (*client, port)));
                 let mut due = Instant::now();
-                for source in sources.cycle().take_while(|_| !until.load(Ordering::Relaxed)) {
+                for (source, port) in sources.cycle().zip(ports.iter().cycle()).take_while(|_| !until.load(Ordering::Relaxed)) {
                     while Instant::now() < due {
                         thread::yield_now();
                     }
                     due = due.max(Instant::now()) + BETWEEN_FLOWS;
-                    UdpSocket::bind(source).unwrap().send_to(b"?", (VIP, PORT)).unwrap();
+                    UdpSocket::bind(source).unwrap().send_to(b"?", (VIP, *port)).unwrap();
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -121,7 +123,7 @@ pub(crate) fn every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back
             chain nat-prerouting {{ type nat hook prerouting priority dstnat; ip daddr . meta l4proto . th dport vmap @service-ips; }}
         }}"
     ));
-    let flood = Flood::start(&stage.client);
+    let flood = Flood::start(&stage.client, &[PORT]);
     for _ in 0..4 {
         for (kind, step) in [("kube-proxy", "remove the rules"), (dataplane, "write the rules")] {
             let before = done(&stage, step);
@@ -131,4 +133,45 @@ pub(crate) fn every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back
     }
     stage.router.nft("delete table ip kube-proxy");
     finish(stage, flood, &format!("{dataplane} and kube-proxy"));
+}
+
+/// A port comes and goes, by itself and in a long range, while the VIP stays for another one: who listens on the router itself gets nothing.
+pub(crate) fn nothing_reaches_the_router_itself_while_ports_come_and_go(dataplane: &'static str) {
+    const RANGED: u16 = 20_500;
+    let mut stage = Stage::with(dataplane, "flood-ports", &SERVERS);
+    CLIENTS.iter().skip(1).for_each(|client| drop(stage.client.ip(&format!("addr add {client}/24 dev eth0"))));
+    stage.servers.nft("table ip count { chain input { type filter hook input priority 0; meta l4proto udp counter drop; }\n}");
+    let listeners = [PORT, RANGED].map(|port| stage.router.run(|| UdpSocket::bind(("0.0.0.0", port)).unwrap()));
+    listeners.iter().for_each(|listener| listener.set_nonblocking(true).unwrap());
+    let ports = "{name: web, port: 80}, {name: dns, port: 53, protocol: UDP}";
+    stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &SERVERS[..2])));
+    let (web, dns) = (("80", "80", "algo: rr"), ("53", "53", "algo: rr, protocol: udp"));
+    let all = eric("all", VIP, "pods", &[web, dns, ("20000-20999", "20000-20999", "algo: rr, protocol: udp")]);
+    let some = eric("all", VIP, "pods", &[web]);
+    stage.publish("all", &all);
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    stage.router.sysctl("net/netfilter/nf_conntrack_udp_timeout", "1");
+    let record = |stage: &Stage| stage.router.output(&["nft", "list", "table", "inet", "vipherald"]);
+    let flood = Flood::start(&stage.client, &[PORT, RANGED]);
+    for round in 0..6 {
+        for (manifest, served) in [(&some, false), (&all, true)] {
+            let before = count(&stage.servers);
+            stage.publish("all", manifest);
+            let settled = |stage: &Stage| {
+                let record = record(stage);
+                let listed = [format!("{VIP} . udp . 53"), format!("{VIP} . udp . 20000-20999")];
+                listed.iter().all(|service| record.contains(service) == served)
+            };
+            wait_until(&format!("{round}: served {served}"), PATIENCE, || settled(&stage));
+            if served {
+                wait_until("datagrams reach real servers", PATIENCE, || count(&stage.servers) > before + 1_000);
+            }
+        }
+    }
+    let sent = flood.finish();
+    let reached: Vec<usize> = listeners.iter().map(|listener| iter::from_fn(|| listener.recv(&mut [0; 8]).ok()).count()).collect();
+    println!("{dataplane}: {reached:?} of {sent} datagrams reached the router itself");
+    assert_eq!(reached, [0, 0], "of {sent}");
+    stage.drain();
 }

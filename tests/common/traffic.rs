@@ -4,6 +4,7 @@
 //! Input: the dataplane. Invariants: every error that the client sees is counted and told; the only long connections that may end are those to a real
 //! server that was removed, and these only when its time to drain is over; short connections, in flight or new, have no error at all. Whoever calls it
 //! has a kernel with what that dataplane needs.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
@@ -89,6 +90,16 @@ impl Traffic {
             let answered = |(number, count): (&usize, &u64)| !tally.servers.contains_key(number) || tally.messages[number] >= count + 2;
             tally.settled >= started + 100 && before.iter().all(answered)
         });
+    }
+
+    /// Waits until short connections go to just these real servers.
+    fn goes_to(&self, servers: &[&str]) {
+        let servers: BTreeSet<String> = servers.iter().map(|server| (*server).to_owned()).collect();
+        wait_until(&format!("new connections go to {servers:?}"), PATIENCE, || {
+            self.goes_on();
+            self.tally().answered_by == servers
+        });
+        self.goes_on();
     }
 
     /// Stops it, and makes sure that no long connection ended but to these real servers, and that nothing else went wrong.
@@ -382,35 +393,19 @@ pub(crate) fn only_connections_of_removed_back_ends_end(dataplane: &'static str)
 /// kube-proxy takes the connections of a Service and gives them back, with its own real server, while its rules are there all the time. Then the daemon is
 /// killed at each step of a change.
 pub(crate) fn no_error_while_kube_proxy_takes_over_and_gives_back(dataplane: &'static str) {
-    let ours = [SERVERS[0], SERVERS[1]];
-    let theirs = SERVERS[3];
-    let mut stage = Stage::with(dataplane, "proxy", &SERVERS);
-    answer(&stage.servers, &PORTS);
-    stage.servers.ip("route add default via 192.168.0.1");
-    stage.router.sysctl("net/ipv4/ip_forward", "1");
-    kube_proxy(&stage, theirs);
-    let ports = PORTS.map(|port| format!("{{name: port-{port}, port: {port}}}")).join(", ");
-    let with_vip = service("web", &ports).replace("clusterIP: None", &format!("externalIPs: [{VIP}]"));
-    stage.publish("web", &(with_vip + &slice("web", &ports, &ours)));
+    let [ours, theirs] = OF_BOTH;
+    let mut stage = beside_kube_proxy(dataplane, "proxy");
     stage.start(", drainTimeout: 600s");
     stage.wait_for_vip(VIP, true);
-    let advertised = |stage: &Stage| stage.daemon.as_ref().unwrap().log().matches("done step=advertise").count();
     let traffic = Traffic::start(&stage.client);
-    let wait_for = |servers: &[&str]| {
-        let servers: BTreeSet<String> = servers.iter().map(|server| (*server).to_owned()).collect();
-        wait_until(&format!("new connections go to {servers:?}"), PATIENCE, || {
-            traffic.goes_on();
-            traffic.tally().answered_by == servers
-        });
-        traffic.goes_on();
-    };
-    wait_for(&ours);
+    let wait_for = |servers: &[&str]| traffic.goes_to(servers);
+    wait_for(ours);
     let before = advertised(&stage);
     for _ in 0..2 {
         stage.change_dataplane("kube-proxy", ", drainTimeout: 600s");
-        wait_for(&[theirs]);
+        wait_for(theirs);
         stage.change_dataplane(dataplane, ", drainTimeout: 600s");
-        wait_for(&ours);
+        wait_for(ours);
     }
     assert_eq!(advertised(&stage), before, "the VIP was withdrawn");
     traffic.finish(&format!("{dataplane} and kube-proxy"), &[]);
@@ -428,6 +423,46 @@ pub(crate) fn no_error_while_kube_proxy_takes_over_and_gives_back(dataplane: &'s
     }
     stage.router.nft("delete table ip kube-proxy");
     stage.drain();
+}
+
+/// kube-proxy balances from the beginning, and gives back where IPVS cannot balance before the daemon has set what is missing.
+pub(crate) fn no_error_while_kube_proxy_gives_back_and_a_setting_is_missing(dataplane: &'static str, setting: &str) {
+    let [ours, theirs] = OF_BOTH;
+    let mut stage = beside_kube_proxy(dataplane, "unset");
+    stage.router.sysctl(setting, "0");
+    stage.start_with("type: kube-proxy, drainTimeout: 600s");
+    stage.wait_for_vip(VIP, true);
+    let traffic = Traffic::start(&stage.client);
+    traffic.goes_to(theirs);
+    let before = advertised(&stage);
+    stage.change_dataplane(dataplane, ", drainTimeout: 600s");
+    traffic.goes_to(ours);
+    assert_eq!(advertised(&stage), before, "the VIP was withdrawn");
+    traffic.finish(&format!("{setting} is 0"), &[]);
+    stage.router.nft("delete table ip kube-proxy");
+    stage.drain();
+}
+
+/// Our real servers of a Service, and those of kube-proxy.
+const OF_BOTH: [&[&str]; 2] = [&[SERVERS[0], SERVERS[1]], &[SERVERS[3]]];
+
+/// A Service of which kube-proxy has rules, too.
+fn beside_kube_proxy(dataplane: &'static str, tag: &str) -> Stage {
+    let [ours, theirs] = OF_BOTH;
+    let stage = Stage::with(dataplane, tag, &SERVERS);
+    answer(&stage.servers, &PORTS);
+    stage.servers.ip("route add default via 192.168.0.1");
+    stage.router.sysctl("net/ipv4/ip_forward", "1");
+    kube_proxy(&stage, theirs[0]);
+    let ports = PORTS.map(|port| format!("{{name: port-{port}, port: {port}}}")).join(", ");
+    let with_vip = service("web", &ports).replace("clusterIP: None", &format!("externalIPs: [{VIP}]"));
+    stage.publish("web", &(with_vip + &slice("web", &ports, ours)));
+    stage
+}
+
+/// How often the daemon has changed what it advertises.
+fn advertised(stage: &Stage) -> usize {
+    stage.daemon.as_ref().unwrap().log().matches("done step=advertise").count()
 }
 
 /// Rules as kube-proxy in mode nftables has them for an external IP.

@@ -89,6 +89,8 @@ impl World {
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
             | Step::WriteFilters(_)
+            | Step::ClosePorts(_)
+            | Step::OpenPorts(_)
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
@@ -97,7 +99,8 @@ impl World {
             | Step::AddVirtualService(..)
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
-            | Step::RemoveFormer(_) => panic!("nobody balances here: {made}"),
+            | Step::RemoveFormer(_)
+            | Step::ForgetConnections(_) => panic!("nobody balances here: {made}"),
             Step::DropRecord => {
                 assert_eq!(self.record, Record { exists: true, ..Record::default() }, "drops a record that holds something");
                 assert!(self.desired.lifecycle == Lifecycle::Drain && self.open_sessions() == 0 && self.configured.is_none());
@@ -346,6 +349,8 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         Step::DropRecord => 6,
         Step::WriteRules(_)
         | Step::WriteFilters(_)
+        | Step::ClosePorts(_)
+        | Step::OpenPorts(_)
         | Step::SetSysctl(_)
         | Step::SetInterfaces(_)
         | Step::SetTimeouts(_)
@@ -354,7 +359,8 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::AddVirtualService(..)
         | Step::ChangeVirtualService(..)
         | Step::RemoveVirtualService(_)
-        | Step::RemoveFormer(_) => 2,
+        | Step::RemoveFormer(_)
+        | Step::ForgetConnections(_) => 2,
     }
 }
 

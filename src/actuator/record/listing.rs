@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::script::{
-    DAEMONS, IN_IPVS, INTERFACE, MARKS, PENDING, PENDING_DAEMONS, PENDING_RANGES, PENDING_SERVICES, PLACED, PRESERVED, RANGES,
-    RANGES_IN_IPVS, RESTRICTED, RESTRICTED_RANGES, SERVICES, SOURCES, VIPS, comment,
+    CLOSED, CLOSED_RANGES, DAEMONS, IN_IPVS, INTERFACE, MARKS, PENDING, PENDING_DAEMONS, PENDING_RANGES, PENDING_SERVICES, PLACED,
+    PRESERVED, RANGES, RANGES_IN_IPVS, RESTRICTED, RESTRICTED_RANGES, SERVICES, SOURCES, VIPS, comment,
 };
 use crate::api::PortRange;
 use crate::desired::{Filter, Rules, ServiceKey};
@@ -83,6 +83,7 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
                     name if SERVICES.has(name) || RANGES.has(name) => listed.record.confirmed_services.extend(services),
                     name if PENDING_SERVICES.has(name) || PENDING_RANGES.has(name) => listed.record.pending_services.extend(services),
                     name if IN_IPVS.has(name) || RANGES_IN_IPVS.has(name) => listed.record.in_ipvs.extend(services),
+                    name if CLOSED.has(name) || CLOSED_RANGES.has(name) => listed.record.closed.extend(services),
                     name if VIPS.has(name) => {}
                     DAEMONS => listed.record.confirmed_daemons.extend(elements.filter_map(role)),
                     PENDING_DAEMONS => listed.record.pending_daemons.extend(elements.filter_map(role)),

@@ -20,6 +20,9 @@ pub(super) const PENDING_RANGES: Pair = Pair { v4: "pending-ranges4", v6: "pendi
 /// Those of them that are ours in IPVS, while we have tables of nft.
 pub(super) const IN_IPVS: Pair = Pair { v4: "in-ipvs4", v6: "in-ipvs6" };
 pub(super) const RANGES_IN_IPVS: Pair = Pair { v4: "ranges-in-ipvs4", v6: "ranges-in-ipvs6" };
+/// Those of the confirmed ones to whose ports nothing is let in.
+pub(super) const CLOSED: Pair = Pair { v4: "closed4", v6: "closed6" };
+pub(super) const CLOSED_RANGES: Pair = Pair { v4: "closed-ranges4", v6: "closed-ranges6" };
 /// VIPs with virtual services of ours, whoever placed them.
 pub(super) const VIPS: Pair = Pair { v4: "vips4", v6: "vips6" };
 /// Maps from ranges of ports to firewall marks.
@@ -67,7 +70,7 @@ const THERE: Sets = Sets { addresses: PLACED, services: SERVICES, ranges: RANGES
 const WAITING: Sets = Sets { addresses: PENDING, services: PENDING_SERVICES, ranges: PENDING_RANGES, daemons: PENDING_DAEMONS };
 
 /// The comments of sets and maps, which nobody else gives them: they tell that one of such a name is ours.
-const COMMENTS: [(Pair, &str); 14] = [
+const COMMENTS: [(Pair, &str); 16] = [
     (PLACED, "placed by vipherald"),
     (PENDING, "about to be placed by vipherald"),
     (VIPS, "with virtual services of vipherald"),
@@ -77,6 +80,8 @@ const COMMENTS: [(Pair, &str); 14] = [
     (PENDING_RANGES, "about to be made by vipherald"),
     (IN_IPVS, "virtual services of vipherald in IPVS"),
     (RANGES_IN_IPVS, "virtual services of vipherald in IPVS"),
+    (CLOSED, "about to go"),
+    (CLOSED_RANGES, "about to go"),
     (RESTRICTED, "not for everybody"),
     (RESTRICTED_RANGES, "not for everybody"),
     (PRESERVED, "real servers see the client"),
@@ -106,10 +111,10 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
     for (set, address) in [PLACED, PENDING, VIPS].into_iter().flat_map(families) {
         add("set", set, &format!("type {address};"));
     }
-    for (set, address) in [SERVICES, PENDING_SERVICES, IN_IPVS, RESTRICTED, PRESERVED].into_iter().flat_map(families) {
+    for (set, address) in [SERVICES, PENDING_SERVICES, IN_IPVS, CLOSED, RESTRICTED, PRESERVED].into_iter().flat_map(families) {
         add("set", set, &format!("type {address} . inet_proto . inet_service;"));
     }
-    for (set, address) in [RANGES, PENDING_RANGES, RANGES_IN_IPVS, RESTRICTED_RANGES].into_iter().flat_map(families) {
+    for (set, address) in [RANGES, PENDING_RANGES, RANGES_IN_IPVS, CLOSED_RANGES, RESTRICTED_RANGES].into_iter().flat_map(families) {
         add("set", set, &format!("type {address} . inet_proto . inet_service; flags interval;"));
     }
     for (set, address) in families(SOURCES) {
@@ -144,6 +149,8 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
         Change::Pending(entries) => (entries, &[WAITING], &[]),
         Change::Confirmed(entries) => (entries, &[THERE, WAITING], &[WAITING]),
         Change::Removed(entries) => (entries, &[THERE, WAITING], &[THERE, WAITING]),
+        Change::Closed(services) => return change_closed(table, services, &["add"]),
+        Change::Opened(services) => return change_closed(table, services, &["add", "delete"]),
         Change::Filters(filters) => return change_filters(table, filters, known),
         Change::Rules(rules) => return chains(table, &rules.map(Rules::chains).unwrap_or_default(), false),
         Change::RulesAnew(rules) => return chains(table, &rules.map(Rules::chains).unwrap_or_default(), true),
@@ -181,6 +188,23 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
     if let Change::Removed(entries) = change {
         let none = entries.services.iter().map(|service| (*service, Filter::NONE)).collect();
         script.push_str(&change_filters(table, &none, known));
+        script.push_str(&change_closed(table, &entries.services.intersection(&known.closed).copied().collect(), &["add", "delete"]));
+    }
+    script
+}
+
+/// The lines that do this to what stands for these services among those of which the ports are closed.
+fn change_closed(table: &str, services: &BTreeSet<ServiceKey>, verbs: &[&str]) -> String {
+    let mut elements: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for service in services {
+        let sets = if service.ports.count() == 1 { CLOSED } else { CLOSED_RANGES };
+        elements.entry(sets.of(service.vip)).or_default().push(element(*service));
+    }
+    let mut script = String::new();
+    for verb in verbs {
+        for (set, elements) in &elements {
+            line(&mut script, format_args!("{verb} element inet {table} {set} {{ {} }}", elements.join(", ")));
+        }
     }
     script
 }
