@@ -485,15 +485,25 @@ fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
         }
         let ports = "{port: 80}";
         stage.publish("pods", &(service("pods", ports) + &slice("pods", ports, &["192.168.1.1"])));
-        stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", &format!("algo: mh, mode: {mode}"))]));
+        let on = |name: &str, vip: &str, port: &str| eric(name, vip, "pods", &[(port, "80", &format!("algo: mh, mode: {mode}"))]);
+        stage.publish("web", &on("web", VIP, "80"));
+        stage.publish("other", &on("other", "10.232.35.200", "8080"));
         stage.start("");
         stage.wait_for_vip(VIP, true);
-        let connection = stage.connect(VIP, 80).unwrap();
-        assert_eq!((connection.server.as_str(), connection.client.as_str()), ("10.232.35.199:80", "10.99.0.2"), "{mode}");
-        drop(connection);
+        let is_served = || {
+            let connection = stage.connect(VIP, 80).unwrap();
+            assert_eq!((connection.server.as_str(), connection.client.as_str()), ("10.232.35.199:80", "10.99.0.2"), "{mode}");
+        };
+        is_served();
         // A packet keeps its port, so another one cannot be asked for.
-        stage.publish("web", &eric("web", VIP, "pods", &[("8080", "80", &format!("algo: mh, mode: {mode}"))]));
-        stage.wait_for_vip(VIP, false);
+        let said = stage.show("rejections -o wide");
+        assert!(said.contains(&format!("with forwarding {mode} a packet keeps its port")), "{said}");
+        assert!(!stage.router.ip("-o addr show dev lo").contains(" 10.232.35.200/"));
+        stage.publish("web", &on("web", VIP, "8080"));
+        wait_until("it is refused", PATIENCE, || stage.show("rejections -o wide").contains("its last good content stays in force instead"));
+        stage.wait_for_vip(VIP, true);
+        is_served();
+        assert!(!stage.table().contains("8080"), "{}", stage.table());
         stage.drain();
     }
 }
