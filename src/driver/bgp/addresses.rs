@@ -183,9 +183,10 @@ pub(super) async fn router_id(advertised: &RouteSet) -> Result<Option<BgpIdentif
 }
 
 fn choose_local(all: &[InterfaceAddress], Ends { local, remote, device }: Ends) -> LocalAddresses {
-    // The same address may be there in a VRF and outside.
-    let own = all.iter().find(|candidate| candidate.is(local) && candidate.is_of(device));
-    let own = own.or_else(|| all.iter().find(|candidate| candidate.is(local)));
+    // The same address may be there in a VRF and outside, and on several interfaces: it is that of the link on which the peer is.
+    let is_near = |own: &InterfaceAddress| all.iter().any(|candidate| candidate.interface == own.interface && candidate.covers(remote));
+    let own =
+        all.iter().filter(|candidate| candidate.is(local)).min_by_key(|own| (!own.is_of(device), own.interface == LOOPBACK, !is_near(own)));
     let local = local.ip();
     let beside = || all.iter().filter(|candidate| own.is_some_and(|own| own.interface == candidate.interface));
     let other = |is_wanted: fn(&IpAddr) -> bool| {
@@ -388,6 +389,19 @@ mod tests {
         let chosen = choose_local(&node(), ends("fe80::2", "fe80::1"));
         assert_eq!((chosen.ipv6, chosen.link_local), (as_ipv6(ip("fe80::2")), as_ipv6(ip("fe80::2"))));
         assert_eq!(chosen.ipv4, as_ipv4(ip("10.211.1.2")));
+    }
+
+    #[test]
+    fn an_address_that_the_loopback_interface_has_too_is_that_of_the_link_of_the_peer() {
+        for (local, remote) in [("10.211.1.2", "10.211.1.254"), ("2001:db8:1::2", "2001:db8:1::fe")] {
+            let mut everywhere = node();
+            // One as a VIP has it, and one of another link as a host route.
+            for interface in [2, LOOPBACK] {
+                let length = if ip(local).is_ipv4() { 32 } else { 128 };
+                everywhere.insert(0, address(interface, local, length));
+            }
+            assert_eq!(choose_local(&everywhere, ends(local, remote)), choose_local(&node(), ends(local, remote)), "{local}");
+        }
     }
 
     #[test]
