@@ -77,8 +77,7 @@ impl Peer {
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
         let has_told_nothing = self.adj_rib_in.as_ref().is_none_or(|adj_rib_in| adj_rib_in.routes().next().is_none());
-        let rests = self.rests() && self.last_error.as_ref().is_some_and(DownReason::is_over_limit);
-        has_told_nothing && self.retained.is_none() && !rests
+        has_told_nothing && self.retained.is_none() && !self.stays_away()
     }
 
     /// Our routes go on being used while we restart: nothing is said, if the peer keeps them only then (RFC 4724 §4).
