@@ -183,6 +183,14 @@ impl Peer {
         }
     }
 
+    /// A rest is over after this period, unless it is before.
+    pub(super) fn shorten_rest(&mut self, period: Duration, turn: &Turn) {
+        let latest = self.after(period, turn);
+        if let Dial::Resting(at) = &mut self.dial {
+            *at = earlier(*at, latest);
+        }
+    }
+
     /// A rest is over before its time.
     pub(super) fn end_rest(&mut self, turn: &mut Turn) {
         if self.rests() {

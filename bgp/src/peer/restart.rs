@@ -252,8 +252,9 @@ impl Peer {
         }
     }
 
-    /// Other rules for what the peer may tell. A peer that rests because it told too much is dialled at once, and the session of one that has
-    /// told more than it may ends at once (RFC 4486 §4). What it told before the rules asked for it, it is asked to tell again.
+    /// Other rules for what the peer may tell. With other limits a peer that rests because it told too much is dialled at once; a shorter delay ends its
+    /// rest where that is longer. The session of one that has told more than it may ends at once (RFC 4486 §4). What it told before the rules asked for
+    /// it, it is asked to tell again.
     pub(super) fn set_import(&mut self, import: Option<Import>, turn: &mut Turn) {
         if self.config.import == import {
             return;
@@ -267,9 +268,7 @@ impl Peer {
             }
             (None, _) => self.adj_rib_in = self.config.adj_rib_in(),
         }
-        if self.last_error.as_ref().is_some_and(DownReason::is_over_limit) {
-            self.end_rest(turn);
-        }
+        self.limited_anew(before.as_ref(), turn);
         let is_up = |role: &Role| self.connections.get(*role).is_some_and(|connection| connection.adj_rib_out().is_some());
         if let Some(role) = Role::BOTH.into_iter().find(is_up)
             && self.check_limits(role, turn)
@@ -278,6 +277,21 @@ impl Peer {
         }
         for family in Family::ALL.into_iter().filter(|family| self.is_unknown(*family, before.as_ref())).collect::<Vec<_>>() {
             self.request_refresh(family, turn);
+        }
+    }
+
+    /// A peer that rests because it told too much: what other rules change about that.
+    fn limited_anew(&mut self, before: Option<&Import>, turn: &mut Turn) {
+        if !self.stays_away() {
+            return;
+        }
+        let now = self.config.import.as_ref();
+        let limits = |import: Option<&Import>| import.map(|import| import.max_prefixes.clone()).unwrap_or_default();
+        let delay = |import: Option<&Import>| import.map(|import| import.restart_delay);
+        if limits(before) != limits(now) {
+            self.end_rest(turn);
+        } else if let Some(delay) = delay(now).filter(|now| delay(before).is_some_and(|before| *now < before)) {
+            self.shorten_rest(delay, turn);
         }
     }
 
