@@ -192,8 +192,8 @@ pub enum Event {
         /// What "self" stands for in each family.
         local: LocalAddresses,
     },
-    /// What the peer may tell from now on; the session stays. Where its routes have not been kept so far, or are judged otherwise, it is asked for all
-    /// of them.
+    /// What the peer may tell from now on; the session stays. Where its routes have not been kept so far and are to be, or are judged otherwise, it is
+    /// asked for all of them.
     Import(Option<Import>),
     /// Other times from now on, in the same session. A dial that waits, waits no longer than the new ConnectRetryTime, and a shorter one
     /// ends a rest that is longer, but for that of a peer that has told too much.

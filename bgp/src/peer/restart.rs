@@ -277,6 +277,9 @@ impl Peer {
         }
         for family in Family::ALL.into_iter().filter(|family| self.is_unknown(*family, before.as_ref())).collect::<Vec<_>>() {
             self.request_refresh(family, turn);
+            if let Some(adj_rib_in) = &mut self.adj_rib_in {
+                adj_rib_in.refresh_requested(family);
+            }
         }
     }
 
@@ -299,7 +302,10 @@ impl Peer {
     fn is_unknown(&self, family: Family, before: Option<&Import>) -> bool {
         let (Some(import), Some(adj_rib_in)) = (&self.config.import, &self.adj_rib_in) else { return false };
         let limits_anew = |before: &Import| import.max_prefixes.contains_key(&family) && !before.max_prefixes.contains_key(&family);
-        before.is_none_or(|before| !import.judges_like(before) || limits_anew(before) && adj_rib_in.omitted(family) > 0)
+        match before {
+            None => import.holds(family),
+            Some(before) => !import.judges_like(before) || limits_anew(before) && !adj_rib_in.is_whole(family),
+        }
     }
 
     /// The peer in the session that its OPEN begins.
