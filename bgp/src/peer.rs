@@ -200,7 +200,8 @@ pub enum Event {
     Timers {
         /// As `PeerConfig::connect_retry`.
         connect_retry: Duration,
-        /// As `PeerConfig::send_hold_time`; counts from the next octets on that the peer takes, or is sent while none are outstanding.
+        /// As `PeerConfig::send_hold_time`. Where the peer takes nothing, it counts from when it last took something, and may be over: the next
+        /// [`Event::Tick`] ends the session then.
         send_hold_time: Option<Duration>,
     },
     /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).

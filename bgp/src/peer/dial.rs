@@ -166,10 +166,17 @@ impl Peer {
         self.rests() && self.last_error.as_ref().is_some_and(DownReason::is_over_limit)
     }
 
-    /// Other times. What waits for the next dial or for the end of one waits no longer than a new ConnectRetryTime, and neither does a rest that goes by
-    /// that where the new one is shorter.
+    /// Other times. The SendHoldTimer of a peer that takes nothing ends so long after it last took something. What waits for
+    /// the next dial or for the end of one waits no longer than a new ConnectRetryTime, and neither does a rest that goes by that where the new one is
+    /// shorter.
     pub(super) fn set_timers(&mut self, connect_retry: Duration, send_hold_time: Option<Duration>, turn: &Turn) {
         self.config.send_hold_time = send_hold_time;
+        let send_hold_time = self.send_hold_time();
+        for role in Role::BOTH {
+            if let Some(connection) = self.connections.get_mut(role) {
+                connection.set_send_hold_time(send_hold_time);
+            }
+        }
         let before = std::mem::replace(&mut self.config.connect_retry, connect_retry);
         if before != connect_retry {
             self.damping.set_connect_retry(connect_retry);

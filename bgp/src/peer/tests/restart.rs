@@ -418,6 +418,35 @@ fn rfc9687_section_3_3_a_peer_that_takes_a_little_within_each_send_hold_time_is_
 }
 
 #[test]
+fn rfc9687_section_5_another_send_hold_time_holds_for_a_peer_that_takes_nothing_already() {
+    let timers = |seconds| Event::Timers { connect_retry: RETRY, send_hold_time: Some(Duration::from_secs(seconds)) };
+    let mut bench = Bench::new(PeerConfig { hold_time: HoldTime::ZERO, ..config() });
+    bench.event(Event::Start);
+    bench.establish(Role::Active, &peer_open());
+    acknowledge(&mut bench);
+    bench.event(timers(100));
+    assert_eq!(bench.peer.timers().send_hold, None, "nothing is outstanding");
+    let before = bench.peer.connections.get(Role::Active).unwrap().sent;
+    bench.event(Event::Routes(many(10)));
+    let stuck = bench.now;
+    bench.pass(Duration::from_secs(10));
+    bench.event(Event::Probe { role: Role::Active });
+    for time in [100, 60, 200] {
+        assert_eq!(bench.event(timers(time)), []);
+        assert_eq!(bench.peer.timers().send_hold, Some(stuck + Duration::from_secs(time)), "from when it last took something");
+    }
+    bench.event(Event::Timers { connect_retry: RETRY, send_hold_time: Some(Duration::MAX) });
+    assert_eq!(bench.peer.timers().send_hold, None, "beyond the end of time");
+    assert_eq!(bench.event_at_last(timers(5)), [], "what it may have taken meanwhile is to be looked at before");
+    assert_eq!(bench.peer.deadline(), Some(stuck + Duration::from_secs(5)), "it is due");
+    bench.event(Event::Acknowledged { role: Role::Active, octets: before + 1 });
+    assert_eq!(bench.peer.timers().send_hold, Some(bench.now + Duration::from_secs(5)));
+    bench.pass(Duration::from_secs(4));
+    bench.event_at_last(timers(3));
+    assert_eq!(down(&bench.pass(Duration::ZERO)), Some(&DownReason::SendHoldTimerExpired));
+}
+
+#[test]
 fn rfc9234_section_4_2_roles_must_match_and_strict_mode_wants_one() {
     use crate::wire::BgpRole::{Customer, Peer as Sideways, Provider};
     let ours = |strict| PeerConfig { remote_asn: asn(65002), role: Some(RoleConfig { local: Provider, strict }), ..config() };
