@@ -192,14 +192,16 @@ pub enum Event {
         /// What "self" stands for in each family.
         local: LocalAddresses,
     },
-    /// What the peer may tell from now on; the session stays. Where its routes have not been kept so far, or are judged otherwise, it is asked for all
-    /// of them.
+    /// What the peer may tell from now on; the session stays. Where its routes have not been kept so far and are to be, or are judged otherwise, it is
+    /// asked for all of them.
     Import(Option<Import>),
-    /// Other times from now on, in the same session. A dial that waits, waits no longer than the new ConnectRetryTime.
+    /// Other times from now on, in the same session. A dial that waits, waits no longer than the new ConnectRetryTime, and a shorter one
+    /// ends a rest that is longer, but for that of a peer that has told too much.
     Timers {
         /// As `PeerConfig::connect_retry`.
         connect_retry: Duration,
-        /// As `PeerConfig::send_hold_time`; counts from the next octets on that the peer takes, or is sent while none are outstanding.
+        /// As `PeerConfig::send_hold_time`. Where the peer takes nothing, it counts from when it last took something, and may be over: the next
+        /// [`Event::Tick`] ends the session then.
         send_hold_time: Option<Duration>,
     },
     /// All that are waited for after our restart have told everything: End-of-RIB may go (RFC 4724 §4.1).

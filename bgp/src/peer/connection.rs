@@ -69,6 +69,8 @@ pub(super) struct Connection {
     /// Runs in Established while something that was sent is not acknowledged, from the last time that more of it was (RFC 9687 §3.3). What the sending
     /// host's own buffers take says nothing of the peer: they have room for hours of KEEPALIVEs.
     pub(super) send_hold_timer: Option<Instant>,
+    /// When that began to count.
+    outstanding_since: Option<Instant>,
     /// All octets sent on it.
     pub(super) sent: u64,
     /// Those of them that TCP has acknowledged.
@@ -90,6 +92,7 @@ impl Connection {
             hold_timer: now.checked_add(open_hold_time),
             keepalive_timer: None,
             send_hold_timer: None,
+            outstanding_since: None,
             sent: 0,
             acknowledged: 0,
             credit: CREDIT,
@@ -152,16 +155,23 @@ impl Connection {
         if octets > self.acknowledged {
             self.acknowledged = octets;
             self.send_hold_timer = None;
+            self.outstanding_since = None;
             self.watch_peer(send_hold_time, now);
         }
     }
 
     /// Starts the SendHoldTimer where it is to run and does not.
     pub(super) fn watch_peer(&mut self, send_hold_time: Duration, now: Instant) {
-        let runs = self.send_hold_timer.is_some();
+        let runs = self.outstanding_since.is_some();
         if !runs && self.acknowledged < self.sent && matches!(self.phase, Phase::Established(_)) {
-            self.send_hold_timer = now.checked_add(send_hold_time);
+            self.outstanding_since = Some(now);
+            self.set_send_hold_time(send_hold_time);
         }
+    }
+
+    /// The SendHoldTimer, where it runs, ends so long after it began to count; that may be over.
+    pub(super) fn set_send_hold_time(&mut self, send_hold_time: Duration) {
+        self.send_hold_timer = self.outstanding_since.and_then(|since| since.checked_add(send_hold_time));
     }
 
     /// A message came that shows the peer to be alive (RFC 4271 §6.5).

@@ -157,21 +157,44 @@ impl Peer {
     }
 
     /// Idle, until a rest is over.
-    pub(super) const fn rests(&self) -> bool {
+    const fn rests(&self) -> bool {
         matches!(self.dial, Dial::Resting(_))
     }
 
-    /// Other times. What waits for the next dial or for the end of one waits no longer than a new ConnectRetryTime.
+    /// Whether the peer rests because it has told too much: for its [`Import::restart_delay`](crate::rib::Import::restart_delay).
+    pub(super) fn stays_away(&self) -> bool {
+        self.rests() && self.last_error.as_ref().is_some_and(DownReason::is_over_limit)
+    }
+
+    /// Other times. The SendHoldTimer of a peer that takes nothing ends so long after it last took something. What waits for
+    /// the next dial or for the end of one waits no longer than a new ConnectRetryTime, and neither does a rest that goes by that where the new one is
+    /// shorter.
     pub(super) fn set_timers(&mut self, connect_retry: Duration, send_hold_time: Option<Duration>, turn: &Turn) {
         self.config.send_hold_time = send_hold_time;
-        if std::mem::replace(&mut self.config.connect_retry, connect_retry) != connect_retry {
-            self.damping.set_connect_retry(connect_retry);
-            let latest = self.after(self.damping.connect_retry(), turn);
-            if let Dial::Dialling(at) | Dial::Waiting(at) = &mut self.dial
-                && !self.config.passive
-            {
-                *at = at.iter().copied().chain(latest).min();
+        let send_hold_time = self.send_hold_time();
+        for role in Role::BOTH {
+            if let Some(connection) = self.connections.get_mut(role) {
+                connection.set_send_hold_time(send_hold_time);
             }
+        }
+        let before = std::mem::replace(&mut self.config.connect_retry, connect_retry);
+        if before != connect_retry {
+            self.damping.set_connect_retry(connect_retry);
+            let rest_goes_by_it = connect_retry < before && !self.stays_away();
+            let latest = self.after(self.damping.connect_retry(), turn);
+            match &mut self.dial {
+                Dial::Dialling(at) | Dial::Waiting(at) if !self.config.passive => *at = earlier(*at, latest),
+                Dial::Resting(at) if rest_goes_by_it => *at = earlier(*at, latest),
+                Dial::Stopped | Dial::Resting(_) | Dial::Dialling(_) | Dial::Waiting(_) | Dial::Done => {}
+            }
+        }
+    }
+
+    /// A rest is over after this period, unless it is before.
+    pub(super) fn shorten_rest(&mut self, period: Duration, turn: &Turn) {
+        let latest = self.after(period, turn);
+        if let Dial::Resting(at) = &mut self.dial {
+            *at = earlier(*at, latest);
         }
     }
 
@@ -215,4 +238,9 @@ impl Peer {
     fn after(&mut self, period: Duration, turn: &Turn) -> Option<Instant> {
         turn.now.checked_add(self.jitter.apply(period))
     }
+}
+
+/// The earlier of two instants, where `None` is beyond the end of time.
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }

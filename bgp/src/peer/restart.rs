@@ -77,8 +77,7 @@ impl Peer {
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
         let has_told_nothing = self.adj_rib_in.as_ref().is_none_or(|adj_rib_in| adj_rib_in.routes().next().is_none());
-        let rests = self.rests() && self.last_error.as_ref().is_some_and(DownReason::is_over_limit);
-        has_told_nothing && self.retained.is_none() && !rests
+        has_told_nothing && self.retained.is_none() && !self.stays_away()
     }
 
     /// Our routes go on being used while we restart: nothing is said, if the peer keeps them only then (RFC 4724 §4).
@@ -253,8 +252,9 @@ impl Peer {
         }
     }
 
-    /// Other rules for what the peer may tell. A peer that rests because it told too much is dialled at once, and the session of one that has
-    /// told more than it may ends at once (RFC 4486 §4). What it told before the rules asked for it, it is asked to tell again.
+    /// Other rules for what the peer may tell. With other limits a peer that rests because it told too much is dialled at once; a shorter delay ends its
+    /// rest where that is longer. The session of one that has told more than it may ends at once (RFC 4486 §4). What it told before the rules asked for
+    /// it, it is asked to tell again.
     pub(super) fn set_import(&mut self, import: Option<Import>, turn: &mut Turn) {
         if self.config.import == import {
             return;
@@ -268,9 +268,7 @@ impl Peer {
             }
             (None, _) => self.adj_rib_in = self.config.adj_rib_in(),
         }
-        if self.last_error.as_ref().is_some_and(DownReason::is_over_limit) {
-            self.end_rest(turn);
-        }
+        self.limited_anew(before.as_ref(), turn);
         let is_up = |role: &Role| self.connections.get(*role).is_some_and(|connection| connection.adj_rib_out().is_some());
         if let Some(role) = Role::BOTH.into_iter().find(is_up)
             && self.check_limits(role, turn)
@@ -279,6 +277,24 @@ impl Peer {
         }
         for family in Family::ALL.into_iter().filter(|family| self.is_unknown(*family, before.as_ref())).collect::<Vec<_>>() {
             self.request_refresh(family, turn);
+            if let Some(adj_rib_in) = &mut self.adj_rib_in {
+                adj_rib_in.refresh_requested(family);
+            }
+        }
+    }
+
+    /// A peer that rests because it told too much: what other rules change about that.
+    fn limited_anew(&mut self, before: Option<&Import>, turn: &mut Turn) {
+        if !self.stays_away() {
+            return;
+        }
+        let now = self.config.import.as_ref();
+        let limits = |import: Option<&Import>| import.map(|import| import.max_prefixes.clone()).unwrap_or_default();
+        let delay = |import: Option<&Import>| import.map(|import| import.restart_delay);
+        if limits(before) != limits(now) {
+            self.end_rest(turn);
+        } else if let Some(delay) = delay(now).filter(|now| delay(before).is_some_and(|before| *now < before)) {
+            self.shorten_rest(delay, turn);
         }
     }
 
@@ -286,7 +302,10 @@ impl Peer {
     fn is_unknown(&self, family: Family, before: Option<&Import>) -> bool {
         let (Some(import), Some(adj_rib_in)) = (&self.config.import, &self.adj_rib_in) else { return false };
         let limits_anew = |before: &Import| import.max_prefixes.contains_key(&family) && !before.max_prefixes.contains_key(&family);
-        before.is_none_or(|before| !import.judges_like(before) || limits_anew(before) && adj_rib_in.omitted(family) > 0)
+        match before {
+            None => import.holds(family),
+            Some(before) => !import.judges_like(before) || limits_anew(before) && !adj_rib_in.is_whole(family),
+        }
     }
 
     /// The peer in the session that its OPEN begins.

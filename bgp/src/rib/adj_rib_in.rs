@@ -35,6 +35,8 @@ pub struct AdjRibIn {
     /// Destinations with a route that is not stale, of the families that have a limit.
     told: BTreeMap<Family, u32>,
     omitted: BTreeMap<Family, u64>,
+    /// The families of which nothing was told in this session before this was there, or the peer was asked to tell it again.
+    heard: BTreeSet<Family>,
     restarts: BTreeMap<Family, Restart>,
     /// The families of which a peer with graceful restart still owes the End-of-RIB of this session.
     unfinished: BTreeSet<Family>,
@@ -116,6 +118,7 @@ impl AdjRibIn {
             counts: BTreeMap::new(),
             told: BTreeMap::new(),
             omitted: BTreeMap::new(),
+            heard: BTreeSet::new(),
             restarts: BTreeMap::new(),
             unfinished: BTreeSet::new(),
             refreshing: BTreeSet::new(),
@@ -170,6 +173,17 @@ impl AdjRibIn {
     #[must_use]
     pub fn omitted(&self, family: Family) -> u64 {
         self.omitted.get(&family).copied().unwrap_or(0)
+    }
+
+    /// Whether all is held that the peer has told of a family in this session, so that a limit which is new can be held against it.
+    #[must_use]
+    pub fn is_whole(&self, family: Family) -> bool {
+        self.heard.contains(&family) && self.omitted(family) == 0
+    }
+
+    /// The peer is asked to tell all of a family again.
+    pub fn refresh_requested(&mut self, family: Family) {
+        self.heard.insert(family);
     }
 
     /// Other limits. Routes are judged by them when they are told again.
@@ -258,6 +272,7 @@ impl AdjRibIn {
     /// A new session is Established. Stale routes of families for which the peer has not kept its forwarding state go (RFC 4724 §4.2); the others wait
     /// for End-of-RIB, from the loss on no longer than [`Import::stale_time`] or the times that run already.
     pub fn session_returned(&mut self, negotiated: &Negotiated) -> Vec<Learnt> {
+        self.heard = Family::ALL.into();
         self.unfinished = negotiated.graceful_restart.iter().flat_map(|_| negotiated.families.iter().copied()).collect();
         let mut learnt = Vec::new();
         for family in self.restarts.keys().copied().collect::<Vec<_>>() {

@@ -126,3 +126,26 @@ fn a_limit_that_is_new_asks_for_nothing_where_all_is_known() {
     let actions = bench.event(Event::Import(Some(limited(&[(Family::Ipv4Unicast, 1)], Some(9)))));
     assert_eq!(notified(&actions), Some((6, 1)));
 }
+
+#[test]
+fn rfc2918_section_4_only_what_is_limited_is_asked_for_where_nothing_else_is_kept() {
+    let (v4, v6) = ((Family::Ipv4Unicast, 2), (Family::Ipv6Unicast, 2));
+    let set = |bench: &mut Bench, import| asked(&bench.event(Event::Import(Some(import))));
+    for (first, second) in [(v4, v6), (v6, v4)] {
+        let mut bench = Bench::established();
+        assert_eq!(set(&mut bench, limited(&[first], Some(0))), [first.0]);
+        let lower = (first.0, 1);
+        assert_eq!(set(&mut bench, limited(&[lower], Some(0))), [], "it is counted");
+        assert_eq!(set(&mut bench, limited(&[lower, second], Some(0))), [second.0], "what was told before the first limit was not counted");
+        assert_eq!(set(&mut bench, limited(&[second], Some(0))), []);
+        assert_eq!(set(&mut bench, limited(&[lower, second], Some(0))), [], "nothing was omitted");
+    }
+    // All of it is to be looked at.
+    let mut bench = Bench::established();
+    assert_eq!(set(&mut bench, limited(&[], Some(9))), Family::ALL);
+    assert_eq!(set(&mut bench, limited(&[v4, v6], Some(9))), [], "it has been asked");
+
+    // A session that begins with a limit counts all of it.
+    let mut bench = importing(limited(&[v4], Some(0)));
+    assert_eq!(set(&mut bench, limited(&[v4, v6], Some(0))), []);
+}

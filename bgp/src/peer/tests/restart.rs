@@ -229,6 +229,8 @@ fn rfc4486_section_4_too_many_prefixes_end_the_session_and_a_higher_limit_brings
     }
 }
 
+const RETRY: Duration = Duration::from_secs(5);
+
 fn limit(limit: u32) -> Import {
     Import { max_prefixes: [(Family::Ipv4Unicast, limit)].into(), ..Import::default() }
 }
@@ -244,6 +246,33 @@ fn after_too_many(mut bench: Bench) {
     bench.establish(Role::Active, &open_of_peer(true));
     assert_eq!(learned(&bench.receive(Role::Active, update())).len(), 1);
     assert_eq!(notified(&bench.event(Event::Import(Some(limit(0))))), Some((6, 9)), "a lower limit counts at once");
+}
+
+#[test]
+fn rfc4486_section_4_only_another_limit_lets_a_peer_back_that_has_told_too_much() {
+    let delay = |seconds| Import { restart_delay: Duration::from_secs(seconds), ..limit(0) };
+    let mut bench = Bench::new(PeerConfig { import: Some(delay(600)), ..config() });
+    bench.event(Event::Start);
+    bench.establish(Role::Active, &peer_open());
+    assert_eq!(notified(&bench.receive(Role::Active, update())), Some((6, 1)));
+    let away = bench.peer.deadline();
+    assert!(away.unwrap() - bench.now >= Duration::from_secs(450));
+    for import in [delay(3600), Import { held_at_most: Some(7), ..delay(3600) }, Import { accept: false, ..delay(3600) }] {
+        assert_eq!(bench.event(Event::Import(Some(import))), []);
+        assert_eq!((bench.peer.state(), bench.peer.deadline()), (State::Idle, away), "neither shorter nor longer");
+    }
+    for connect_retry in [RETRY * 9, RETRY] {
+        bench.event(Event::Timers { connect_retry, send_hold_time: None });
+        assert_eq!(bench.peer.deadline(), away, "it does not go by ConnectRetryTime");
+    }
+    assert_eq!(bench.event(Event::Import(Some(delay(60)))), []);
+    let left = bench.peer.deadline().unwrap() - bench.now;
+    assert!(left > Duration::from_secs(45) && left <= Duration::from_secs(60), "a shorter delay ends one that is longer: {left:?}");
+    bench.pass(Duration::from_secs(40));
+    let away = bench.peer.deadline();
+    assert_eq!(bench.event(Event::Import(Some(delay(50)))), []);
+    assert_eq!(bench.peer.deadline(), away, "what is left of it is shorter");
+    assert_eq!(bench.event(Event::Import(None))[0], Action::Connect, "no limit is another one");
 }
 
 #[test]
@@ -386,6 +415,35 @@ fn rfc9687_section_3_3_a_peer_that_takes_a_little_within_each_send_hold_time_is_
     bench.event(Event::Acknowledged { role: Role::Active, octets: before + 30 });
     assert_eq!(bench.peer.deadline(), Some(bench.now + Duration::from_secs(10)), "no more than before");
     assert_eq!(down(&bench.pass_to_deadline()), Some(&DownReason::SendHoldTimerExpired));
+}
+
+#[test]
+fn rfc9687_section_5_another_send_hold_time_holds_for_a_peer_that_takes_nothing_already() {
+    let timers = |seconds| Event::Timers { connect_retry: RETRY, send_hold_time: Some(Duration::from_secs(seconds)) };
+    let mut bench = Bench::new(PeerConfig { hold_time: HoldTime::ZERO, ..config() });
+    bench.event(Event::Start);
+    bench.establish(Role::Active, &peer_open());
+    acknowledge(&mut bench);
+    bench.event(timers(100));
+    assert_eq!(bench.peer.timers().send_hold, None, "nothing is outstanding");
+    let before = bench.peer.connections.get(Role::Active).unwrap().sent;
+    bench.event(Event::Routes(many(10)));
+    let stuck = bench.now;
+    bench.pass(Duration::from_secs(10));
+    bench.event(Event::Probe { role: Role::Active });
+    for time in [100, 60, 200] {
+        assert_eq!(bench.event(timers(time)), []);
+        assert_eq!(bench.peer.timers().send_hold, Some(stuck + Duration::from_secs(time)), "from when it last took something");
+    }
+    bench.event(Event::Timers { connect_retry: RETRY, send_hold_time: Some(Duration::MAX) });
+    assert_eq!(bench.peer.timers().send_hold, None, "beyond the end of time");
+    assert_eq!(bench.event_at_last(timers(5)), [], "what it may have taken meanwhile is to be looked at before");
+    assert_eq!(bench.peer.deadline(), Some(stuck + Duration::from_secs(5)), "it is due");
+    bench.event(Event::Acknowledged { role: Role::Active, octets: before + 1 });
+    assert_eq!(bench.peer.timers().send_hold, Some(bench.now + Duration::from_secs(5)));
+    bench.pass(Duration::from_secs(4));
+    bench.event_at_last(timers(3));
+    assert_eq!(down(&bench.pass(Duration::ZERO)), Some(&DownReason::SendHoldTimerExpired));
 }
 
 #[test]

@@ -153,6 +153,47 @@ fn rfc4271_section_8_1_1_after_bad_opens_there_is_one_attempt_for_each_longer_re
 }
 
 #[test]
+fn rfc4271_section_8_1_1_a_shorter_retry_time_ends_a_rest_that_is_longer() {
+    let timers = |seconds| Event::Timers { connect_retry: Duration::from_secs(seconds), send_hold_time: None };
+    for passive in [false, true] {
+        let mut bench = Bench::new(PeerConfig { connect_retry: Duration::from_secs(3600), passive, ..config() });
+        bench.event(Event::Start);
+        let role = if passive { Role::Passive } else { Role::Active };
+        bench.connected(role);
+        bench.receive(role, Open { asn: asn(65002), ..peer_open() }.encode());
+        let rest = bench.peer.timers().idle_hold;
+        assert!(rest.unwrap() - bench.now >= Duration::from_secs(2700));
+        for same in [3600, 4000] {
+            bench.event(timers(same));
+            assert_eq!(bench.peer.timers().idle_hold, rest, "a longer one changes nothing");
+        }
+        assert_eq!(bench.event(timers(4)), []);
+        assert!(bench.peer.timers().idle_hold.unwrap() - bench.now <= Duration::from_secs(4));
+        bench.pass_to_deadline();
+        assert_eq!(bench.peer.state(), if passive { State::Active } else { State::Connect });
+    }
+
+    // After the fifth error in a row it is twelve times as long.
+    let mut bench = Bench::connecting();
+    for _ in 0..4 {
+        bench.connected(Role::Active);
+        bench.receive(Role::Active, Notification::bad_peer_as().encode());
+        bench.pass_to_deadline();
+    }
+    bench.connected(Role::Active);
+    bench.receive(Role::Active, Notification::bad_peer_as().encode());
+    let rest = bench.peer.deadline();
+    assert!(rest.unwrap() - bench.now >= RETRY * 9);
+    bench.event(timers(6));
+    assert_eq!(bench.peer.deadline(), rest, "a longer one makes no rest shorter");
+    bench.event(timers(5));
+    assert!(bench.peer.deadline().unwrap() - bench.now <= Duration::from_secs(5));
+    bench.event(Event::Stop(Stop::AdministrativeShutdown { communication: None }));
+    bench.event(timers(1));
+    assert_eq!((bench.peer.state(), bench.peer.deadline()), (State::Idle, None), "the operator has said when it ends");
+}
+
+#[test]
 fn rfc4271_section_8_1_1_a_refused_open_of_ours_counts_too_and_a_stop_clears_the_count() {
     let mut bench = Bench::connecting();
     for factor in [1, 2, 4] {

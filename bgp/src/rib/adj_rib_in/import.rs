@@ -69,6 +69,11 @@ pub enum Ineligible {
 }
 
 impl Import {
+    /// Whether what is told of a family is held, be it only as far as its limit asks for.
+    pub(crate) fn holds(&self, family: Family) -> bool {
+        self.held_at_most != Some(0) || self.max_prefixes.contains_key(&family)
+    }
+
     /// Whether both come to the same about every route.
     pub(crate) fn judges_like(&self, other: &Self) -> bool {
         (self.accept, self.enforce_first_as) == (other.accept, other.enforce_first_as)
