@@ -54,10 +54,17 @@ impl fmt::Display for Family {
 }
 
 /// A destination: an address and how many of its leading bits count. Bits beyond are 0.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+///
+/// The address is in two words, which copies and comparisons keep in registers: RIBs do little else. They are as compact as its octets.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+#[repr(Rust, packed(4))]
 pub struct Prefix {
-    address: IpAddr,
+    /// The first 64 bits of the address; of IPv4 all 32.
+    high: u64,
+    /// The others.
+    low: u64,
     length: u8,
+    family: Family,
 }
 
 impl Prefix {
@@ -67,7 +74,7 @@ impl Prefix {
     /// The length is over that of the family, or a bit beyond it is set.
     pub fn new(address: IpAddr, length: u8) -> Result<Self, PrefixError> {
         let prefix = Self::truncated(address, length)?;
-        if prefix.address == address { Ok(prefix) } else { Err(PrefixError::HostBits { address, length }) }
+        if prefix.address() == address { Ok(prefix) } else { Err(PrefixError::HostBits { address, length }) }
     }
 
     /// A prefix of which bits beyond the length are cleared, as a receiver does (RFC 4271 §4.3: their value is irrelevant).
@@ -75,32 +82,34 @@ impl Prefix {
     /// # Errors
     /// The length is over that of the family.
     pub fn truncated(address: IpAddr, length: u8) -> Result<Self, PrefixError> {
-        let too_long = PrefixError::Length { address, length };
-        let address = match address {
-            IpAddr::V4(v4) if length <= 32 => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
-            }
-            IpAddr::V6(v6) if length <= 128 => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
-            }
-            _ => return Err(too_long),
-        };
-        Ok(Self { address, length })
+        let host = Self::host(address);
+        if length > host.length {
+            return Err(PrefixError::Length { address, length });
+        }
+        let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+        let (high, low) = halves(mask);
+        Ok(Self { high: host.high & high, low: host.low & low, length, ..host })
     }
 
     /// The /32 or /128 of one address.
     #[must_use]
     pub const fn host(address: IpAddr) -> Self {
-        let length = if address.is_ipv4() { 32 } else { 128 };
-        Self { address, length }
+        match address {
+            IpAddr::V4(address) => Self { high: (address.to_bits() as u64) << 32, low: 0, length: 32, family: Family::Ipv4Unicast },
+            IpAddr::V6(address) => {
+                let (high, low) = halves(address.to_bits());
+                Self { high, low, length: 128, family: Family::Ipv6Unicast }
+            }
+        }
     }
 
     /// Its first address.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
-        self.address
+        match self.family {
+            Family::Ipv4Unicast => IpAddr::V4(Ipv4Addr::from_bits((self.high >> 32) as u32)),
+            Family::Ipv6Unicast => IpAddr::V6(Ipv6Addr::from_bits((self.high as u128) << 64 | self.low as u128)),
+        }
     }
 
     /// How many bits count.
@@ -112,26 +121,26 @@ impl Prefix {
     /// The family in which it is announced.
     #[must_use]
     pub const fn family(&self) -> Family {
-        if self.address.is_ipv4() { Family::Ipv4Unicast } else { Family::Ipv6Unicast }
+        self.family
     }
 
     /// Whether the address lies in it; never across families.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4() && Self::truncated(address, self.length).is_ok_and(|other| other == *self)
+        Self::truncated(address, self.length).is_ok_and(|other| other == *self)
     }
 }
 
+/// The two halves of an address of 128 bits.
+const fn halves(bits: u128) -> (u64, u64) {
+    ((bits >> 64) as u64, (bits & u64::MAX as u128) as u64)
+}
+
 impl Ord for Prefix {
-    /// By family, address and length. As numbers, because every look-up in a RIB compares many.
+    /// By family, address and length.
     fn cmp(&self, other: &Self) -> Ordering {
-        let packed = |address: Ipv4Addr, length| u64::from(address.to_bits()) << 8 | u64::from(length);
-        match (self.address, other.address) {
-            (IpAddr::V4(one), IpAddr::V4(another)) => packed(one, self.length).cmp(&packed(another, other.length)),
-            (IpAddr::V6(one), IpAddr::V6(another)) => (one.to_bits(), self.length).cmp(&(another.to_bits(), other.length)),
-            (IpAddr::V4(_), IpAddr::V6(_)) => Ordering::Less,
-            (IpAddr::V6(_), IpAddr::V4(_)) => Ordering::Greater,
-        }
+        let order = |prefix: &Self| (prefix.family, prefix.high, prefix.low, prefix.length);
+        order(self).cmp(&order(other))
     }
 }
 
@@ -143,7 +152,13 @@ impl PartialOrd for Prefix {
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
+        write!(f, "{}/{}", self.address(), self.length)
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 
@@ -187,5 +202,31 @@ mod tests {
         let prefix = Prefix::new("0.0.0.0".parse().unwrap(), 0).unwrap();
         assert!(prefix.contains("192.0.2.1".parse().unwrap()));
         assert!(!prefix.contains("2001:db8::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn they_are_ordered_by_family_address_and_length() {
+        let texts = [
+            "0.0.0.0/0",
+            "10.0.0.0/8",
+            "10.0.0.0/24",
+            "10.0.0.0/32",
+            "10.0.0.1/32",
+            "::/0",
+            "0:0:0:1::/64",
+            "2001:db8::/32",
+            "2001:db8::/64",
+            "2001:db8::1/128",
+        ];
+        let prefixes: Vec<_> = texts
+            .iter()
+            .map(|text| {
+                text.split_once('/')
+                    .map(|(address, length)| Prefix::new(address.parse().unwrap(), length.parse().unwrap()).unwrap())
+                    .unwrap()
+            })
+            .collect();
+        assert!(prefixes.is_sorted_by(|one, another| one < another), "{prefixes:?}");
+        assert_eq!(prefixes.iter().map(ToString::to_string).collect::<Vec<_>>(), texts);
     }
 }
