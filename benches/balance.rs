@@ -165,7 +165,10 @@ impl Node {
 
     async fn pass(&mut self, desired: &Desired) -> usize {
         let state = self.kernel.observe().await.unwrap();
-        self.kernel.outcomes().into_iter().for_each(|(_, outcome)| outcome.unwrap());
+        for (step, outcome) in self.kernel.outcomes() {
+            outcome.unwrap();
+            self.observed.complete(&step);
+        }
         let now = Instant::now();
         self.observed = stamp(&self.observed, state, self.speaker.clone(), now);
         let steps = plan(desired, &self.observed, now).steps;
@@ -188,7 +191,10 @@ impl Node {
         if !of_nft.is_empty() {
             self.kernel.begin(of_nft);
         }
-        self.kernel.execute_all(&of_kernel).await.into_iter().for_each(Result::unwrap);
+        for (step, outcome) in of_kernel.iter().zip(self.kernel.execute_all(&of_kernel).await) {
+            outcome.unwrap();
+            self.observed.complete(step);
+        }
     }
 }
 
