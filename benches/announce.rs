@@ -199,7 +199,7 @@ pub(crate) fn speaker_of(address: Ipv4Addr, port: u16, asn: u32) -> Arc<DesiredB
 pub(crate) fn send(count: u32) -> ! {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(Arc::new(routes(FIRST_ROUTE, count).collect::<RouteSet>()));
-    speaker.configure(speaker_of(RECEIVER, 179, RECEIVER_AS));
+    speaker.configure(speaker_of(RECEIVER, 179, RECEIVER_AS), None);
     loop {
         thread::park();
     }

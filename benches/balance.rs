@@ -184,7 +184,10 @@ impl Node {
             match &step {
                 _ if self.kernel.takes_nft(&step) => of_nft.push(step),
                 Step::Advertise(set) => self.speaker.advertised = Some(Arc::clone(set)),
-                Step::ConfigureSpeaker(desired) => self.speaker.configured = Some(Arc::clone(desired)),
+                Step::ConfigureSpeaker(desired, set) => {
+                    self.speaker.configured = Some(Arc::clone(desired));
+                    self.speaker.advertised = set.clone().or_else(|| self.speaker.advertised.take());
+                }
                 _ => of_kernel.push(step),
             }
         }

@@ -49,7 +49,7 @@ fn one_change(count: u32, changes: usize) -> [[Vec<Duration>; 2]; 2] {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(Arc::clone(&fewer));
     let SocketAddr::V4(address) = listener.local_addr().unwrap() else { unreachable!() };
-    speaker.configure(speaker_of(*address.ip(), address.port(), RECEIVER_AS));
+    speaker.configure(speaker_of(*address.ip(), address.port(), RECEIVER_AS), None);
     let (stream, _) = listener.accept().unwrap();
     let mut peer = Light::establish(stream, Ipv4Addr::new(192, 0, 2, 1), RECEIVER_AS, false).unwrap();
     peer.drain();

@@ -200,7 +200,7 @@ pub(crate) fn serve(mode: &str) -> ! {
     let router_id = BgpIdentifier::try_from(REFLECTOR).ok();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(Arc::default());
-    speaker.configure(Arc::new(DesiredBgp { router_id, listen: Some(listen), peers, ..DesiredBgp::new(Asn::new(AS).unwrap()) }));
+    speaker.configure(Arc::new(DesiredBgp { router_id, listen: Some(listen), peers, ..DesiredBgp::new(Asn::new(AS).unwrap()) }), None);
     loop {
         thread::park();
     }

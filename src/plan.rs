@@ -26,6 +26,7 @@ mod ownership;
 mod predict;
 mod services;
 mod settings;
+mod speaker;
 mod step;
 mod succession;
 mod sync;
@@ -52,6 +53,7 @@ pub use ownership::{Ownership, ownership};
 pub use predict::predict;
 use services::Balanced;
 pub use services::{Lack, Unreachable, endpoints_without_host, left_out, unclaimed_services, unserved};
+use speaker::SpeakerSteps;
 pub use step::{Entries, Step, StepKey};
 pub use sync::{daemons_of_others, owns_daemon};
 
@@ -394,15 +396,12 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(mut self) -> Plan {
-        let withdraws = self.observed.speaker.advertised.as_ref().is_some_and(|set| !set.is_within(&self.announced));
-        let advertise = self.advertise();
-        let (first, last) = if withdraws { (advertise, None) } else { (None, advertise) };
         let rules = self.rules();
         let sysctls = self.sysctls();
         let settings = self.settings();
         let record = self.record();
         let forget = self.forget_connections();
-        let speaker = self.speaker();
+        let SpeakerSteps { first, last, speaker } = self.speaker_steps();
         let drop_record = self.drop_record();
         let mut steps = Vec::new();
         steps.extend(first);
@@ -420,15 +419,6 @@ impl<'a> Planner<'a> {
         steps.extend(speaker);
         steps.extend(drop_record);
         Plan { steps, forced: self.forced, wake_at: self.wake_at }
-    }
-
-    fn advertise(&mut self) -> Option<Step> {
-        let in_force = match &self.observed.speaker.advertised {
-            Some(set) => **set == self.announced,
-            // A first set, even an empty one, is what the start of the sessions waits for; a drain has nothing to withdraw.
-            None => self.desired.lifecycle == Lifecycle::Drain,
-        };
-        (!in_force && self.ready(StepKey::Advertise)).then(|| Step::Advertise(Arc::new(self.announced.clone())))
     }
 
     /// The rules go with the whole table where the node leaves. Where somebody else balances from now on, they first leave new connections to it, and go
@@ -485,42 +475,6 @@ impl<'a> Planner<'a> {
             steps.push(Step::WriteFilters(filters));
         }
         if steps.is_empty() || self.ready(StepKey::Record) { steps } else { Vec::new() }
-    }
-
-    fn speaker(&mut self) -> Option<Step> {
-        let speaker = &self.observed.speaker;
-        let step = match (self.desired.lifecycle, &speaker.configured) {
-            (Lifecycle::Run | Lifecycle::Standby, None) => self.first_plan_applied().then(|| self.configure()),
-            (Lifecycle::Run | Lifecycle::Standby, Some(configured)) => (**configured != self.desired.bgp).then(|| self.configure()),
-            (Lifecycle::Drain, Some(_)) => self.quiet().then_some(Step::StopSpeaker),
-            (Lifecycle::Drain, None) | (Lifecycle::Keep, _) => None,
-        };
-        step.filter(|_| self.ready(StepKey::Speaker))
-    }
-
-    fn configure(&self) -> Step {
-        Step::ConfigureSpeaker(Arc::new(self.desired.bgp.clone()))
-    }
-
-    /// Whether peers may see this node: an address that fails does not keep the others from them.
-    fn first_plan_applied(&self) -> bool {
-        !self.arriving && self.observed.speaker.advertised.as_deref() == Some(&self.announced)
-    }
-
-    /// Whether no peer needs its session any more: nothing of ours is reachable, and each withdrawal is acknowledged or out of time.
-    fn quiet(&mut self) -> bool {
-        let Observed { announcements, speaker, .. } = self.observed;
-        let prefixes: BTreeSet<Prefix> = announcements.keys().chain(&speaker.withdrawing).copied().collect();
-        let mut quiet = !self.occupied && speaker.advertised.as_ref().is_none_or(|set| set.is_empty());
-        for prefix in prefixes {
-            let Since { value, since } = self.announcement(prefix);
-            quiet &= match value {
-                Announcement::Advertised | Announcement::ShuttingDown => false,
-                Announcement::Withdrawing => self.due(since, self.desired.drain.timeout),
-                Announcement::Withdrawn => true,
-            };
-        }
-        quiet
     }
 
     fn drop_record(&mut self) -> Option<Step> {

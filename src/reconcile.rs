@@ -304,8 +304,8 @@ impl Reconciler {
                     self.speaker.advertise(Arc::clone(set));
                     self.speaker_shows(|status| status.advertised.as_ref() == Some(set)).await
                 }
-                Step::ConfigureSpeaker(desired) => {
-                    self.speaker.configure(Arc::clone(desired));
+                Step::ConfigureSpeaker(desired, set) => {
+                    self.speaker.configure(Arc::clone(desired), set.as_ref());
                     self.speaker_shows(|status| status.configured.as_ref() == Some(desired)).await
                 }
                 Step::StopSpeaker => {

@@ -70,6 +70,8 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         "stop",
         "unclaimed",
         "withdraw",
+        "withdraw before a configuration",
+        "configure with a set",
     ];
     let story = (any::<bool>(), prop::collection::vec(op(), 1..50));
     tell(&story, 4271, &expected, |(protocols, ops)| {
@@ -544,7 +546,10 @@ impl World {
                 self.kernel.remove(vip);
                 self.unprovable.remove(vip);
             }
-            Step::ConfigureSpeaker(bgp) => {
+            Step::ConfigureSpeaker(bgp, set) => {
+                if let Some(set) = set {
+                    self.carry_out(&Step::Advertise(Arc::clone(set)));
+                }
                 for peer in self.peers.iter_mut().skip(bgp.peers.len()) {
                     *peer = Peer::default();
                 }

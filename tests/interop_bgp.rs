@@ -44,7 +44,7 @@ fn source_and_interface_are_those_configured() {
     let configured = |transport| speaker_of(AS, [("v4", DesiredPeer { transport, ..neighbour(THEIRS_V4.into(), AS) })]);
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(configured(transport(Some("10.99.0.9"), "eth0")));
+    speaker.configure(configured(transport(Some("10.99.0.9"), "eth0")), None);
     let status = wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
     assert_eq!(peer(&status, "v4").local_address, Some("10.99.0.9".parse().unwrap()));
     wait_until("the route is learned", PATIENCE, || router.learned("10.99.0.9".parse().unwrap(), prefix("10.0.0.7")).is_some());
@@ -52,9 +52,9 @@ fn source_and_interface_are_those_configured() {
     let fails = |words: &str| {
         wait_for(words, &speaker, |status| reason(status, "v4").contains(words));
     };
-    speaker.configure(configured(transport(Some("10.99.0.9"), "lo")));
+    speaker.configure(configured(transport(Some("10.99.0.9"), "lo")), None);
     fails("did not answer");
-    speaker.configure(configured(transport(Some("10.0.0.7"), "eth0")));
+    speaker.configure(configured(transport(Some("10.0.0.7"), "eth0")), None);
     fails("the configured source 10.0.0.7 is a VIP");
 }
 
@@ -84,9 +84,9 @@ fn beside_another_speaker_of_the_node_we_have_an_address_of_our_own() {
         let transport = Transport { source, ..Transport::default() };
         speaker_of(AS, [("v4", DesiredPeer { transport, ..neighbour(THEIRS_V4.into(), AS) })])
     };
-    speaker.configure(configured(None));
+    speaker.configure(configured(None), None);
     wait_for("the ToR has a session with that address", &speaker, |status| !reason(status, "v4").is_empty());
-    speaker.configure(configured(Some(own)));
+    speaker.configure(configured(Some(own)), None);
     wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
     wait_until("the route is learned", PATIENCE, || tor.learned(own, prefix("10.0.0.7")).is_some());
     assert_eq!((tor.count(plugin), tor.end_of_ribs(plugin)), (1, 2), "the plugin's session is the first one still");
@@ -100,7 +100,7 @@ fn a_node_without_ipv4_has_sessions_and_a_router_id() {
     let router = Router::start(Software::Bird, &rig.theirs, Setup { neighbours: vec![OURS_V6.into()], ..peer_of(AS, AS) });
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
-    speaker.configure(speaker_of(AS, [("v6", neighbour(THEIRS_V6.into(), AS))]));
+    speaker.configure(speaker_of(AS, [("v6", neighbour(THEIRS_V6.into(), AS))]), None);
     let status = wait_for("the session is up and told", &speaker, |status| is_up(status, "v6") && peer(status, "v6").advertised == 1);
     assert!(status.router_id.is_some());
     assert_eq!(peer(&status, "v6").withheld.get(&prefix("10.0.0.7")), Some(&Withheld::NoNextHop(Family::Ipv4Unicast)));
@@ -115,7 +115,7 @@ fn a_router_id_is_waited_for_and_never_a_vip() {
     rig.ours.ip("address add 10.0.0.8/32 dev eth0");
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7", "10.0.0.8"]));
-    speaker.configure(speaker_of(AS, [("v4", neighbour(THEIRS_V4.into(), AS))]));
+    speaker.configure(speaker_of(AS, [("v4", neighbour(THEIRS_V4.into(), AS))]), None);
     rig.theirs.ip(&format!("address add {THEIRS_V4}/24 dev eth0"));
     let router = Router::start(Software::Bird, &rig.theirs, peer_of(AS, AS));
     assert_eq!(speaker.status().router_id, None);
@@ -132,7 +132,7 @@ fn vips_come_and_go_without_touching_the_sessions() {
     let router = Router::start(Software::Frr, &rig.theirs, peer_of(AS, AS));
     let speaker = rig.speaker();
     speaker.advertise(many(0));
-    speaker.configure(both_sessions(AS, AS));
+    speaker.configure(both_sessions(AS, AS), None);
     let before = wait_until_up(&speaker);
     for round in 0..20 {
         speaker.advertise(many(500));
@@ -159,7 +159,7 @@ fn next_hops_follow_the_nodes_addresses_in_the_same_session() {
     let router = Router::start(Software::Bird, &rig.theirs, peer_of(AS, AS));
     let speaker = rig.speaker();
     speaker.advertise(set(["2001:db8:7::7"]));
-    speaker.configure(speaker_of(AS, [("v4", neighbour(THEIRS_V4.into(), AS))]));
+    speaker.configure(speaker_of(AS, [("v4", neighbour(THEIRS_V4.into(), AS))]), None);
     let status = wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
     let next_hop = || router.learned(OURS_V4.into(), prefix("2001:db8:7::7")).map(|learned| learned.next_hop);
     wait_until("the route is learned", PATIENCE, || next_hop() == Some(OURS_V6.into()));

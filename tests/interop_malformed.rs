@@ -166,7 +166,7 @@ fn every_line_has_its_outcome(their_as: u32, sent_at_least: usize) {
     let _process = exabgp.start(&ours, &theirs);
     let speaker = ours.run(|| Speaker::spawn("vipherald", 7)).unwrap();
     speaker.advertise(Arc::default());
-    speaker.configure(Arc::new(DesiredBgp { peers, ..DesiredBgp::new(Asn::new(OUR_AS).unwrap()) }));
+    speaker.configure(Arc::new(DesiredBgp { peers, ..DesiredBgp::new(Asn::new(OUR_AS).unwrap()) }), None);
 
     wait_until("the session is up", PATIENCE, || peer(&speaker, LASTING).is_some_and(|peer| peer.state == State::Established));
     let since = peer(&speaker, LASTING).unwrap().established_since;

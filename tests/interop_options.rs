@@ -31,7 +31,7 @@ fn tor() -> DesiredPeer {
 }
 
 fn configure(speaker: &Speaker, peer: DesiredPeer) {
-    speaker.configure(speaker_of(AS, [("tor", peer)]));
+    speaker.configure(speaker_of(AS, [("tor", peer)]), None);
 }
 
 /// A speaker whose session is up, and that announces the VIP.
@@ -120,7 +120,7 @@ fn frr_that_negotiates_no_capabilities_has_a_session_and_the_route() {
     let router = Router::start_with(Software::Frr, &rig.theirs, &configuration);
     let speaker = rig.speaker();
     speaker.advertise(set([VIP]));
-    speaker.configure(speaker_of(LARGE_AS, [("tor", tor())]));
+    speaker.configure(speaker_of(LARGE_AS, [("tor", tor())]), None);
     let status = wait_for("the session is up", &speaker, |status| is_up(status, "tor"));
     let theirs = peer(&status, "tor").opens.remote.as_ref().map(|(open, _)| open.capabilities.clone());
     assert_eq!(theirs, Some(Vec::new()));
@@ -144,7 +144,7 @@ fn names_for_display_are_shown_by_frr_and_harm_nobody() {
             send_software_version: true,
             ..DesiredBgp::clone(&speaker_of(AS, [("tor", tor())]))
         };
-        speaker.configure(Arc::new(named));
+        speaker.configure(Arc::new(named), None);
         wait_for("the session is up", &speaker, |status| is_up(status, "tor"));
         if software == Software::Frr {
             let neighbour = router.vtysh(&format!("show bgp neighbors {OURS_V4} json"));

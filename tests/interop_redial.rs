@@ -83,7 +83,8 @@ fn speaker(node: &Namespace) -> Speaker {
     let prefixes = BTreeSet::from([Prefix::truncated(THEIRS.into(), 24).unwrap()]);
     let listen = DesiredListen { address: OURS.into(), port: 179, prefixes, limit: 8, template };
     let identifier = BgpIdentifier::try_from(OURS).ok();
-    speaker.configure(Arc::new(DesiredBgp { router_id: identifier, listen: Some(listen), ..DesiredBgp::new(Asn::new(65001).unwrap()) }));
+    speaker
+        .configure(Arc::new(DesiredBgp { router_id: identifier, listen: Some(listen), ..DesiredBgp::new(Asn::new(65001).unwrap()) }), None);
     let vip: RouteSet = [Prefix::host(Ipv4Addr::new(10, 1, 0, 1).into())].into_iter().collect();
     speaker.advertise(Arc::new(vip));
     speaker
@@ -145,7 +146,7 @@ fn rfc1122_4_2_3_6_a_host_that_vanishes_before_its_open_is_noticed_within_a_minu
     let speaker = node.run(|| Speaker::spawn("vipherald", 7)).unwrap();
     let peers = [("host".to_owned(), DesiredPeer::new(THEIRS.into(), Asn::new(65001).unwrap()))].into();
     let identifier = BgpIdentifier::try_from(OURS).ok();
-    speaker.configure(Arc::new(DesiredBgp { router_id: identifier, peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) }));
+    speaker.configure(Arc::new(DesiredBgp { router_id: identifier, peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) }), None);
     let (mut silent, _) = listener.accept().unwrap();
     // Our OPEN is there: nothing is outstanding.
     silent.read_exact(&mut [0; 29]).unwrap();

@@ -75,7 +75,7 @@ impl Rig {
     fn start(&self, desired: DesiredBgp) -> Speaker {
         let speaker = self.node.run(|| Speaker::spawn("vipherald", 7)).unwrap();
         speaker.advertise(Arc::new([Prefix::host("2001:db8:7::7".parse().unwrap())].into_iter().collect::<RouteSet>()));
-        speaker.configure(Arc::new(desired));
+        speaker.configure(Arc::new(desired), None);
         speaker
     }
 
@@ -258,7 +258,7 @@ fn rfc5082_3_what_refuses_a_connection_has_the_highest_ttl_too() {
         let speaker = rig.start(speaker_of([("other", another)], Some(listen)));
         assert_eq!(farewell(rig.dial_at_last(at)), None, "nobody we know is told nothing, but that it is over");
 
-        speaker.configure(Arc::new(speaker_of([("tor", peer)], Some(listen))));
+        speaker.configure(Arc::new(speaker_of([("tor", peer)], Some(listen))), None);
         wait_until("the neighbour is there", PATIENCE, || status(&speaker, "tor").is_some());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let operate = |operation| runtime.block_on(speaker.operator().operate("tor", operation)).unwrap();

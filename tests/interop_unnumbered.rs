@@ -52,7 +52,7 @@ fn frr_with_a_password() {
     };
     let speaker = start(&rig, signed(speaker_of(unnumbered())));
     wait_for("the session is up", &speaker, is_up_with(address));
-    speaker.configure(Arc::new(signed(dialled_by_the_peer())));
+    speaker.configure(Arc::new(signed(dialled_by_the_peer())), None);
     let dialled = |peer: &PeerStatus| is_up_with(address)(peer) && peer.counters.established == 1;
     wait_until("the old session is over", PATIENCE, || leaf(&speaker.status()).is_some_and(|peer| !is_up_with(address)(peer)));
     wait_for("the peer has dialled us", &speaker, dialled);

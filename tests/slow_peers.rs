@@ -87,7 +87,7 @@ fn peers_that_do_not_read_cost_no_other_session_and_memory_is_bounded() {
     peers.extend(deaf.iter().enumerate().map(|(number, port)| (format!("deaf{number}"), neighbour(port))));
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(0));
-    speaker.configure(Arc::new(DesiredBgp { router_id: BgpIdentifier::new(1), peers, ..DesiredBgp::new(Asn::new(OUR_AS).unwrap()) }));
+    speaker.configure(Arc::new(DesiredBgp { router_id: BgpIdentifier::new(1), peers, ..DesiredBgp::new(Asn::new(OUR_AS).unwrap()) }), None);
 
     // Without a hold time nobody gives up a peer that is silent too.
     let deaf: Vec<Light> = deaf.iter().zip(10..).map(|(port, number)| established(port, number, 0)).collect();

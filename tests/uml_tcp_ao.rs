@@ -55,14 +55,14 @@ impl Rig {
 
     fn dial(&self, ao_keys: Vec<AoKey>) {
         let transport = Transport { ao_keys, ..Transport::default() };
-        self.dials.configure(Arc::new(speaker_of(DIALS, peer(LISTENS, transport), None)));
+        self.dials.configure(Arc::new(speaker_of(DIALS, peer(LISTENS, transport), None)), None);
     }
 
     fn listen(&self, ao_keys: Vec<AoKey>) {
         let peer = peer(DIALS, Transport { passive: true, ao_keys, ..Transport::default() });
         let template = peer.clone();
         let listen = DesiredListen { address: LISTENS.into(), port: 179, prefixes: BTreeSet::new(), limit: 1, template };
-        self.listens.configure(Arc::new(speaker_of(LISTENS, peer, Some(listen))));
+        self.listens.configure(Arc::new(speaker_of(LISTENS, peer, Some(listen))), None);
     }
 
     /// As dynamic neighbours of a range.
@@ -72,7 +72,7 @@ impl Rig {
         let listen = DesiredListen { address: LISTENS.into(), port: 179, prefixes, limit: 1, template: template.clone() };
         let mut desired = speaker_of(LISTENS, template, Some(listen));
         desired.peers.clear();
-        self.listens.configure(Arc::new(desired));
+        self.listens.configure(Arc::new(desired), None);
     }
 
     fn wait_until_up(&self) {

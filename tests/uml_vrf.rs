@@ -118,7 +118,7 @@ impl Rig {
         let speaker = self.node.run(|| Speaker::spawn("vipherald", 7)).unwrap();
         let vips = ["10.1.0.7", "2001:db8:7::7"].map(|vip| Prefix::host(vip.parse().unwrap()));
         speaker.advertise(Arc::new(vips.into_iter().collect::<RouteSet>()));
-        speaker.configure(Arc::new(desired));
+        speaker.configure(Arc::new(desired), None);
         speaker
     }
 }
@@ -243,7 +243,7 @@ fn who_has_the_address_of_a_neighbour_inside_and_dials_from_outside_is_not_that_
     // As a dynamic neighbour it may come.
     let prefixes = BTreeSet::from([Prefix::new("10.99.0.0".parse().unwrap(), 24).unwrap()]);
     let template = DesiredPeer { asn: Asn::new(OUTSIDE.1).unwrap(), ..template };
-    speaker.configure(Arc::new(speaker_of([(INSIDE.0, peer)], Some(listen("0.0.0.0", template, prefixes)))));
+    speaker.configure(Arc::new(speaker_of([(INSIDE.0, peer)], Some(listen("0.0.0.0", template, prefixes)))), None);
     let outside = Router::start(outside, OUTSIDE.1, ["10.99.0.9", family[1]], "  direct;");
     wait_until_up(&speaker, "dynamic:10.99.0.2");
     wait_for_route(&outside, "10.1.0.7/32", "10.99.0.9");

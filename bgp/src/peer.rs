@@ -184,7 +184,13 @@ pub enum Event {
         rib: Arc<LocRib>,
     },
     /// The policy of the peer from now on; the session stays, and only what changes is told again.
-    Export(Export),
+    Export {
+        /// The policy.
+        export: Export,
+        /// The whole set of routes that it is meant for, where that is another one too: what both change together is told once, and not at all where
+        /// they make up for each other.
+        routes: Option<Arc<LocRib>>,
+    },
     /// Our addresses on a connection are others now: the next hops that change by it are told again, in the same session.
     Local {
         /// The connection.
@@ -369,7 +375,7 @@ impl Peer {
             Event::Tell => self.tell(&mut turn),
             Event::Routes(rib) => self.set_routes(rib, &mut turn),
             Event::Changes { changes, rib } => self.change_routes(&changes, rib, &mut turn),
-            Event::Export(export) => self.set_export(export, &mut turn),
+            Event::Export { export, routes } => self.set_export(export, routes, &mut turn),
             Event::Local { role, local } => self.set_local(role, local, &mut turn),
         }
         self.settle(&mut turn);

@@ -362,7 +362,7 @@ impl Books {
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
             | Step::RemoveFormer(_)
-            | Step::ConfigureSpeaker(_)
+            | Step::ConfigureSpeaker(..)
             | Step::StopSpeaker
             | Step::ReleaseSpeaker => {
                 return Err(KernelError::NotForKernel);

@@ -74,6 +74,18 @@ impl RouteSet {
         differences
     }
 
+    /// What is announced here, as it is, as far as its VIPs are announced there as well, perhaps by other prefixes.
+    #[must_use]
+    pub fn staying_in(&self, other: &Self) -> Self {
+        let covered: BTreeSet<IpAddr> = self.covered.iter().copied().filter(|vip| other.serves(*vip)).collect();
+        let stays = |prefix: &Prefix| {
+            let is_served_vip = *prefix == Prefix::host(prefix.address()) && other.serves(prefix.address());
+            is_served_vip || other.contains(prefix) || covered.iter().any(|vip| prefix.contains(*vip))
+        };
+        let routes = self.routes.iter().filter(|(prefix, _)| stays(prefix));
+        Self { routes: routes.map(|(prefix, route)| (*prefix, Arc::clone(route))).collect(), covered }
+    }
+
     /// Whether whatever is announced here is announced there as well, perhaps with other attributes.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {

@@ -86,15 +86,8 @@ impl Speaker {
         let target = watch::Sender::new(Target::Nothing);
         let (requests, incoming) = mpsc::channel(1);
         let inheritance = Arc::new(OnceLock::new());
-        let neighbours = Neighbours::new(
-            instance.into(),
-            seed,
-            target.subscribe(),
-            incoming,
-            routes.subscribe(),
-            Arc::clone(&inheritance),
-            board.clone(),
-        );
+        let neighbours =
+            Neighbours::new(instance.into(), seed, target.subscribe(), incoming, routes.clone(), Arc::clone(&inheritance), board.clone());
         let thread = std::thread::Builder::new().name("bgp".to_owned()).spawn(move || {
             runtime.block_on(fatal_panics(neighbours.run()));
         })?;
@@ -103,15 +96,29 @@ impl Speaker {
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
     pub fn advertise(&self, set: Arc<RouteSet>) {
-        self.board.advertise(&set, |generation, changed| {
-            self.routes.send_replace(Some(Routes { generation, set: Arc::clone(&set), changed }));
-        });
+        self.board.advertise(&set, |routes| routes.pass_on(&self.routes));
     }
 
-    /// Makes this the whole configuration. Sessions of unchanged neighbours are not touched; one with another policy is told it in its
-    /// session; one that changed otherwise is closed and started again.
-    pub fn configure(&self, desired: Arc<DesiredBgp>) {
-        self.set_target(Target::Run(desired));
+    /// Makes this the whole configuration. Sessions of unchanged neighbours are not touched; one with another policy is told it in its session; one that
+    /// changed otherwise is closed and started again. `set`: the whole set that every peer is told as soon as the configuration is in force, where that is
+    /// another one. What one of them gives up and the other takes over is not told in between. All prefixes that are advertised until then must be in it.
+    pub fn configure(&self, desired: Arc<DesiredBgp>, set: Option<&Arc<RouteSet>>) {
+        let mut with = None;
+        if let Some(set) = set {
+            self.board.advertise(set, |routes| with = Some(routes));
+        }
+        self.target.send_if_modified(|target| match target {
+            Target::Run { desired: current, .. } if with.is_none() && *current == desired => false,
+            Target::Run { desired: current, with: waiting } => {
+                *current = desired;
+                *waiting = with.or_else(|| waiting.take());
+                true
+            }
+            _ => {
+                *target = Target::Run { desired, with };
+                true
+            }
+        });
     }
 
     /// Closes all sessions with Cease, Administrative Shutdown (RFC 4486). It is done when [`SpeakerStatus::open_sessions`] is 0 and
@@ -184,8 +191,8 @@ impl Drop for Speaker {
 enum Target {
     /// It has not said.
     Nothing,
-    /// Sessions with these.
-    Run(Arc<DesiredBgp>),
+    /// Sessions with these, and then this set, unless a newer one is there already.
+    Run { desired: Arc<DesiredBgp>, with: Option<Routes> },
     /// No session.
     Stop,
     /// No session, though our routes stay in use.
@@ -205,13 +212,26 @@ struct Inheritance {
 }
 
 /// A whole set to advertise, in the form shared by all sessions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 struct Routes {
     /// Counts the sets.
     generation: u64,
     set: Arc<RouteSet>,
     /// What differs from the set before; `None` for the first one.
     changed: Option<Arc<[Prefix]>>,
+}
+
+impl Routes {
+    /// Gives it to the tasks, unless they have a newer one.
+    fn pass_on(&self, tasks: &watch::Sender<Option<Self>>) {
+        tasks.send_if_modified(|current| {
+            let newer = current.as_ref().is_none_or(|current| current.generation < self.generation);
+            if newer {
+                *current = Some(self.clone());
+            }
+            newer
+        });
+    }
 }
 
 /// Runs a task of the speaker; a panic in it ends the process.

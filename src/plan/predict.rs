@@ -76,7 +76,10 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 kernel.balancer.former.remove(service);
             }
             Step::ForgetConnections(services) => forgotten.extend(services),
-            Step::ConfigureSpeaker(desired) => speaker.configured = Some(Arc::clone(desired)),
+            Step::ConfigureSpeaker(desired, set) => {
+                speaker.configured = Some(Arc::clone(desired));
+                speaker.advertised = set.clone().or_else(|| speaker.advertised.take());
+            }
             Step::StopSpeaker | Step::ReleaseSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),
             Step::DropRecord => kernel.record = Record::default(),
         }

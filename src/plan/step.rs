@@ -56,8 +56,9 @@ pub enum Step {
     RemoveFormer(ServiceKey),
     /// Forget what the connection table has of these from the time before they served: packets of such connections would go on to nobody.
     ForgetConnections(BTreeSet<ServiceKey>),
-    /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions.
-    ConfigureSpeaker(Arc<DesiredBgp>),
+    /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions. Where there is a set, it is the whole set that peers are
+    /// told from then on, and goes into force with the configuration.
+    ConfigureSpeaker(Arc<DesiredBgp>, Option<Arc<RouteSet>>),
     /// Close all sessions with Cease, Administrative Shutdown.
     StopSpeaker,
     /// Close all sessions so that peers which agreed on graceful restart keep our routes.
@@ -90,7 +91,7 @@ impl Step {
             Self::SetInterfaces(_) => StepKey::Interfaces,
             Self::SetTimeouts(_) => StepKey::Timeouts,
             Self::StartDaemon(SyncDaemon { role, .. }) | Self::StopDaemon(role) => StepKey::Daemon(*role),
-            Self::ConfigureSpeaker(_) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
+            Self::ConfigureSpeaker(..) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
         }
     }
 }

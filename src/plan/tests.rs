@@ -236,7 +236,7 @@ fn failures_are_counted_under_what_a_step_is_about() {
         (Step::DropRecord, StepKey::Record),
         (Step::AddAddress(vip(1)), StepKey::Address(vip(1))),
         (Step::RemoveAddress(vip(1)), StepKey::Address(vip(1))),
-        (Step::ConfigureSpeaker(Arc::new(desired().bgp)), StepKey::Speaker),
+        (Step::ConfigureSpeaker(Arc::new(desired().bgp), None), StepKey::Speaker),
         (Step::StopSpeaker, StepKey::Speaker),
         (Step::ReleaseSpeaker, StepKey::Speaker),
     ];

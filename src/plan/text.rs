@@ -78,7 +78,10 @@ impl fmt::Display for Step {
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),
             Self::RemoveFormer(service) => write!(f, "remove virtual service {service} from the dataplane that balanced before"),
             Self::ForgetConnections(services) => write!(f, "forget connections from before these served: {}", list(services)),
-            Self::ConfigureSpeaker(bgp) => write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys())),
+            Self::ConfigureSpeaker(bgp, set) => {
+                write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys()))?;
+                set.iter().try_for_each(|set| write!(f, "; with it, announce {set}"))
+            }
             Self::ReleaseSpeaker => f.write_str("close the sessions; peers keep the routes"),
             Self::StopSpeaker => f.write_str("stop the speaker"),
             Self::DropRecord => f.write_str("drop the record"),

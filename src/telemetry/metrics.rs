@@ -100,7 +100,7 @@ const fn step_name(step: &Step) -> &'static str {
         Step::RemoveVirtualService(_) => "remove_virtual_service",
         Step::RemoveFormer(_) => "remove_former",
         Step::ForgetConnections(_) => "forget_connections",
-        Step::ConfigureSpeaker(_) => "configure_speaker",
+        Step::ConfigureSpeaker(..) => "configure_speaker",
         Step::ReleaseSpeaker => "release_speaker",
         Step::StopSpeaker => "stop_speaker",
         Step::DropRecord => "drop_record",

@@ -485,7 +485,10 @@ impl World {
             Step::RemoveVirtualService(key) => {
                 self.node.at(*key).map(|at| self.node.services.remove(&at));
             }
-            Step::ConfigureSpeaker(bgp) => self.configured = Some(Arc::clone(bgp)),
+            Step::ConfigureSpeaker(bgp, set) => {
+                self.configured = Some(Arc::clone(bgp));
+                return set.iter().try_for_each(|set| self.carry_out(&Step::Advertise(Arc::clone(set)), fault));
+            }
             Step::StopSpeaker | Step::ReleaseSpeaker => self.configured = None,
             Step::SetInterfaces(_) | Step::SetTimeouts(_) | Step::RemoveFormer(_) | Step::StartDaemon(_) | Step::StopDaemon(_) => {
                 panic!("this world has none: {step}")
@@ -538,7 +541,7 @@ impl World {
 fn is_last(step: &Step, made: &Plan) -> bool {
     match step {
         Step::Advertise(_) => made.steps.first() != Some(step),
-        Step::ConfigureSpeaker(_) | Step::StopSpeaker | Step::ReleaseSpeaker => true,
+        Step::ConfigureSpeaker(..) | Step::StopSpeaker | Step::ReleaseSpeaker => true,
         _ => false,
     }
 }

@@ -36,6 +36,12 @@ impl World {
         let ours = |vip: &IpAddr| self.kernel.get(vip).is_some_and(|placed| placed.ours);
         let recorded = |vip: &IpAddr| observed.kernel.record.pending.contains(vip) || observed.kernel.record.confirmed.contains(vip);
         let event = match step {
+            Step::Advertise(set)
+                if made.steps.iter().any(|step| matches!(step, Step::ConfigureSpeaker(..))) && self.configured.is_some() =>
+            {
+                self.check_withdrawal(set);
+                "withdraw before a configuration"
+            }
             Step::Advertise(set) => {
                 self.check_set(set);
                 "advertise"
@@ -65,7 +71,11 @@ impl World {
                 assert!(self.desired.complete || self.desired.lifecycle != Lifecycle::Run, "{vip} is removed on partial knowledge");
                 self.check_withdrawn(*vip, made)
             }
-            Step::ConfigureSpeaker(bgp) => {
+            Step::ConfigureSpeaker(bgp, set) => {
+                if let Some(set) = set {
+                    self.check_set(set);
+                    self.seen.insert("configure with a set");
+                }
                 assert!(**bgp == self.desired.bgp && self.desired.lifecycle.goes_on());
                 if self.configured.is_none() {
                     self.check_first_plan_applied(observed);
@@ -148,10 +158,35 @@ impl World {
             assert!(self.may_shut_down() && set.contains(prefix) && Some(&**route) == expected.as_ref(), "{prefix} is added in a drain");
             self.seen.insert("graceful shutdown");
         }
+        self.check_last_resort(next, &whole);
+    }
+
+    /// In a drain nothing is withdrawn that has not been the last resort for its time.
+    fn check_last_resort(&self, next: &RouteSet, whole: &RouteSet) {
+        let set = self.advertised_set();
         for prefix in whole.prefixes().filter(|prefix| set.contains(prefix) && !next.contains(prefix)) {
             let over = self.last_resort.get(&prefix).is_some_and(|since| self.now >= *since + GRACEFUL_SHUTDOWN);
             assert!(over || !self.may_shut_down(), "{prefix} is withdrawn without its time as the last resort");
         }
+    }
+
+    /// Before another configuration what is not served any more is withdrawn, and the rest stays as it is.
+    fn check_withdrawal(&mut self, next: &RouteSet) {
+        let (now, whole) = (self.advertised_set(), self.expected());
+        for (prefix, route) in &next.routes {
+            assert_eq!(now.routes.get(prefix), Some(route), "{prefix} is told before its configuration");
+        }
+        if self.desired.lifecycle != Lifecycle::Run {
+            return self.check_last_resort(next, &whole);
+        }
+        for vip in VIPS.map(ip) {
+            assert_eq!(next.serves(vip), now.serves(vip) && whole.serves(vip), "{vip} in {next} instead of {now}, before {whole}");
+        }
+        let kept = |prefix: &Prefix| now.contains(prefix) && whole.contains(prefix);
+        assert!(
+            AGGREGATES.map(aggregate).iter().all(|prefix| next.contains(prefix) || !kept(prefix)),
+            "an aggregate is withdrawn and announced"
+        );
     }
 
     pub(super) fn may_shut_down(&self) -> bool {
@@ -206,7 +241,7 @@ impl World {
 
     /// The promise: what is advertised is on the interface and wanted, but for what others took away since the plan looked.
     pub(super) fn check_advertised(&mut self, step: &Step) {
-        if let Step::Advertise(_) = step {
+        if let Step::Advertise(_) | Step::ConfigureSpeaker(_, Some(_)) = step {
             let set = self.advertised_set();
             self.lost.retain(|vip| set.serves(*vip));
         }
@@ -345,7 +380,7 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         Step::RecordPending(_) | Step::RecordConfirmed(_) | Step::RecordRemoved(_) => 2,
         Step::AddAddress(_) => 3,
         Step::Advertise(_) => 4,
-        Step::ConfigureSpeaker(_) | Step::StopSpeaker | Step::ReleaseSpeaker => 5,
+        Step::ConfigureSpeaker(..) | Step::StopSpeaker | Step::ReleaseSpeaker => 5,
         Step::DropRecord => 6,
         Step::WriteRules(_)
         | Step::WriteFilters(_)

@@ -75,6 +75,37 @@ fn the_policy_of_a_vip_follows_its_object_and_nothing_else_is_told_again() {
 }
 
 #[test]
+fn what_moves_between_the_policy_of_vips_and_that_of_a_peer_is_not_told_again() {
+    let mut rig = Rig::new("moved");
+    // A second VIP shows when a reload has come to the peer.
+    let by_vips = |mark: u32| {
+        format!(
+            "  policies:
+    - {{name: inside, prefixes: [10.1.0.1/32], communities: [NO_EXPORT], localPreference: 200}}
+    - {{name: mark, prefixes: [10.1.0.2/32], communities: [NO_EXPORT], localPreference: 200, med: {mark}}}
+"
+        )
+    };
+    let by_peer = |mark: u32| format!("  policies: [{{name: mark, prefixes: [10.1.0.2/32], med: {mark}}}]\n");
+    rig.daemon = Daemon::new(Settings { routing: by_vips(0).leak(), ..Settings::default() });
+    rig.daemon.replace("manifests/vips.yaml", &(service("web", &vips(["10.1.0.1", "10.1.0.2"])) + &endpoints("web")));
+    rig.daemon.start(&rig.node);
+    let inside = "local_pref 200 community (65535,65281) ";
+    let with = |mark: u32| told([("10.1.0.1/32", inside), ("10.1.0.2/32", &format!("med {mark} {inside}"))]);
+    wait_until_equal("routes of BIRD", &with(0), || rig.tor.routes("node"));
+    let (session, before) = (rig.session(), rig.tor.updates());
+    for mark in 1..=10 {
+        let to_peer = mark % 2 == 1;
+        rig.daemon.settings.of_peers = if to_peer { ", export: {communities: [NO_EXPORT], localPreference: 200}" } else { "" };
+        rig.daemon.settings.routing = if to_peer { by_peer(mark) } else { by_vips(mark) }.leak();
+        rig.daemon.write_config();
+        wait_until_equal("routes of BIRD", &with(mark), || rig.tor.routes("node"));
+        assert_eq!(rig.tor.updates() - before, u64::from(mark), "one route is another one, and the other is not told again");
+    }
+    assert_eq!((rig.tor.withdrawals(), rig.session()), (0, session));
+}
+
+#[test]
 fn a_policy_may_be_for_some_peers_only() {
     let both = vips(["10.1.0.1", "10.1.0.2"]);
     let mut rig = Rig::new("some");

@@ -89,12 +89,13 @@ impl Peer {
         }
     }
 
-    /// The policy of this peer is another one: what changes by it is sent again, in the same session.
-    pub(super) fn set_export(&mut self, export: Export, turn: &mut Turn) {
+    /// The policy of this peer is another one, perhaps of other routes: what changes by that is sent again, in the same session.
+    pub(super) fn set_export(&mut self, export: Export, routes: Option<Arc<LocRib>>, turn: &mut Turn) {
         if self.config.export == export {
-            return;
+            return routes.into_iter().for_each(|rib| self.set_routes(rib, turn));
         }
         self.config.export = export.clone();
+        self.routes = routes.or_else(|| self.routes.take());
         let routes = self.routes.clone().unwrap_or_default();
         for role in Role::BOTH {
             if let Some(adj_rib_out) = self.adj_rib_out_mut(role) {

@@ -96,13 +96,18 @@ impl AdjRibOut {
 
     /// From now on the peer is to hold exactly what policy leaves of these routes: one pass over two sorted sets.
     pub fn set(&mut self, rib: &LocRib) {
+        self.set_told_by(None, rib);
+    }
+
+    /// `old`: by which the peer was told what it holds, where that is another one.
+    fn set_told_by(&mut self, old: Option<&Exporter>, rib: &LocRib) {
         self.complete = true;
         self.refusals = Refusals::default();
         let selected = self.exporter.select(rib.destinations(), &mut self.refusals);
         // All entries are shown, whatever is pending now.
         self.pending = Pending::default();
         let mut changed = self.pending.begin();
-        let mut same = Sameness::new(&self.exporter);
+        let mut same = Sameness::new(old, &self.exporter);
         self.table.want(selected, |key, entry| {
             same.settle(key, entry);
             changed.add(key, entry);
@@ -116,7 +121,7 @@ impl AdjRibOut {
         let changed_paths = changes.iter().map(|(prefix, paths)| (*prefix, &**paths));
         let selected = self.exporter.select(changed_paths, &mut self.refusals);
         let mut changed = self.pending.begin();
-        let mut same = Sameness::new(&self.exporter);
+        let mut same = Sameness::new(None, &self.exporter);
         self.table.want_some(changes.keys().copied(), selected, |key, entry| {
             same.settle(key, entry);
             changed.add(key, entry);
@@ -143,32 +148,22 @@ impl AdjRibOut {
         self.deferred = deferred;
     }
 
-    /// The policy is another one: what changes by it is told again, of these same routes.
+    /// The policy is another one, and these are the routes: of what the peer holds already nothing is told again.
     pub fn set_export(&mut self, export: Export, rib: &LocRib) {
         let old = self.exporter.replace(export);
         self.tell_changed(&old, rib);
     }
 
-    /// Our addresses are others: what changes by it is told again, of these same routes.
+    /// Our addresses are others: what changes by it is told again, of these routes.
     pub fn set_local(&mut self, local: LocalAddresses, rib: &LocRib) {
         let old = self.exporter.relocate(local);
         self.tell_changed(&old, rib);
     }
 
     fn tell_changed(&mut self, old: &Exporter, rib: &LocRib) {
-        let mut compared: BTreeMap<(Family, *const Route), bool> = BTreeMap::new();
-        self.table.change_all(|key, entry| {
-            if let Some(route) = entry.told() {
-                let changed = compared
-                    .entry((key.prefix.family(), Arc::as_ptr(route)))
-                    .or_insert_with(|| old.outgoing(route, key.prefix.family()) != self.exporter.outgoing(route, key.prefix.family()));
-                if *changed {
-                    entry.tell_again();
-                }
-            }
-        });
+        // Before the first whole set nothing is told.
         if self.complete {
-            self.set(rib);
+            self.set_told_by(Some(old), rib);
         }
     }
 
@@ -418,16 +413,33 @@ impl AdjRibOut {
     }
 }
 
-/// Finds routes of ours that differ in nothing that the peer is told, such as which peers are told at all, or LOCAL_PREF for an external one.
+/// Finds what the peer holds already with the same octets: a route of ours that differs only in what it is not told, such as which peers are told at all,
+/// or LOCAL_PREF for an external one; and what it holds with others, though the route is the same.
 struct Sameness<'a> {
+    /// By which it was told what it holds, where that is another one.
+    old: Option<&'a Exporter>,
     exporter: &'a Exporter,
     /// The last comparison: its neighbours tend to be between the same two routes.
-    last: Option<((Family, *const Route, *const Route), bool)>,
+    last: Option<(Compared, Held)>,
+}
+
+/// What is compared: the route that was told, and the one that is wanted, by where they are in memory.
+type Compared = (Family, *const Route, Option<*const Route>);
+
+/// The octets that the peer holds.
+#[derive(Clone, Copy)]
+enum Held {
+    /// They are those that are wanted.
+    Wanted,
+    /// They are those of the route that was told.
+    Told,
+    /// They are of no route by the policy of now.
+    Former,
 }
 
 impl<'a> Sameness<'a> {
-    const fn new(exporter: &'a Exporter) -> Self {
-        Self { exporter, last: None }
+    const fn new(old: Option<&'a Exporter>, exporter: &'a Exporter) -> Self {
+        Self { old, exporter, last: None }
     }
 
     /// What the peer holds already is not told once more.
@@ -435,22 +447,42 @@ impl<'a> Sameness<'a> {
         if entry.is_again() {
             return;
         }
-        let (Some(told), Some(wanted)) = (entry.told(), entry.wanted()) else { return };
+        let Some(told) = entry.told() else { return };
+        let wanted = entry.wanted();
+        if self.old.is_none() && wanted.is_none_or(|wanted| told == wanted || !self.may_be_the_same(told, wanted)) {
+            return;
+        }
+        let family = key.prefix.family();
+        let about = (family, Arc::as_ptr(told), wanted.map(Arc::as_ptr));
+        let held = match self.last {
+            Some((known, held)) if known == about => held,
+            _ => self.compare(family, told, wanted),
+        };
+        self.last = Some((about, held));
+        match held {
+            Held::Wanted => entry.is_written(),
+            Held::Told => {}
+            Held::Former => entry.tell_again(),
+        }
+    }
+
+    fn may_be_the_same(&self, told: &Route, wanted: &Route) -> bool {
         let stays_ours = told.learned.is_none() == wanted.learned.is_none();
         // An internal peer is told all that a route of another peer has.
         let is_told_whole = self.exporter.negotiated().internal && wanted.learned.is_some();
-        if !stays_ours || is_told_whole || told == wanted {
-            return;
-        }
-        let (family, exporter) = (key.prefix.family(), self.exporter);
-        let about = (family, Arc::as_ptr(told), Arc::as_ptr(wanted));
-        let same = match self.last {
-            Some((known, same)) if known == about => same,
-            _ => exporter.outgoing(told, family) == exporter.outgoing(wanted, family),
-        };
-        self.last = Some((about, same));
-        if same {
-            entry.is_written();
+        stays_ours && !is_told_whole
+    }
+
+    fn compare(&self, family: Family, told: &Arc<Route>, wanted: Option<&Arc<Route>>) -> Held {
+        let held = self.old.unwrap_or(self.exporter).outgoing(told, family);
+        let settles =
+            |wanted: &Arc<Route>| (told == wanted || self.may_be_the_same(told, wanted)) && held == self.exporter.outgoing(wanted, family);
+        if wanted.is_some_and(settles) {
+            Held::Wanted
+        } else if self.old.is_none() || held == self.exporter.outgoing(told, family) {
+            Held::Told
+        } else {
+            Held::Former
         }
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct Neighbours {
     reflects: bool,
     target: watch::Receiver<Target>,
     requests: mpsc::Receiver<Request>,
-    routes: watch::Receiver<Option<Routes>>,
+    routes: watch::Sender<Option<Routes>>,
     inheritance: Arc<OnceLock<Inheritance>>,
     /// Until then dynamic neighbours that have no task may hold what was inherited.
     held_until: Option<Instant>,
@@ -127,7 +127,7 @@ impl Neighbours {
         seed: u64,
         target: watch::Receiver<Target>,
         requests: mpsc::Receiver<Request>,
-        routes: watch::Receiver<Option<Routes>>,
+        routes: watch::Sender<Option<Routes>>,
         inheritance: Arc<OnceLock<Inheritance>>,
         board: Board,
     ) -> Self {
@@ -171,7 +171,7 @@ impl Neighbours {
             let target = self.target.borrow_and_update().clone();
             let settled = match &target {
                 Target::Nothing => true,
-                Target::Run(desired) => self.converge(desired, &mut keyring, &mut locator).await,
+                Target::Run { desired, with } => self.converge(desired, with.as_ref(), &mut keyring, &mut locator).await,
                 Target::Stop => {
                     self.stop_all(&Stop::AdministrativeShutdown { communication: None });
                     true
@@ -221,8 +221,8 @@ impl Neighbours {
         }
     }
 
-    /// Brings the tasks closer to the configuration. False where the router id is not known yet.
-    async fn converge(&mut self, desired: &Arc<DesiredBgp>, keyring: &mut Keyring, locator: &mut Locator) -> bool {
+    /// Brings the tasks closer to the configuration, and gives them the set `with` it. False where the router id is not known yet.
+    async fn converge(&mut self, desired: &Arc<DesiredBgp>, with: Option<&Routes>, keyring: &mut Keyring, locator: &mut Locator) -> bool {
         self.shut.retain(desired);
         let Some(identifier) = self.identifier(desired).await else {
             return false;
@@ -271,6 +271,8 @@ impl Neighbours {
             }
         }
         self.converged = true;
+        // No task has had its turn since the first of them was given its settings.
+        with.into_iter().for_each(|routes| routes.pass_on(&self.routes));
         self.board.set_problem(None);
         self.held_until = self.held_by_dynamic_until(desired);
         self.board.set_configured(Some(desired), Some(identifier), self.held_until.is_some());
@@ -325,7 +327,7 @@ impl Neighbours {
         let location = self.location.get_or_insert_with(location::follow).clone();
         let address = settings.peer.address.known().filter(|_| settings.dynamic);
         let seat = address.map(|address| self.admission.seat(address));
-        let feed = Feed { routes: self.routes.clone(), rib: self.rib.join(id), turn: self.gate.turn() };
+        let feed = Feed { routes: self.routes.subscribe(), rib: self.rib.join(id), turn: self.gate.turn() };
         let inputs = Inputs {
             end: ended,
             adjustable: adjusted,
@@ -363,7 +365,7 @@ impl Neighbours {
 
     /// Somebody has dialled us: a configured neighbour, a new dynamic one, or nobody we know; then the connection is closed without a word.
     fn accept(&mut self, arrival: Arrival, remote: SocketAddr, target: &Target, keyring: &Keyring, locator: &Locator) {
-        let Target::Run(desired) = target else { return };
+        let Target::Run { desired, .. } = target else { return };
         let address = remote.ip();
         let whereabouts = locator.whereabouts();
         let domain = self.domain(&arrival.stream);
@@ -453,7 +455,7 @@ impl Neighbours {
     fn known(&self, target: &Target) -> BTreeMap<String, DesiredPeer> {
         let mut known: BTreeMap<String, DesiredPeer> =
             self.running.iter().map(|(name, running)| (name.clone(), running.settings.peer.clone())).collect();
-        if let Target::Run(desired) = target {
+        if let Target::Run { desired, .. } = target {
             let dynamic = self.shut.dynamic(desired).into_iter().filter_map(|peer| Some((dynamic_name(peer.address.known()?), peer)));
             known.extend(dynamic);
             known.extend(desired.peers.clone());

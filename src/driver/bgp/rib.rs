@@ -259,6 +259,20 @@ impl Member {
         events
     }
 
+    /// All that the neighbour is to be told from now on, in place of what it has yet to hear; `None` where there is nothing of that.
+    pub(super) fn whole(&mut self) -> Option<Arc<LocRib>> {
+        let rib = self.rib.clone();
+        let table = rib.table();
+        let is_behind = self.rest.is_some() || self.heard.as_ref().is_none_or(|heard| heard.version != table.version);
+        if table.generation == 0 || !is_behind {
+            return None;
+        }
+        self.rest = None;
+        let all = table.reflector.loc_rib();
+        self.heard = Some(Heard { version: table.version, total: table.total, rib: Arc::clone(&all) });
+        Some(all)
+    }
+
     fn news(&mut self, table: &mut Table, stuck: bool) -> Event {
         let rib = table.reflector.loc_rib();
         let all = Heard { version: table.version, total: table.total, rib: Arc::clone(&rib) };

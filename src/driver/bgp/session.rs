@@ -368,6 +368,10 @@ impl Session {
     }
 
     fn take_routes(&mut self) {
+        // They go with it.
+        if self.inputs.adjustable.has_changed().unwrap_or(false) {
+            return self.adjust();
+        }
         // What has begun is finished first: of two sets at most the peer may hold what the status does not tell.
         if !self.inputs.feed.rib.is_amid()
             && let Some(routes) = self.report.take(&mut self.inputs.feed.routes)
@@ -453,13 +457,18 @@ impl Session {
         self.handle(Event::Stop(stop));
     }
 
-    /// Other settings that this session can go on with.
+    /// Other settings that this session can go on with, and the routes that were given with them.
     fn adjust(&mut self) {
         let Adjustable { export, import, connect_retry, send_hold_time, ao_keys } = self.inputs.adjustable.borrow_and_update().clone();
         self.report.adjusted(connect_retry);
         self.handle(Event::Timers { connect_retry, send_hold_time });
         self.handle(Event::Import(import));
-        self.handle(Event::Export(export));
+        if let Some(routes) = self.report.take(&mut self.inputs.feed.routes) {
+            self.inputs.feed.rib.originate(&routes);
+        }
+        let routes = self.inputs.feed.rib.whole();
+        self.handle(Event::Export { export, routes });
+        self.report.reached();
         if self.way.transport.ao_keys != ao_keys {
             self.way.transport.ao_keys = ao_keys;
             self.take_key();

@@ -136,9 +136,9 @@ impl Board {
         self.0.subscribe()
     }
 
-    /// Takes the next whole set, unless it is the one in force. `pass_on` gives it, with its number and what differs from the one before, to the
-    /// neighbours' tasks before any reader sees the new status.
-    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(u64, Option<Arc<[Prefix]>>)) {
+    /// Takes the next whole set, unless it is the one in force. `pass_on` gets it before any reader sees the new status. Where the neighbours' tasks are
+    /// to have it later, all that they have meanwhile is in it as well.
+    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(Routes)) {
         let mut pass_on = Some(pass_on);
         loop {
             // Large sets are compared while others post: a session that waits for this cannot send a KEEPALIVE.
@@ -158,7 +158,7 @@ impl Board {
                 status.advertised = Some(Arc::clone(set));
                 status.generation += 1;
                 status.moved(&came, &left);
-                pass_on(status.generation, changed);
+                pass_on(Routes { generation: status.generation, set: Arc::clone(set), changed });
                 true
             });
             if pass_on.is_none() {

@@ -9,6 +9,7 @@ mod inspecting;
 mod limits;
 mod listening;
 mod not_reading;
+mod policy;
 mod reflecting;
 mod reflecting_restart;
 mod refreshing;
@@ -110,7 +111,7 @@ fn opens_a_session_and_tells_an_empty_table() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
 
     let mut conversation = fake.accept();
     let theirs = conversation.expect_open();
@@ -134,7 +135,7 @@ fn opens_a_session_and_tells_an_empty_table() {
 fn nothing_is_told_before_the_first_set_not_even_end_of_rib() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     wait_for(&speaker, |status| is_up(status, "tor"));
     assert!(conversation.is_silent_for(Duration::from_millis(100)));
@@ -147,7 +148,7 @@ fn advertises_and_withdraws_until_acknowledged() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7", "10.0.0.8", "2001:db8:7::7"]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     let update = conversation.expect_update();
     assert_eq!(update.announced, [prefix("10.0.0.7").into(), prefix("10.0.0.8").into()]);
@@ -173,7 +174,7 @@ fn withdrawal_is_not_done_while_a_peer_that_does_not_read_may_not_know() {
     fake.shrink_receive_buffer();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(many(100_000));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     wait_for(&speaker, |status| is_up(status, "tor"));
 
@@ -195,7 +196,7 @@ fn a_large_table_needs_few_messages_and_all_of_it_arrives() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(many(100_000));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     let (mut prefixes, mut messages) = (0, 0);
     loop {
@@ -216,7 +217,7 @@ fn stop_delivers_administrative_shutdown_and_then_everything_is_closed() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     wait_for(&speaker, |status| is_up(status, "tor"));
     // Unread octets of the peer must not turn the close into a reset that overtakes the NOTIFICATION.
@@ -266,7 +267,7 @@ fn rfc4724_4_release_closes_without_a_word_where_the_peer_keeps_the_routes() {
     let (keeping, other) = (FakePeer::listening(), FakePeer::listening());
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("keeping", restartable(&keeping)), ("other", restartable(&other))]));
+    speaker.configure(desired([("keeping", restartable(&keeping)), ("other", restartable(&other))]), None);
     let mut conversation = keeping.accept();
     let theirs = conversation.expect_open();
     assert_eq!(restart_of(&theirs), Some((false, 60, false)), "nothing was before this process");
@@ -290,7 +291,7 @@ fn rfc4724_4_1_what_an_earlier_process_announced_is_withdrawing_until_the_peer_k
     speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), Forwarding::ALL);
     assert_eq!(speaker.status().withdrawing(), prefixes(["10.0.0.7", "10.0.0.8"]));
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", restartable(&fake))]));
+    speaker.configure(desired([("tor", restartable(&fake))]), None);
     let mut conversation = fake.accept();
     let theirs = conversation.expect_open();
     assert_eq!(restart_of(&theirs), Some((true, 60, true)));
@@ -312,12 +313,12 @@ fn a_neighbour_that_is_configured_later_holds_nothing_of_an_earlier_process() {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), Forwarding::ALL);
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", restartable(&tor))]));
+    speaker.configure(desired([("tor", restartable(&tor))]), None);
     let mut conversation = tor.accept();
     let theirs = conversation.expect_open();
     conversation.establish_as(&keeping_open(), &theirs);
     wait_for(&speaker, |status| is_up(status, "tor") && status.withdrawing().is_empty());
-    speaker.configure(desired([("tor", restartable(&tor)), ("late", restartable(&late))]));
+    speaker.configure(desired([("tor", restartable(&tor)), ("late", restartable(&late))]), None);
     assert_eq!(restart_of(&late.accept().expect_open()), Some((false, 60, false)));
     let status = wait_for(&speaker, |status| status.peers.contains_key("late"));
     assert_eq!(status.withdrawing(), prefixes([]));
@@ -329,7 +330,7 @@ fn rfc4724_4_1_the_forwarding_bit_is_clear_where_the_node_did_not_go_on_serving(
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.inherit(prefixes(["10.0.0.7"]), Forwarding::NONE);
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", restartable(&fake))]));
+    speaker.configure(desired([("tor", restartable(&fake))]), None);
     assert_eq!(restart_of(&fake.accept().expect_open()), Some((true, 60, false)));
 }
 
@@ -340,7 +341,7 @@ fn without_graceful_restart_nothing_of_an_earlier_process_is_left_at_a_peer() {
     speaker.inherit(prefixes(["10.0.0.7"]), Forwarding::ALL);
     speaker.advertise(set([]));
     assert_eq!(speaker.status().withdrawing(), prefixes(["10.0.0.7"]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     assert_eq!(restart_of(&fake.accept().expect_open()), None);
     wait_for(&speaker, |status| status.configured.is_some() && status.withdrawing().is_empty());
 }
@@ -349,7 +350,7 @@ fn without_graceful_restart_nothing_of_an_earlier_process_is_left_at_a_peer() {
 fn closes_after_two_seconds_though_the_peer_does_not() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let _conversation = fake.establish(OUR_AS);
     wait_for(&speaker, |status| is_up(status, "tor"));
     let stopped = Instant::now();
@@ -363,7 +364,7 @@ fn dials_a_silent_port_once_a_retry_period_and_is_up_soon_after_it_opens() {
     let fake = FakePeer::closed();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let configured = Instant::now();
     let status = wait_for(&speaker, |status| {
         status.peers.get("tor").and_then(|tor| tor.last_attempt_error.as_ref()).is_some_and(|error| error.count == 4)
@@ -386,11 +387,14 @@ fn a_configuration_touches_only_the_sessions_that_it_changes() {
     let (kept, changed, removed) = (FakePeer::listening(), FakePeer::listening(), FakePeer::listening());
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([
-        ("changed", neighbour(changed.address())),
-        ("kept", neighbour(kept.address())),
-        ("removed", neighbour(removed.address())),
-    ]));
+    speaker.configure(
+        desired([
+            ("changed", neighbour(changed.address())),
+            ("kept", neighbour(kept.address())),
+            ("removed", neighbour(removed.address())),
+        ]),
+        None,
+    );
     let mut conversations = [&kept, &changed, &removed].map(|fake| fake.establish(OUR_AS));
     for conversation in &mut conversations {
         conversation.expect_empty_table();
@@ -401,7 +405,7 @@ fn a_configuration_touches_only_the_sessions_that_it_changes() {
 
     let new = DesiredPeer { families: BTreeSet::from([Family::Ipv4Unicast]), ..neighbour(changed.address()) };
     let next = desired([("changed", new), ("kept", neighbour(kept.address()))]);
-    speaker.configure(Arc::clone(&next));
+    speaker.configure(Arc::clone(&next), None);
     let cease = |cease| Some(Message::Notification(Notification::cease(cease)));
     assert_eq!(removed_conversation.next(), cease(Cease::PeerDeconfigured));
     assert_eq!(changed_conversation.next(), cease(Cease::OtherConfigurationChange));
@@ -417,68 +421,16 @@ fn a_configuration_touches_only_the_sessions_that_it_changes() {
 }
 
 #[test]
-fn another_policy_is_told_in_the_session_that_there_is() {
-    let (fake, other) = (FakePeer::listening(), FakePeer::listening());
-    let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.advertise(set(["10.0.0.7"]));
-    let configuration = |tor: DesiredPeer| desired([("other", neighbour(other.address())), ("tor", tor)]);
-    speaker.configure(configuration(neighbour(fake.address())));
-    let (mut conversation, mut untouched) = (fake.establish(OUR_AS), other.establish(OUR_AS));
-    for conversation in [&mut conversation, &mut untouched] {
-        assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
-        conversation.expect_empty_table();
-    }
-    let before = wait_for(&speaker, |status| is_up(status, "tor") && is_up(status, "other"));
-
-    let export = DesiredExport {
-        local_preference: 50,
-        med: Some(7),
-        communities: BTreeSet::from([65_001 << 16 | 100]),
-        large_communities: BTreeSet::from([[65_001, 1, 2]]),
-        ..neighbour(fake.address()).export
-    };
-    let next = configuration(DesiredPeer { export: export.clone(), ..neighbour(fake.address()) });
-    speaker.configure(Arc::clone(&next));
-    let update = conversation.expect_update();
-    assert_eq!((update.announced.as_slice(), update.withdrawn.as_slice()), ([prefix("10.0.0.7").into()].as_slice(), [].as_slice()));
-    for attribute in [
-        PathAttribute::LocalPref(50),
-        PathAttribute::MultiExitDisc(7),
-        PathAttribute::Communities(Transitive { value: vec![65_001 << 16 | 100], partial: false }),
-        PathAttribute::LargeCommunities(Transitive { value: vec![[65_001, 1, 2]], partial: false }),
-    ] {
-        assert!(update.attributes.contains(&attribute), "{attribute:?} is not in {update:?}");
-    }
-    let status = wait_for(&speaker, |status| status.configured.as_ref() == Some(&next));
-    assert_eq!(peer(&status, "tor").established_since, peer(&before, "tor").established_since);
-
-    // Without a next hop the route cannot be announced any more.
-    let export = DesiredExport { next_hop_ipv4: None, ..export };
-    speaker.configure(configuration(DesiredPeer { export, ..neighbour(fake.address()) }));
-    assert_eq!(conversation.expect_update().withdrawn, [prefix("10.0.0.7").into()]);
-    let status = wait_for(&speaker, |status| !peer(status, "tor").withheld.is_empty());
-    assert_eq!(peer(&status, "tor").established_since, peer(&before, "tor").established_since);
-    assert!(untouched.is_silent_for(Duration::from_millis(100)));
-
-    // A session of later begins with it.
-    speaker.configure(next);
-    conversation.expect_update();
-    drop(conversation);
-    let update = fake.establish(OUR_AS).expect_update();
-    assert!(update.attributes.contains(&PathAttribute::MultiExitDisc(7)), "{update:?}");
-}
-
-#[test]
 fn an_equal_configuration_changes_nothing() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     conversation.expect_update();
     conversation.expect_empty_table();
     let status = wait_for(&speaker, |status| is_up(status, "tor") && peer(status, "tor").advertised == 1);
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     speaker.advertise(set(["10.0.0.7"]));
     assert!(conversation.is_silent_for(Duration::from_millis(100)));
     assert_eq!(peer(&speaker.status(), "tor").since, peer(&status, "tor").since);
@@ -488,7 +440,7 @@ fn an_equal_configuration_changes_nothing() {
 fn a_peer_of_the_wrong_as_never_comes_up_and_the_status_says_why() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.accept();
     conversation.expect_open();
     conversation.send(&Message::Open(open(65099)));
@@ -503,7 +455,7 @@ fn a_peer_of_the_wrong_as_never_comes_up_and_the_status_says_why() {
 fn the_words_of_a_notification_are_kept_though_the_peer_closes_at_once() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.accept();
     conversation.send(&Message::Notification(Notification::bad_peer_as()));
     drop(conversation);
@@ -516,7 +468,7 @@ fn a_session_from_a_vip_is_given_up() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["127.0.0.1"]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let status = wait_for(&speaker, |status| !last_error(status, "tor").is_empty());
     assert!(last_error(&status, "tor").contains("the VIP 127.0.0.1"), "{}", last_error(&status, "tor"));
     assert_eq!(fake.accept().next(), None, "closed before any message");
@@ -527,7 +479,7 @@ fn hold_timer_runs_out_on_a_silent_peer_while_keepalives_go_out() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     let three_seconds = DesiredPeer { hold_time: HoldTime::from_secs(3).unwrap(), ..neighbour(fake.address()) };
-    speaker.configure(desired([("tor", three_seconds)]));
+    speaker.configure(desired([("tor", three_seconds)]), None);
     let mut conversation = fake.accept();
     conversation.expect_open();
     conversation.send(&Message::Open(Open { hold_time: HoldTime::from_secs(90).unwrap(), ..open(OUR_AS) }));
@@ -550,7 +502,7 @@ fn a_restarted_neighbour_is_told_everything_again() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     for _ in 0..3 {
         let mut conversation = fake.establish(OUR_AS);
         assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
@@ -572,7 +524,7 @@ fn an_operator_shuts_a_session_down_starts_and_resets_it() {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let configuration = desired([("other", neighbour(other.address())), ("tor", neighbour(fake.address()))]);
-    speaker.configure(Arc::clone(&configuration));
+    speaker.configure(Arc::clone(&configuration), None);
     let (mut conversation, mut untouched) = (fake.establish(OUR_AS), other.establish(OUR_AS));
     conversation.expect_empty_table();
     untouched.expect_empty_table();
@@ -595,7 +547,7 @@ fn an_operator_shuts_a_session_down_starts_and_resets_it() {
 
     // Nor does another configuration of it.
     let changed = DesiredPeer { connect_retry: Duration::from_secs(2), ..neighbour(fake.address()) };
-    speaker.configure(desired([("other", neighbour(other.address())), ("tor", changed)]));
+    speaker.configure(desired([("other", neighbour(other.address())), ("tor", changed)]), None);
     assert!(fake.accept_within(Duration::from_millis(1500)).is_none());
     assert!(peer(&speaker.status(), "tor").shut);
 
@@ -617,7 +569,7 @@ fn rfc2385_a_session_comes_up_with_the_key_of_the_file_and_with_no_other() {
     let fake = FakePeer::listening();
     fake.demand_key(b"secret");
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(desired([("tor", signed(&fake, &file))]));
+    speaker.configure(desired([("tor", signed(&fake, &file))]), None);
     let status = wait_for(&speaker, |status| !last_error(status, "tor").is_empty());
     let reason = format!("no TCP-MD5 key in {}: No such file or directory (os error 2)", file.display());
     assert_eq!(last_error(&status, "tor"), reason);
@@ -642,7 +594,7 @@ fn a_session_takes_a_new_key_and_outlives_the_loss_of_the_file() {
     fake.demand_key(b"secret");
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("tor", signed(&fake, &file))]));
+    speaker.configure(desired([("tor", signed(&fake, &file))]), None);
     let mut conversation = fake.establish(OUR_AS);
     conversation.expect_empty_table();
     let since = peer(&wait_for(&speaker, |status| is_up(status, "tor")), "tor").established_since;
@@ -674,9 +626,9 @@ fn rfc5082_3_a_peer_whose_packets_come_from_too_far_is_not_heard() {
         let transport = Transport { ttl: Ttl::Security { hops }, ..Transport::default() };
         desired([("tor", DesiredPeer { transport, ..neighbour(fake.address()) })])
     };
-    speaker.configure(within(2));
+    speaker.configure(within(2), None);
     wait_for(&speaker, |status| last_error(status, "tor").contains("did not answer"));
-    speaker.configure(within(3));
+    speaker.configure(within(3), None);
     let _conversation = fake.establish(OUR_AS);
     wait_for(&speaker, |status| is_up(status, "tor"));
 }

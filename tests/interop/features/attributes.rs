@@ -58,7 +58,7 @@ fn seen(software: Software, our_as: u32, their_as: u32, check: impl Fn(&Learned,
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
     let mut desired = DesiredBgp::clone(&both_sessions(our_as, their_as));
-    speaker.configure(Arc::new(desired.clone()));
+    speaker.configure(Arc::new(desired.clone()), None);
     let before = wait_until_up(&speaker);
     let routes =
         || OURS.into_iter().flat_map(|ours| [("10.0.0.7", IpAddr::from(OURS_V4)), ("2001:db8:7::7", OURS_V6.into())].map(|to| (ours, to)));
@@ -68,7 +68,7 @@ fn seen(software: Software, our_as: u32, their_as: u32, check: impl Fn(&Learned,
         assert_eq!(learned(ours, address).unwrap().communities, BTreeSet::new());
     }
     desired.peers.values_mut().for_each(|peer| peer.export = export());
-    speaker.configure(Arc::new(desired));
+    speaker.configure(Arc::new(desired), None);
     for (ours, (address, next_hop)) in routes() {
         wait_until("the policy is seen", PATIENCE, || learned(ours, address).is_some_and(|path| !path.communities.is_empty()));
         check(&learned(ours, address).unwrap(), next_hop);

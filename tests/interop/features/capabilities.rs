@@ -34,7 +34,7 @@ fn external(address: impl Into<IpAddr>) -> DesiredPeer {
 }
 
 fn configure(speaker: &Speaker, peer: DesiredPeer) {
-    speaker.configure(speaker_of(AS, [("it", peer)]));
+    speaker.configure(speaker_of(AS, [("it", peer)]), None);
 }
 
 /// A speaker of ours that has told both VIPs to the peer.

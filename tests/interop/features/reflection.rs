@@ -58,7 +58,7 @@ fn it(software: Software, rack: &Rack, neighbours: &[u8], setup: impl FnOnce(Set
 fn announcer(rack: &Rack, host: u8, to: u8, vips: impl IntoIterator<Item = Prefix>) -> Speaker {
     let speaker = rack.speaker(host);
     speaker.advertise(Arc::new(vips.into_iter().collect()));
-    speaker.configure(speaker_of(AS, [("reflector", internal(to))]));
+    speaker.configure(speaker_of(AS, [("reflector", internal(to))]), None);
     speaker
 }
 
@@ -91,10 +91,10 @@ pub(crate) fn by_us(software: Software) {
     router.announce(of_it.into());
     let a = announcer(&rack, A, US, of_a.into_iter().chain(shared));
     // It keeps what it hears only if it is a reflector itself.
-    a.configure(speaker_of(AS, [("reflector", internal(US)), ("absent", client(77))]));
+    a.configure(speaker_of(AS, [("reflector", internal(US)), ("absent", client(77))]), None);
     let us = rack.speaker(US);
     us.advertise(Arc::new(shared.into_iter().collect()));
-    us.configure(reflector(client(IT)));
+    us.configure(reflector(client(IT)), None);
     for prefix in of_a {
         wait_until_learned(&router, US, prefix, &[A]);
         let learned = router.learned(v4(US).into(), prefix).unwrap();
@@ -124,7 +124,7 @@ pub(crate) fn by_it(software: Software) {
     let us = rack.speaker(US);
     // FRR would reflect ours to us, to be ignored.
     us.advertise(Arc::default());
-    us.configure(speaker_of(AS, [("it", internal(IT)), ("absent", client(77))]));
+    us.configure(speaker_of(AS, [("it", internal(IT)), ("absent", client(77))]), None);
     wait_until_held(&us, "it", 2);
     a.advertise(Arc::new(vips(8).into_iter().collect()));
     wait_until_held(&us, "it", 1);
@@ -141,7 +141,7 @@ pub(crate) fn add_path_to_it(software: Software) {
     let b = announcer(&rack, B, US, shared);
     let us = rack.speaker(US);
     us.advertise(Arc::new(shared.into_iter().collect()));
-    us.configure(reflector(DesiredPeer { add_path: Some(AddPathMode::Send), ..internal(IT) }));
+    us.configure(reflector(DesiredPeer { add_path: Some(AddPathMode::Send), ..internal(IT) }), None);
     let dynamic = format!("dynamic:{}", v4(B));
     let before = wait_for("all sessions are up", &us, |status| ["a", "it", dynamic.as_str()].iter().all(|name| is_up(status, name)));
     for prefix in shared {
@@ -177,7 +177,10 @@ pub(crate) fn add_path_to_us(software: Software) {
     let shared = vips(7);
     let us = rack.speaker(US);
     us.advertise(Arc::default());
-    us.configure(speaker_of(AS, [("it", DesiredPeer { add_path: Some(AddPathMode::Receive), ..internal(IT) }), ("absent", client(77))]));
+    us.configure(
+        speaker_of(AS, [("it", DesiredPeer { add_path: Some(AddPathMode::Receive), ..internal(IT) }), ("absent", client(77))]),
+        None,
+    );
     if software == Software::ExaBgp {
         // It reflects nothing, and announces two paths of its own.
         let mut router = it(software, &rack, &[US], |setup| Setup { add_paths: true, ..setup });

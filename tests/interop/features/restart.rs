@@ -88,7 +88,7 @@ pub(crate) fn long_lived(software: Software) {
     let peer = DesiredPeer { graceful_restart: Some(restart), ..neighbour(THEIRS_V4.into(), THEIR_AS) };
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(speaker_of(AS, [("v4", peer)]));
+    speaker.configure(speaker_of(AS, [("v4", peer)]), None);
     wait_for("the session is up", &speaker, |status| is_up(status, "v4"));
     wait_until("the route is learned", PATIENCE, || router.learned(ours, prefix("10.0.0.7")).is_some());
     assert!(!router.is_stale(ours, prefix("10.0.0.7")));

@@ -34,7 +34,7 @@ fn family(software: Software, addresses: [&str; 2], next_hop: IpAddr) {
     let router = Router::start(software, &rig.theirs, peer_of(AS, AS));
     let speaker = rig.speaker();
     speaker.advertise(set([addresses[0]]));
-    speaker.configure(both_sessions(AS, AS));
+    speaker.configure(both_sessions(AS, AS), None);
     wait_until_up(&speaker);
     let wait_until_learned = |address: &str| {
         for ours in OURS {
@@ -55,7 +55,7 @@ fn four_learned(software: Software, rig: &Rig) -> (Router, Speaker, Arc<SpeakerS
     let router = Router::start(software, &rig.theirs, peer_of(AS, AS));
     let speaker = rig.speaker();
     speaker.advertise(set(FOUR));
-    speaker.configure(both_sessions(AS, AS));
+    speaker.configure(both_sessions(AS, AS), None);
     let before = wait_until_up(&speaker);
     wait_until("all is learned", PATIENCE, || OURS.iter().all(|ours| router.count(*ours) == 4));
     (router, speaker, before)
@@ -93,7 +93,7 @@ pub(crate) fn from_it(software: Software) {
     router.announce(announced(&["10.1.0.1", "10.1.0.2", "2001:db8:8::1"]));
     let speaker = rig.speaker();
     speaker.advertise(set([]));
-    speaker.configure(reflector());
+    speaker.configure(reflector(), None);
     let wait_until_held = |what: &str, ipv4: u32, ipv6: u32| {
         let expected = BTreeMap::from([(Family::Ipv4Unicast, ipv4), (Family::Ipv6Unicast, ipv6)]);
         wait_for(what, &speaker, |status| {
@@ -123,7 +123,7 @@ pub(crate) fn refresh_by_it(software: Software) {
     let router = Router::start(software, &rig.theirs, peer_of(AS, AS));
     let speaker = rig.speaker();
     speaker.advertise(set(FOUR));
-    speaker.configure(both_sessions(AS, AS));
+    speaker.configure(both_sessions(AS, AS), None);
     wait_until_up(&speaker);
     wait_until("all is learned", PATIENCE, || OURS.iter().all(|ours| router.count(*ours) == 4));
     let before = speaker.status();
@@ -153,7 +153,7 @@ pub(crate) fn refresh_by_us(software: Software) {
     desired.peers.values_mut().for_each(|peer| peer.graceful_restart = restart);
     let speaker = rig.speaker();
     speaker.advertise(set(FOUR));
-    speaker.configure(Arc::new(desired));
+    speaker.configure(Arc::new(desired), None);
     let expected = BTreeMap::from(Family::ALL.map(|family| (family, 1)));
     let before = wait_for("its routes are held", &speaker, |status| {
         SESSIONS.iter().all(|(name, _)| status.peers.get(*name).is_some_and(|peer| peer.held == expected))
@@ -206,7 +206,7 @@ pub(crate) fn policy(software: Software) {
     };
     let speaker = rig.speaker();
     speaker.advertise(special(7));
-    speaker.configure(both_sessions(AS, AS));
+    speaker.configure(both_sessions(AS, AS), None);
     wait_until_up(&speaker);
     let learned = |ours, vip| router.learned(ours, prefix(vip));
     for med in [7, 8] {

@@ -18,7 +18,7 @@ pub(crate) fn life(software: Software) {
     let mut router = Router::start(software, &rig.theirs, peer_of(AS, AS));
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
-    speaker.configure(both_sessions(AS, AS));
+    speaker.configure(both_sessions(AS, AS), None);
     let status = wait_until_up(&speaker);
     assert_eq!(status.router_id, BgpIdentifier::try_from(OURS_V4).ok());
     let has_all = |router: &Router| OURS.iter().all(|ours| router.count(*ours) == 2);
@@ -45,7 +45,7 @@ pub(crate) fn shutdown(software: Software) {
     let router = Router::start(software, &rig.theirs, peer_of(AS, AS));
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(both_sessions(AS, AS));
+    speaker.configure(both_sessions(AS, AS), None);
     let before = wait_until_up(&speaker);
     wait_until("the routes are learned", PATIENCE, || OURS.iter().all(|ours| router.count(*ours) == 1));
     assert_eq!(router.farewell(OURS[0]), None);
@@ -66,7 +66,7 @@ pub(crate) fn wrong_as(software: Software) {
         let _router = Router::start(software, &rig.theirs, peer_of(THEIR_AS, expected_by_it));
         let speaker = rig.speaker();
         speaker.advertise(set(["10.0.0.7"]));
-        speaker.configure(both_sessions(our_as, expected_by_us));
+        speaker.configure(both_sessions(our_as, expected_by_us), None);
         for (name, _) in SESSIONS {
             let status = wait_for(why, &speaker, |status| reason(status, name).contains("AS"));
             assert!(reason(&status, name).contains(why), "{}", reason(&status, name));

@@ -32,7 +32,7 @@ pub(crate) fn tcp_md5(software: Software) {
     std::fs::write(&file, OTHER_KEY).unwrap();
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(both_sessions_over(&Transport { password_file: Some(file.path().to_owned()), ..Transport::default() }));
+    speaker.configure(both_sessions_over(&Transport { password_file: Some(file.path().to_owned()), ..Transport::default() }), None);
     for (name, _) in SESSIONS {
         let status = wait_for("the attempt fails", &speaker, |status| reason(status, name).contains("TCP-MD5"));
         assert_eq!(peer(&status, name).counters.established, 0);
@@ -56,7 +56,7 @@ pub(crate) fn ttl_security(software: Software) {
         let router = Router::start(software, &rig.theirs, Setup { ttl_security: Some(1), ..peer_of(THEIR_AS, AS) });
         let speaker = rig.speaker();
         speaker.advertise(set(["10.0.0.7"]));
-        speaker.configure(both_sessions_over(&Transport { ttl, ..Transport::default() }));
+        speaker.configure(both_sessions_over(&Transport { ttl, ..Transport::default() }), None);
         (rig, router, speaker)
     };
     let (rig, router, _speaker) = with_peer("far", Ttl::Customary);
@@ -73,7 +73,7 @@ pub(crate) fn multihop(software: Software) {
     let router = Router::start(software, &rig.theirs, Setup { multihop: Some(2), ..peer_of(THEIR_AS, AS) });
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(both_sessions_over(&Transport { ttl: Ttl::Multihop(2), ..Transport::default() }));
+    speaker.configure(both_sessions_over(&Transport { ttl: Ttl::Multihop(2), ..Transport::default() }), None);
     wait_until_up(&speaker);
     wait_until_learned(&router);
 }
@@ -99,7 +99,7 @@ fn dynamic(software: Software, ours: IpAddr, theirs: IpAddr) {
     let vip = if ours.is_ipv4() { "10.0.0.7" } else { "2001:db8:7::7" };
     speaker.advertise(set([vip]));
     let listen = listening(any, Prefix::truncated(theirs, length), template);
-    speaker.configure(Arc::new(DesiredBgp { listen, ..DesiredBgp::clone(&speaker_of(AS, [])) }));
+    speaker.configure(Arc::new(DesiredBgp { listen, ..DesiredBgp::clone(&speaker_of(AS, [])) }), None);
     let setup = Setup { neighbours: vec![ours], password: Some(KEY), dials: true, ..peer_of(THEIR_AS, AS) };
     let mut router = Router::start(software, &rig.theirs, setup);
     let refused = || counter(&rig.ours, "TcpExtTCPMD5Failure") > 0;
@@ -125,7 +125,7 @@ pub(crate) fn both_dial(software: Software) {
     speaker.advertise(set(["10.0.0.7"]));
     let known = neighbour(THEIRS_V4.into(), AS);
     let listen = listening(Ipv4Addr::UNSPECIFIED.into(), [], known.clone());
-    speaker.configure(Arc::new(DesiredBgp { listen, ..DesiredBgp::clone(&speaker_of(AS, [("v4", known)])) }));
+    speaker.configure(Arc::new(DesiredBgp { listen, ..DesiredBgp::clone(&speaker_of(AS, [("v4", known)])) }), None);
     wait_until("it has dialled us", PATIENCE, || connections(&rig.ours) == 1);
     drop_packets(&rig.ours, &data, &data);
     wait_until("we have dialled it", PATIENCE, || counter(&rig.theirs, "TcpPassiveOpens") > 0);

@@ -117,6 +117,6 @@ pub(crate) fn routes_come_and_go(rig: &Rig, speaker: &Speaker) {
 pub(crate) fn start(rig: &Rig, desired: DesiredBgp) -> Speaker {
     let speaker = rig.speaker();
     speaker.advertise(set(["10.0.0.7", "10.0.0.8", "2001:db8:7::7", "2001:db8:7::8"]));
-    speaker.configure(Arc::new(desired));
+    speaker.configure(Arc::new(desired), None);
     speaker
 }

@@ -58,7 +58,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => role().prop_map(|role| Event::Writable { role }),
         2 => (role(), any::<u64>()).prop_map(|(role, octets)| Event::Acknowledged { role, octets }),
         3 => (0..3_u32).prop_map(|count| Event::Routes(many(count * count * 1000))),
-        1 => any::<Option<u32>>().prop_map(|med| Event::Export(Export { med, ..Export::default() })),
+        1 => any::<Option<u32>>().prop_map(|med| Event::Export { export: Export { med, ..Export::default() }, routes: None }),
     ]
 }
 
@@ -90,7 +90,7 @@ impl Sockets {
             | Event::Probe { .. }
             | Event::Routes(_)
             | Event::Changes { .. }
-            | Event::Export(_)
+            | Event::Export { .. }
             | Event::Import(_)
             | Event::Selected
             | Event::Timers { .. }
@@ -119,7 +119,7 @@ impl Sockets {
             | Event::Acknowledged { .. }
             | Event::Routes(_)
             | Event::Changes { .. }
-            | Event::Export(_)
+            | Event::Export { .. }
             | Event::Local { .. }
             | Event::Import(_)
             | Event::Selected

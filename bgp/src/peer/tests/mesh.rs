@@ -289,7 +289,7 @@ impl Mesh {
                 let export = &mut self.links[link][side].export;
                 export.med = export.med.xor(Some(7));
                 let export = export.clone();
-                self.event(link, side, Event::Export(export));
+                self.event(link, side, Event::Export { export, routes: None });
             }
             6 => {
                 let max_prefixes = if self.below(3) == 0 { [(Family::Ipv4Unicast, 2)].into() } else { BTreeMap::new() };

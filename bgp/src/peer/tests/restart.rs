@@ -499,8 +499,8 @@ fn a_change_of_policy_tells_all_again_in_the_same_session() {
     let mut bench = Bench::established();
     bench.event(Event::Routes(rib(&["10.0.0.1"])));
     let export = Export { med: Some(7), ..Export::default() };
-    assert_eq!(bench.event(Event::Export(export.clone())).len(), 1);
-    assert_eq!(bench.event(Event::Export(export)), []);
+    assert_eq!(bench.event(Event::Export { export: export.clone(), routes: None }).len(), 1);
+    assert_eq!(bench.event(Event::Export { export, routes: None }), []);
     assert_eq!((bench.peer.state(), bench.peer.counters().established), (State::Established, 1));
 }
 

@@ -405,8 +405,8 @@ enum Step {
     /// For each destination of the universe: none, or one of two routes.
     Set(Vec<Option<bool>>),
     Refresh(bool),
-    /// Another MED for all.
-    Export(bool),
+    /// Another MED for all that have none, perhaps with another set.
+    Export(bool, Option<Vec<Option<bool>>>),
     /// For one destination of the universe: none, or one of two routes.
     Change(usize, Option<bool>),
     /// So many messages' worth of octets.
@@ -415,11 +415,15 @@ enum Step {
     Acknowledge(u64),
 }
 
+fn choice() -> impl Strategy<Value = Vec<Option<bool>>> {
+    proptest::collection::vec(proptest::option::of(any::<bool>()), UNIVERSE)
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        3 => proptest::collection::vec(proptest::option::of(any::<bool>()), UNIVERSE).prop_map(Step::Set),
+        3 => choice().prop_map(Step::Set),
         1 => any::<bool>().prop_map(Step::Refresh),
-        1 => any::<bool>().prop_map(Step::Export),
+        2 => (any::<bool>(), proptest::option::of(choice())).prop_map(|(med, choice)| Step::Export(med, choice)),
         3 => (0..UNIVERSE, proptest::option::of(any::<bool>())).prop_map(|(at, route)| Step::Change(at, route)),
         4 => (0..4_usize).prop_map(Step::Write),
         3 => (0..=16_u64).prop_map(Step::Acknowledge),
@@ -479,22 +483,26 @@ impl Possible {
 proptest! {
     #[test]
     fn whatever_happens_the_peer_ends_with_the_last_set_and_nothing_is_lost_sight_of(steps in proptest::collection::vec(step(), 1..40)) {
-        let routes = [Arc::new(Route::originated()), Arc::new(Route { origin: Origin::Egp, ..Route::originated() })];
+        let routes = [Arc::new(Route::originated()), Arc::new(Route { med: Some(7), ..Route::originated() })];
+        let choose = |choice: Vec<Option<bool>>| {
+            let chosen = universe().zip(choice).filter_map(|(prefix, route)| Some((prefix, Arc::clone(&routes[usize::from(route?)]))));
+            Arc::new(chosen.collect::<LocRib>())
+        };
         let mut possible = Possible { pair: Pair::internal(), acknowledged: 0, states: vec![(0, BTreeSet::new())] };
         let mut last = Arc::new(LocRib::default());
-        let mut last_med = None;
+        let mut last_export = export();
         possible.pair.sender.set(&last);
         for step in steps {
             match step {
                 Step::Set(choice) => {
-                    let chosen = universe().zip(choice).filter_map(|(prefix, route)| Some((prefix, Arc::clone(&routes[usize::from(route?)]))));
-                    last = Arc::new(chosen.collect());
+                    last = choose(choice);
                     possible.pair.sender.set(&last);
                 }
                 Step::Refresh(v4) => possible.pair.sender.refresh(if v4 { Family::Ipv4Unicast } else { Family::Ipv6Unicast }),
-                Step::Export(med) => {
-                    possible.pair.sender.set_export(Export { med: med.then_some(7), ..export() }, &last);
-                    last_med = med.then_some(7);
+                Step::Export(med, choice) => {
+                    last = choice.map_or(last, choose);
+                    last_export = Export { med: med.then_some(7), ..export() };
+                    possible.pair.sender.set_export(last_export.clone(), &last);
                 }
                 Step::Change(at, route) => {
                     let paths: Vec<_> = route.iter().map(|&route| Path::originated(Arc::clone(&routes[usize::from(route)]))).collect();
@@ -517,13 +525,11 @@ proptest! {
         possible.acknowledge(possible.pair.position);
         possible.check();
         prop_assert!(possible.pair.sender.is_synced());
-        let wanted: BTreeMap<_, _> = last.routes().map(|(prefix, route)| (prefix, PathAttribute::Origin(route.origin))).collect();
-        let held: BTreeMap<_, _> = possible.pair.receiver.routes.iter().map(|(prefix, (attributes, _))| (*prefix, attributes[0].clone())).collect();
-        prop_assert_eq!(held, wanted);
-        for (attributes, _) in possible.pair.receiver.routes.values() {
-            let med = attributes.iter().find_map(|attribute| if let PathAttribute::MultiExitDisc(med) = attribute { Some(*med) } else { None });
-            prop_assert_eq!(med, last_med);
-        }
+        let mut fresh = Pair::new(last_export, internal(), LOCAL);
+        fresh.sender.set(&last);
+        fresh.flush();
+        prop_assert_eq!(&possible.pair.receiver.routes, &fresh.receiver.routes);
+        prop_assert!(last.routes().map(|(prefix, _)| prefix).eq(fresh.receiver.routes.keys().copied()));
         prop_assert_eq!(possible.pair.receiver.ends_of_rib().len(), 2);
     }
 }

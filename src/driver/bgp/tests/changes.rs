@@ -154,7 +154,7 @@ impl Rig {
         merge(&mut base, over);
         let speaker = Speaker::spawn("vipherald", 1).unwrap();
         speaker.advertise(set(["10.0.0.7", "2001:db8:7::7"]));
-        speaker.configure(Arc::new(configuration(&base).bgp));
+        speaker.configure(Arc::new(configuration(&base).bgp), None);
         let asn = |value: &Value| u32::try_from(value["asn"].as_u64().unwrap()).unwrap();
         let mut tor = fake.establish(asn(&base["bgp"]["peers"][0]));
         let mut dynamic = listening::dial(DYNAMIC, address);
@@ -177,7 +177,7 @@ impl Rig {
         assert!(!differences.is_empty() && differences.iter().all(|change| change.effect == effect), "{differences:?}");
         let before = self.speaker.status();
         let bgp = Arc::new(new.bgp);
-        self.speaker.configure(Arc::clone(&bgp));
+        self.speaker.configure(Arc::clone(&bgp), None);
         wait_for(&self.speaker, |status| status.configured.as_ref() == Some(&bgp));
         for (who, name, conversation) in [(Who::Configured, "tor", &mut self.tor), (Who::Dynamic, "dynamic:127.0.0.2", &mut self.dynamic)] {
             match effect {

@@ -14,10 +14,10 @@ fn a_neighbour_with_another_name_has_the_session_at_once() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", unhurried(&fake))]));
+    speaker.configure(desired([("tor", unhurried(&fake))]), None);
     let mut before = fake.establish(OUR_AS);
     wait_for(&speaker, |status| is_up(status, "tor"));
-    speaker.configure(desired([("spine", unhurried(&fake))]));
+    speaker.configure(desired([("spine", unhurried(&fake))]), None);
     wait_for(&speaker, |status| status.peers.contains_key("spine"));
     assert!(fake.accept_within(Duration::from_millis(100)).is_none(), "the old session is not closed yet");
     while before.next().is_some() {}
@@ -33,10 +33,10 @@ fn neighbours_that_swap_their_addresses_wait_for_each_other() {
     let [first, second] = [FakePeer::listening(), FakePeer::listening()];
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("a", unhurried(&first)), ("b", unhurried(&second))]));
+    speaker.configure(desired([("a", unhurried(&first)), ("b", unhurried(&second))]), None);
     let before = [first.establish(OUR_AS), second.establish(OUR_AS)];
     wait_for(&speaker, |status| is_up(status, "a") && is_up(status, "b"));
-    speaker.configure(desired([("a", unhurried(&second)), ("b", unhurried(&first))]));
+    speaker.configure(desired([("a", unhurried(&second)), ("b", unhurried(&first))]), None);
     for mut conversation in before {
         while conversation.next().is_some() {}
     }
@@ -51,7 +51,7 @@ fn rfc4486_4_a_configured_neighbour_takes_the_place_of_a_dynamic_one() {
     let (configuration, address) = listening(&["127.0.0.0/30"], []);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let mut dynamic = dial(Ipv4Addr::new(127, 0, 0, 2), address);
     dynamic.establish(OUR_AS);
     dynamic.expect_empty_table();
@@ -59,7 +59,7 @@ fn rfc4486_4_a_configured_neighbour_takes_the_place_of_a_dynamic_one() {
     let passive = DesiredPeer { transport: Transport { passive: true, ..Transport::default() }, ..neighbour(at) };
     // Its name comes after that of the dynamic one.
     let (configuration, _) = listening_on(address, &["127.0.0.0/30"], [("tor", passive)]);
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     assert_eq!(dynamic.next(), Some(Message::Notification(Notification::cease(Cease::PeerDeconfigured))));
     wait_for(&speaker, |status| status.peers.get("tor").is_some_and(|tor| tor.state == State::Active));
     let mut configured = dial(Ipv4Addr::new(127, 0, 0, 2), address);
@@ -70,7 +70,7 @@ fn rfc4486_4_a_configured_neighbour_takes_the_place_of_a_dynamic_one() {
     assert_eq!(status.peers.len(), 1);
     drop(configured);
     let (configuration, _) = listening_on(address, &["127.0.0.0/30"], []);
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     wait_for(&speaker, |status| status.peers.is_empty());
     let mut again = dial(Ipv4Addr::new(127, 0, 0, 2), address);
     again.establish(OUR_AS);

@@ -33,7 +33,7 @@ fn session() -> (FakePeer, Speaker, Conversation) {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", restartable(&fake))]));
+    speaker.configure(desired([("tor", restartable(&fake))]), None);
     let mut conversation = fake.accept();
     establish(&mut conversation);
     wait_for(&speaker, |status| is_up(status, "tor") && peer(status, "tor").advertised == 1);
@@ -90,12 +90,12 @@ fn rfc8538_5_1_an_operators_shutdown_is_a_hard_reset_and_a_reset_is_none() {
 fn rfc8538_5_1_another_configuration_is_a_hard_reset_because_the_next_session_does_not_know_what_was_told() {
     let (fake, speaker, mut conversation) = session();
     let shorter = DesiredPeer { hold_time: HoldTime::from_secs(30).unwrap(), ..restartable(&fake) };
-    speaker.configure(desired([("tor", shorter)]));
+    speaker.configure(desired([("tor", shorter)]), None);
     expect_last(&mut conversation, hard(Cease::OtherConfigurationChange));
     drop(conversation);
     let mut conversation = fake.accept();
     establish(&mut conversation);
-    speaker.configure(desired([]));
+    speaker.configure(desired([]), None);
     expect_last(&mut conversation, hard(Cease::PeerDeconfigured));
 }
 
@@ -117,7 +117,7 @@ fn a_dynamic_neighbour_that_may_keep_our_routes_is_remembered_for_that_time() {
     let (configuration, address) = keeping_listener();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let mut conversation = dial(Ipv4Addr::new(127, 0, 0, 2), address);
     establish(&mut conversation);
     wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.2"));
@@ -135,7 +135,7 @@ fn rfc4724_4_1_a_dynamic_neighbour_that_is_not_back_yet_may_hold_what_an_earlier
     let started = Instant::now();
     speaker.inherit(prefixes(["10.0.0.7", "10.0.0.8"]), Forwarding::ALL);
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let status = wait_for(&speaker, |status| status.configured.is_some());
     assert_eq!(status.withdrawing(), prefixes(["10.0.0.8"]));
     wait_for(&speaker, |status| status.withdrawing().is_empty());
@@ -145,6 +145,6 @@ fn rfc4724_4_1_a_dynamic_neighbour_that_is_not_back_yet_may_hold_what_an_earlier
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.inherit(prefixes(["10.0.0.8"]), Forwarding::ALL);
     speaker.advertise(set([]));
-    speaker.configure(plain);
+    speaker.configure(plain, None);
     wait_for(&speaker, |status| status.configured.is_some() && status.withdrawing().is_empty());
 }

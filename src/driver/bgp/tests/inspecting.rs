@@ -42,7 +42,7 @@ fn rfc2918_a_soft_reset_tells_everything_again_and_asks_for_everything() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
     conversation.expect_empty_table();
@@ -74,7 +74,7 @@ fn rfc7313_section_4_a_refresh_initiated_locally_is_marked() {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
     let v4 = DesiredPeer { families: BTreeSet::from([Family::Ipv4Unicast]), ..neighbour(fake.address()) };
-    speaker.configure(desired([("tor", v4)]));
+    speaker.configure(desired([("tor", v4)]), None);
     let mut conversation = establish(&fake, vec![Capability::EnhancedRouteRefresh]);
     conversation.expect_update();
     assert_eq!(conversation.expect_update().is_end_of_rib(), Some(Family::Ipv4Unicast));
@@ -90,7 +90,7 @@ fn a_soft_reset_that_cannot_be_says_what_is_missing() {
     let fake = FakePeer::closed();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     wait_for(&speaker, |status| last_error(status, "tor") == "connection refused" && peer(status, "tor").state == State::Active);
     let refused = soft(&speaker, "tor", Direction::Both).unwrap_err();
     assert!(refused.starts_with("it has no session that could be reset softly: it is in "), "{refused}");
@@ -120,7 +120,7 @@ fn routes_are_shown_as_they_were_sent() {
     speaker.advertise(set(["10.0.0.7", "10.0.0.8", "2001:db8:7::7"]));
     let mut tor = neighbour(fake.address());
     tor.export = DesiredExport { med: Some(7), communities: BTreeSet::from([0xFDE9_0064]), ..tor.export };
-    speaker.configure(desired([("tor", tor)]));
+    speaker.configure(desired([("tor", tor)]), None);
     assert_eq!(routes(&speaker, "tor", RoutesOf::Advertised, None), PeerRoutes::Advertised(None, Vec::new()), "no session");
     let mut conversation = fake.establish(OUR_AS);
     let update = conversation.expect_update();
@@ -148,7 +148,7 @@ fn received_routes_are_kept_to_be_looked_at_where_asked_for_and_no_more_than_tha
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let two = DesiredPeer { keep_received: 2, ..neighbour(keeping.address()) };
-    speaker.configure(desired([("keeping", two), ("plain", neighbour(plain.address()))]));
+    speaker.configure(desired([("keeping", two), ("plain", neighbour(plain.address()))]), None);
     let (mut teller, mut counted) = (keeping.establish(OUR_AS), plain.establish(OUR_AS));
     teller.expect_empty_table();
     counted.expect_empty_table();
@@ -181,7 +181,7 @@ fn received_routes_that_are_kept_to_be_looked_at_reach_no_other_peer() {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let keeping = |fake: &FakePeer, asn| DesiredPeer { keep_received: 10, asn: Asn::new(asn).unwrap(), ..neighbour(fake.address()) };
-    speaker.configure(desired([("inside", keeping(&inside, OUR_AS)), ("outside", keeping(&outside, OUTSIDE))]));
+    speaker.configure(desired([("inside", keeping(&inside, OUR_AS)), ("outside", keeping(&outside, OUTSIDE))]), None);
     let (mut internal, mut external) = (inside.establish(OUR_AS), outside.establish(OUTSIDE));
     internal.expect_empty_table();
     external.expect_empty_table();
@@ -208,11 +208,11 @@ fn the_status_tells_the_time_between_two_attempts_that_is_in_force() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     conversation.expect_empty_table();
     let changed = DesiredPeer { connect_retry: Duration::from_secs(7), ..neighbour(fake.address()) };
-    speaker.configure(desired([("tor", changed)]));
+    speaker.configure(desired([("tor", changed)]), None);
     let status = wait_for(&speaker, |status| peer(status, "tor").settings.connect_retry == Duration::from_secs(7));
     assert!(is_up(&status, "tor"), "it is a change that needs no reset");
 }
@@ -226,7 +226,7 @@ fn the_status_tells_of_both_ends_both_opens_timers_and_how_it_ended() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.accept();
     let theirs = conversation.expect_open();
     let ours = Open { hold_time: HoldTime::from_secs(30).unwrap(), ..open(OUR_AS) };

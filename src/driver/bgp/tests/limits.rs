@@ -42,7 +42,7 @@ fn rfc4486_4_too_many_prefixes_end_the_session_until_the_limit_is_another() {
     let fake = FakePeer::listening();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("tor", limited(neighbour(fake.address()), 2))]));
+    speaker.configure(desired([("tor", limited(neighbour(fake.address()), 2))]), None);
     let mut conversation = fake.establish(THEIR_AS);
     for address in ["198.51.100.1", "198.51.100.2", "198.51.100.2"] {
         announce(&mut conversation, address);
@@ -56,13 +56,13 @@ fn rfc4486_4_too_many_prefixes_end_the_session_until_the_limit_is_another() {
     assert!(!is_up(&status, "tor"));
     assert!(fake.accept_within(Duration::from_millis(1500)).is_none(), "it stays away for an hour");
 
-    speaker.configure(desired([("tor", limited(neighbour(fake.address()), 3))]));
+    speaker.configure(desired([("tor", limited(neighbour(fake.address()), 3))]), None);
     let mut conversation = fake.establish(THEIR_AS);
     for address in ["198.51.100.1", "198.51.100.2", "198.51.100.3"] {
         announce(&mut conversation, address);
     }
     wait_for(&speaker, |status| peer(status, "tor").held.get(&Family::Ipv4Unicast) == Some(&3));
-    speaker.configure(desired([("tor", limited(neighbour(fake.address()), 1))]));
+    speaker.configure(desired([("tor", limited(neighbour(fake.address()), 1))]), None);
     expect_too_many(&mut conversation, 1);
 }
 
@@ -72,7 +72,7 @@ fn a_limit_that_is_new_counts_what_the_neighbour_tells_again() {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let unlimited = DesiredPeer { asn: Asn::new(THEIR_AS).unwrap(), ..neighbour(fake.address()) };
-    speaker.configure(desired([("tor", unlimited)]));
+    speaker.configure(desired([("tor", unlimited)]), None);
     let mut conversation = fake.establish(THEIR_AS);
     conversation.expect_empty_table();
     announce(&mut conversation, "198.51.100.1");
@@ -81,7 +81,7 @@ fn a_limit_that_is_new_counts_what_the_neighbour_tells_again() {
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
     conversation.send(&Message::RouteRefresh(RouteRefresh::request(Family::Ipv4Unicast)));
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
-    speaker.configure(desired([("tor", limited(neighbour(fake.address()), 0))]));
+    speaker.configure(desired([("tor", limited(neighbour(fake.address()), 0))]), None);
     assert!(matches!(conversation.next(), Some(Message::RouteRefresh(_))));
     announce(&mut conversation, "198.51.100.1");
     expect_too_many(&mut conversation, 0);
@@ -93,13 +93,13 @@ fn a_limit_that_is_new_counts_what_was_not_kept() {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let keeping = |peer| DesiredPeer { keep_received: 1, asn: Asn::new(THEIR_AS).unwrap(), ..peer };
-    speaker.configure(desired([("tor", keeping(neighbour(fake.address())))]));
+    speaker.configure(desired([("tor", keeping(neighbour(fake.address())))]), None);
     let mut conversation = fake.establish(THEIR_AS);
     conversation.expect_empty_table();
     let addresses = ["198.51.100.1", "198.51.100.2", "198.51.100.3"];
     addresses.iter().for_each(|address| announce(&mut conversation, address));
     poll("two are not kept", || peer(&speaker.status(), "tor").omitted.get(&Family::Ipv4Unicast) == Some(&2));
-    speaker.configure(desired([("tor", keeping(limited(neighbour(fake.address()), 2)))]));
+    speaker.configure(desired([("tor", keeping(limited(neighbour(fake.address()), 2)))]), None);
     assert!(matches!(conversation.next(), Some(Message::RouteRefresh(_))), "it is asked for what was not kept");
     addresses.iter().for_each(|address| announce(&mut conversation, address));
     expect_too_many(&mut conversation, 2);
@@ -112,7 +112,7 @@ fn rfc4486_4_a_dynamic_neighbour_that_told_too_much_does_not_get_in_again_at_onc
     let listen = DesiredListen { template: limited(listen.template.clone(), 0), ..listen };
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(Arc::new(DesiredBgp { listen: Some(listen), ..(*configuration).clone() }));
+    speaker.configure(Arc::new(DesiredBgp { listen: Some(listen), ..(*configuration).clone() }), None);
     let from = Ipv4Addr::new(127, 0, 0, 2);
     let mut conversation = dial(from, address);
     conversation.establish(THEIR_AS);

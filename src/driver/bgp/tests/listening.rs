@@ -61,7 +61,7 @@ fn a_passive_neighbour_is_never_dialled_and_may_dial() {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
     let (configuration, address) = listening(&[], [("tor", passive(fake.address()))]);
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let status = wait_for(&speaker, |status| status.peers.get("tor").is_some_and(|tor| tor.state == State::Active));
     assert_eq!(peer(&status, "tor").last_error, None);
     assert!(fake.accept_within(Duration::from_millis(1500)).is_none());
@@ -82,7 +82,7 @@ fn nobody_we_know_is_closed_without_an_open() {
     let elsewhere = passive(SocketAddr::from(([127, 0, 0, 9], 179)));
     let (configuration, address) = listening(&["192.0.2.0/24"], [("tor", elsewhere)]);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     assert_eq!(dial(LOCALHOST, address).next(), None);
     assert_eq!(speaker.status().peers.len(), 1);
 }
@@ -92,7 +92,7 @@ fn dynamic_neighbours_come_and_go_within_the_limit() {
     let (configuration, address) = listening(&["127.0.0.0/30"], []);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(Arc::clone(&configuration));
+    speaker.configure(Arc::clone(&configuration), None);
     let (first, second) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));
     let mut conversation = dial(first, address);
     conversation.establish(OUR_AS);
@@ -106,7 +106,7 @@ fn dynamic_neighbours_come_and_go_within_the_limit() {
     let full = "there are 1 dynamic peers, as many as bgp.listen.limit allows: 127.0.0.3 of 127.0.0.0/30 was refused";
     assert_eq!(speaker.status().dynamic_full.as_deref(), Some(full));
     assert_eq!(dial(Ipv4Addr::new(127, 0, 0, 4), address).next(), None, "of no prefix");
-    speaker.configure(Arc::new((*configuration).clone()));
+    speaker.configure(Arc::new((*configuration).clone()), None);
     assert!(conversation.is_silent_for(Duration::from_millis(100)));
 
     drop(conversation);
@@ -117,7 +117,7 @@ fn dynamic_neighbours_come_and_go_within_the_limit() {
     wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.3"));
 
     let (fewer, _) = listening_on(address, &["127.0.0.2/32"], []);
-    speaker.configure(fewer);
+    speaker.configure(fewer, None);
     assert_eq!(conversation.next(), Some(Message::Notification(Notification::cease(Cease::PeerDeconfigured))));
     drop(conversation);
     wait_for(&speaker, |status| status.peers.is_empty());
@@ -128,7 +128,7 @@ fn a_reset_without_a_session_says_what_comes_of_it() {
     let (closed, fake) = (FakePeer::closed(), FakePeer::closed());
     let (configuration, _) = listening(&[], [("refuses", neighbour(closed.address())), ("tor", passive(fake.address()))]);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let status = wait_for(&speaker, |status| !last_error(status, "refuses").is_empty() && peer(status, "tor").state == State::Active);
     assert_eq!(peer(&status, "tor").timers.connect_retry, None, "it is never dialled");
     let dialled = operate(&speaker, "refuses", Operation::Reset).unwrap();
@@ -147,7 +147,7 @@ fn dialled_session(dynamic: bool) -> (Speaker, SocketAddr, &'static str, Convers
     let name = if dynamic { "dynamic:127.0.0.1" } else { "tor" };
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let mut conversation = dial(LOCALHOST, address);
     conversation.establish(OUR_AS);
     assert_eq!(conversation.expect_update().announced, [prefix("10.0.0.7").into()]);
@@ -194,7 +194,7 @@ fn rfc4486_4_a_neighbour_that_is_shut_down_is_told_that_its_connection_is_refuse
     let fake = FakePeer::closed();
     let (configuration, address) = listening(&[], [("tor", passive(fake.address()))]);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     wait_for(&speaker, |status| status.peers.get("tor").is_some_and(|tor| tor.state == State::Active));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(speaker.operator().operate("tor", Operation::Shutdown { message: None })).unwrap();
@@ -208,7 +208,7 @@ fn collision(their_identifier: u32) {
     let fake = FakePeer::listening();
     let (configuration, address) = listening(&[], [("tor", neighbour(fake.address()))]);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let mut dialled_by_us = fake.accept();
     let mut dialled_by_them = dial(LOCALHOST, address);
     let ours = dialled_by_us.expect_open();
@@ -252,7 +252,7 @@ fn rfc2385_who_dials_us_needs_the_key() {
     };
     let (configuration, address) = listening(&[], [("tor", signed)]);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     assert_eq!(dial(LOCALHOST, address).next(), None, "no key means no session");
 
     std::fs::write(&file, "secret\n").unwrap();
@@ -285,7 +285,7 @@ fn a_port_that_is_taken_is_told_and_concerns_nobody_whom_we_dial() {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let (configuration, address) = listening_on(other.local_addr().unwrap(), &["127.0.0.2/32"], [("tor", neighbour(fake.address()))]);
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let mut conversation = fake.establish(OUR_AS);
     conversation.expect_empty_table();
     let status = wait_for(&speaker, |status| is_up(status, "tor") && status.listen_error.is_some());
@@ -332,7 +332,7 @@ fn rfc5082_3_who_dials_from_too_far_away_gets_no_session_whatever_is_sent_at_onc
         let (configuration, from, name) = near_neighbour(listener, dynamic);
         let speaker = Speaker::spawn("vipherald", 1).unwrap();
         speaker.advertise(set([]));
-        speaker.configure(configuration);
+        speaker.configure(configuration, None);
         let deadline = Instant::now() + PATIENCE;
         while Conversation::dial_with_ttl(from, listener, 64).is_none() {
             assert!(Instant::now() < deadline, "nobody listens at {listener}");
@@ -373,11 +373,11 @@ fn rfc5082_3_ttl_security_counts_for_who_dials_us() {
     // On loopback packets have TTL 64, as from a peer that is 192 hops away.
     let (configuration, address) = listening(&[], [("tor", secure(191))]);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     assert!(dial(LOCALHOST, address).is_closed_without_a_word());
 
     let (configuration, address) = listening_on(address, &[], [("tor", secure(192))]);
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let deadline = Instant::now() + PATIENCE;
     loop {
         // While the old session ends, a connection is closed at once.

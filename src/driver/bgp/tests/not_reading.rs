@@ -11,7 +11,7 @@ fn rfc9687_4_who_reads_nothing_within_the_send_hold_time_is_given_up_and_nobody_
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
     let timed = |fake: &FakePeer| DesiredPeer { send_hold_time: Some(SEND_HOLD), ..neighbour(fake.address()) };
-    speaker.configure(desired([("deaf", timed(&deaf)), ("reader", timed(&reader))]));
+    speaker.configure(desired([("deaf", timed(&deaf)), ("reader", timed(&reader))]), None);
     let mut stuck = deaf.establish(OUR_AS);
     stuck.expect_empty_table();
     let mut conversation = reader.establish(OUR_AS);
@@ -38,7 +38,7 @@ fn rfc9687_4_who_takes_nothing_is_given_up_though_the_kernel_has_taken_all_that_
     deaf.shrink_receive_buffer();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("deaf", DesiredPeer { send_hold_time: Some(SEND_HOLD), ..neighbour(deaf.address()) })]));
+    speaker.configure(desired([("deaf", DesiredPeer { send_hold_time: Some(SEND_HOLD), ..neighbour(deaf.address()) })]), None);
     let mut stuck = deaf.establish(OUR_AS);
     stuck.expect_empty_table();
     wait_for(&speaker, |status| is_up(status, "deaf"));
@@ -62,7 +62,7 @@ fn rfc9687_3_3_who_reads_slowly_and_steadily_keeps_its_session() {
     slow.set_receive_buffer(16 * 1024);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(many(100_000));
-    speaker.configure(desired([("slow", DesiredPeer { send_hold_time: Some(SEND_HOLD), ..neighbour(slow.address()) })]));
+    speaker.configure(desired([("slow", DesiredPeer { send_hold_time: Some(SEND_HOLD), ..neighbour(slow.address()) })]), None);
     let mut conversation = slow.establish(OUR_AS);
     wait_for(&speaker, |status| is_up(status, "slow"));
     let (start, mut read) = (Instant::now(), 0);

@@ -33,7 +33,7 @@ fn what_a_client_tells_reaches_the_others_and_goes_with_its_session_or_with_the_
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("first", client(&first)), ("second", neighbour(second.address()))]));
+    speaker.configure(desired([("first", client(&first)), ("second", neighbour(second.address()))]), None);
     let mut teller = first.establish(OUR_AS);
     teller.expect_empty_table();
     let mut listener = second.establish(OUR_AS);
@@ -63,7 +63,7 @@ fn what_a_client_tells_reaches_the_others_and_goes_with_its_session_or_with_the_
     let since = peer(&speaker.status(), "second").established_since;
     // Another client keeps the speaker a reflector.
     let third = FakePeer::closed();
-    speaker.configure(desired([("second", neighbour(second.address())), ("third", client(&third))]));
+    speaker.configure(desired([("second", neighbour(second.address())), ("third", client(&third))]), None);
     let update = listener.expect_update();
     assert_eq!(update.withdrawn, [prefix("10.0.0.7").into(), prefix("10.0.0.8").into()]);
     assert_eq!(peer(&speaker.status(), "second").established_since, since);
@@ -74,10 +74,13 @@ fn several_paths_of_one_peer_are_passed_on_each_by_itself() {
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
-    speaker.configure(desired([
-        ("first", DesiredPeer { add_path: Some(AddPathMode::Receive), ..client(&first) }),
-        ("second", DesiredPeer { add_path: Some(AddPathMode::Send), ..neighbour(second.address()) }),
-    ]));
+    speaker.configure(
+        desired([
+            ("first", DesiredPeer { add_path: Some(AddPathMode::Receive), ..client(&first) }),
+            ("second", DesiredPeer { add_path: Some(AddPathMode::Send), ..neighbour(second.address()) }),
+        ]),
+        None,
+    );
     let establish = |fake: &FakePeer, mode| {
         let mut conversation = fake.accept();
         let theirs = conversation.expect_open();
@@ -116,7 +119,7 @@ fn without_a_client_nothing_is_kept_and_the_first_one_resets_all_sessions() {
     let (first, second) = (FakePeer::listening(), FakePeer::listening());
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("first", neighbour(first.address())), ("second", neighbour(second.address()))]));
+    speaker.configure(desired([("first", neighbour(first.address())), ("second", neighbour(second.address()))]), None);
     let (mut teller, mut listener) = (first.establish(OUR_AS), second.establish(OUR_AS));
     teller.send(&announcement("10.0.0.7"));
     // A counter wakes nobody.
@@ -130,7 +133,7 @@ fn without_a_client_nothing_is_kept_and_the_first_one_resets_all_sessions() {
     listener.expect_empty_table();
     assert!(listener.is_silent_for(Duration::from_millis(100)));
 
-    speaker.configure(desired([("first", client(&first)), ("second", neighbour(second.address()))]));
+    speaker.configure(desired([("first", client(&first)), ("second", neighbour(second.address()))]), None);
     let cease = Some(Message::Notification(Notification::cease(Cease::OtherConfigurationChange)));
     assert_eq!(listener.next(), cease);
 }
@@ -141,7 +144,7 @@ fn withdrawal_is_not_done_while_a_client_that_does_not_read_may_not_know() {
     deaf.shrink_receive_buffer();
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(many(100_000));
-    speaker.configure(desired([("busy", client(&busy)), ("deaf", client(&deaf))]));
+    speaker.configure(desired([("busy", client(&busy)), ("deaf", client(&deaf))]), None);
     let mut deaf = deaf.establish(OUR_AS);
     let mut busy = busy.establish(OUR_AS);
     while busy.expect_update().is_end_of_rib().is_none() {}

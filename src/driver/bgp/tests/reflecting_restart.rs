@@ -37,7 +37,7 @@ fn rfc4724_4_what_clients_have_told_stays_with_the_others_while_the_reflector_re
         let fakes: Vec<_> = (0..3).map(|_| FakePeer::listening()).collect();
         let speaker = Speaker::spawn("vipherald", 1).unwrap();
         speaker.advertise(set([]));
-        speaker.configure(desired([("a", client(&fakes[0])), ("b", client(&fakes[1])), ("c", client(&fakes[2]))]));
+        speaker.configure(desired([("a", client(&fakes[0])), ("b", client(&fakes[1])), ("c", client(&fakes[2]))]), None);
         let mut conversations: Vec<_> = fakes.iter().map(establish).collect();
         for conversation in &mut conversations {
             conversation.expect_empty_table();
@@ -68,7 +68,7 @@ fn rfc4724_4_1_end_of_rib_of_a_restarted_reflector_comes_after_those_of_its_clie
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.inherit(prefixes(["10.0.0.9"]), Forwarding::ALL);
     speaker.advertise(set(["10.0.0.9"]));
-    speaker.configure(desired([("first", client(&first)), ("second", client(&second))]));
+    speaker.configure(desired([("first", client(&first)), ("second", client(&second))]), None);
     let mut early = establish(&first);
     assert_eq!(early.expect_update().announced, [prefix("10.0.0.9").into()], "routes do not wait");
     end_of_rib(&mut early);

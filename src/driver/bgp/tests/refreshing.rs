@@ -20,7 +20,7 @@ fn rfc2918_a_flood_of_refreshes_is_answered_a_few_times_and_costs_no_other_sessi
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(many(ROUTES));
     let v4 = |fake: &FakePeer| DesiredPeer { families: BTreeSet::from([Family::Ipv4Unicast]), ..neighbour(fake.address()) };
-    speaker.configure(desired([("flooder", v4(&flooder)), ("brisk", v4(&brisk))]));
+    speaker.configure(desired([("flooder", v4(&flooder)), ("brisk", v4(&brisk))]), None);
     let mut other = brisk.accept();
     let theirs = other.expect_open();
     other.establish_as(&Open { hold_time: HoldTime::from_secs(3).unwrap(), ..open(OUR_AS) }, &theirs);

@@ -14,7 +14,7 @@ fn expect_shut(speaker: &Speaker, fake: &FakePeer, name: &str) {
 fn shut(fake: &FakePeer) -> Speaker {
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     let mut conversation = fake.establish(OUR_AS);
     conversation.expect_empty_table();
     operate(&speaker, "tor", Operation::Shutdown { message: None }).unwrap();
@@ -27,7 +27,7 @@ fn shut(fake: &FakePeer) -> Speaker {
 fn a_neighbour_that_is_renamed_stays_shut_down() {
     let fake = FakePeer::listening();
     let speaker = shut(&fake);
-    speaker.configure(desired([("spine", neighbour(fake.address()))]));
+    speaker.configure(desired([("spine", neighbour(fake.address()))]), None);
     expect_shut(&speaker, &fake, "spine");
     assert_eq!(operate(&speaker, "tor", Operation::Start).unwrap_err(), "there is no peer 'tor'; there is spine");
     assert_eq!(operate(&speaker, "spine", Operation::Start).unwrap(), "is started");
@@ -39,7 +39,7 @@ fn a_neighbour_stays_shut_down_whatever_else_changes_of_it() {
     let fake = FakePeer::listening();
     let speaker = shut(&fake);
     let changed = DesiredPeer { asn: Asn::new(65_002).unwrap(), hold_time: HoldTime::from_secs(30).unwrap(), ..neighbour(fake.address()) };
-    speaker.configure(desired([("tor", changed)]));
+    speaker.configure(desired([("tor", changed)]), None);
     expect_shut(&speaker, &fake, "tor");
 }
 
@@ -47,11 +47,11 @@ fn a_neighbour_stays_shut_down_whatever_else_changes_of_it() {
 fn another_neighbour_with_the_name_of_one_that_was_shut_down_is_not() {
     let [old, new] = [FakePeer::listening(), FakePeer::listening()];
     let speaker = shut(&old);
-    speaker.configure(desired([("tor", neighbour(new.address()))]));
+    speaker.configure(desired([("tor", neighbour(new.address()))]), None);
     new.establish(OUR_AS).expect_empty_table();
     assert!(!peer(&speaker.status(), "tor").shut);
     // The order has ended with the neighbour.
-    speaker.configure(desired([("tor", neighbour(old.address()))]));
+    speaker.configure(desired([("tor", neighbour(old.address()))]), None);
     old.establish(OUR_AS).expect_empty_table();
 }
 
@@ -59,10 +59,10 @@ fn another_neighbour_with_the_name_of_one_that_was_shut_down_is_not() {
 fn an_order_ends_with_the_neighbour() {
     let fake = FakePeer::listening();
     let speaker = shut(&fake);
-    speaker.configure(desired([]));
+    speaker.configure(desired([]), None);
     wait_for(&speaker, |status| status.peers.is_empty());
     assert_eq!(operate(&speaker, "tor", Operation::Start).unwrap_err(), "there is no peer 'tor'; there is none");
-    speaker.configure(desired([("tor", neighbour(fake.address()))]));
+    speaker.configure(desired([("tor", neighbour(fake.address()))]), None);
     fake.establish(OUR_AS).expect_empty_table();
 }
 
@@ -70,10 +70,10 @@ fn an_order_ends_with_the_neighbour() {
 fn two_neighbours_that_swap_their_names_keep_their_orders() {
     let [shut_down, other] = [FakePeer::listening(), FakePeer::listening()];
     let speaker = shut(&shut_down);
-    speaker.configure(desired([("tor", neighbour(shut_down.address())), ("rr1", neighbour(other.address()))]));
+    speaker.configure(desired([("tor", neighbour(shut_down.address())), ("rr1", neighbour(other.address()))]), None);
     let mut before = other.establish(OUR_AS);
     before.expect_empty_table();
-    speaker.configure(desired([("tor", neighbour(other.address())), ("rr1", neighbour(shut_down.address()))]));
+    speaker.configure(desired([("tor", neighbour(other.address())), ("rr1", neighbour(shut_down.address()))]), None);
     while before.next().is_some() {}
     drop(before);
     let mut after = other.establish(OUR_AS);
@@ -89,7 +89,7 @@ fn a_dynamic_neighbour_stays_shut_down_until_its_prefix_goes() {
     let (configuration, address) = listening(&["127.0.0.2/32"], []);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(Arc::clone(&configuration));
+    speaker.configure(Arc::clone(&configuration), None);
     let mut conversation = dial(from, address);
     conversation.establish(OUR_AS);
     conversation.expect_empty_table();
@@ -100,14 +100,14 @@ fn a_dynamic_neighbour_stays_shut_down_until_its_prefix_goes() {
     let closed = || speaker.status().peers.is_empty() && dial(from, address).next().is_none();
     assert!(closed());
     let (wider, _) = listening_on(address, &["127.0.0.0/30"], []);
-    speaker.configure(Arc::clone(&wider));
+    speaker.configure(Arc::clone(&wider), None);
     wait_for(&speaker, |status| status.configured.as_ref() == Some(&wider));
     assert!(closed());
 
     let (none, _) = listening_on(address, &["127.0.0.3/32"], []);
-    speaker.configure(Arc::clone(&none));
+    speaker.configure(Arc::clone(&none), None);
     wait_for(&speaker, |status| status.configured.as_ref() == Some(&none));
-    speaker.configure(Arc::clone(&configuration));
+    speaker.configure(Arc::clone(&configuration), None);
     wait_for(&speaker, |status| status.configured.as_ref() == Some(&configuration));
     dial(from, address).establish(OUR_AS);
 }

@@ -16,7 +16,7 @@ fn rfc5925_7_3_a_peer_that_is_to_sign_is_never_spoken_to_without() {
     let key = AoKey { send_id: 1, recv_id: 1, algorithm: AoAlgorithm::HmacSha1, password_file };
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     let transport = Transport { ao_keys: vec![key.clone()], ..Transport::default() };
-    speaker.configure(desired([("tor", DesiredPeer { transport, ..neighbour(fake.address()) })]));
+    speaker.configure(desired([("tor", DesiredPeer { transport, ..neighbour(fake.address()) })]), None);
     let available = sys::has_tcp_ao().unwrap();
     let lacks = "this kernel lacks TCP-AO (CONFIG_TCP_AO, Linux 6.7 and newer)";
     let expected = if available { "did not answer" } else { lacks };
@@ -26,7 +26,7 @@ fn rfc5925_7_3_a_peer_that_is_to_sign_is_never_spoken_to_without() {
 
     let missing = AoKey { send_id: 2, recv_id: 2, password_file: directory.path().join("missing"), ..key };
     let transport = Transport { ao_keys: vec![key, missing], ..Transport::default() };
-    speaker.configure(desired([("tor", DesiredPeer { transport, ..neighbour(fake.address()) })]));
+    speaker.configure(desired([("tor", DesiredPeer { transport, ..neighbour(fake.address()) })]), None);
     let expected = if available { "no TCP-AO key in" } else { lacks };
     wait_for(&speaker, |status| last_error(status, "tor").contains(expected));
     assert!(fake.accept_within(Duration::from_millis(1200)).is_none(), "a connection without a signature");
@@ -42,7 +42,7 @@ fn signed_session(restart: bool) -> (tempfile::TempDir, FakePeer, Speaker, Conve
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set(["10.0.0.7"]));
     let graceful_restart = restart.then_some(DesiredRestart { restart_time: 60, notification: true, long_lived_stale_time: 0 });
-    speaker.configure(desired([("tor", DesiredPeer { graceful_restart, ..signed(&fake, &file) })]));
+    speaker.configure(desired([("tor", DesiredPeer { graceful_restart, ..signed(&fake, &file) })]), None);
     let mut conversation = fake.accept();
     let theirs = conversation.expect_open();
     let mut ours = open(OUR_AS);
@@ -118,7 +118,7 @@ fn rfc2385_what_a_prefix_has_to_sign_with_counts_for_a_passive_neighbour_without
     let template = &mut Arc::make_mut(&mut configuration).listen.as_mut().unwrap().template;
     template.transport.password_file = Some(file);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     poll("somebody with the key is answered", || Conversation::dial(Ipv4Addr::LOCALHOST, address, b"secret").is_some());
     for unsigned in [from, Ipv4Addr::LOCALHOST] {
         assert!(Conversation::dial(unsigned, address, b"").is_none(), "{unsigned}");

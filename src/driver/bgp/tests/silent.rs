@@ -18,7 +18,7 @@ fn who_dials_from_a_prefix_and_says_nothing_takes_no_place_of_a_dynamic_neighbou
     assert_eq!(configuration.listen.as_ref().unwrap().limit, 1);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let mut late = dial(Ipv4Addr::new(127, 0, 0, 2), address);
     let ours = late.expect_open();
     let _others = [3, 4].map(|host| silent(Ipv4Addr::new(127, 0, 0, host), address));
@@ -47,7 +47,7 @@ fn of_those_who_say_nothing_the_oldest_makes_room() {
     let (configuration, address) = listening(&["127.0.0.0/24"], []);
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
     speaker.advertise(set([]));
-    speaker.configure(configuration);
+    speaker.configure(configuration, None);
     let mut waiting: Vec<Conversation> = (1..=64).map(|host| silent(Ipv4Addr::new(127, 0, 0, host), address)).collect();
     assert!(waiting.iter_mut().all(|conversation| conversation.is_silent_for(Duration::from_millis(1))));
     let mut conversation = dial(Ipv4Addr::new(127, 0, 0, 65), address);
@@ -64,7 +64,7 @@ fn of_those_who_say_nothing_the_oldest_makes_room() {
 fn a_host_that_is_gone_before_the_session_is_up_is_noticed_without_a_hold_timer() {
     let (unheard, heard) = (FakePeer::listening(), FakePeer::listening());
     let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.configure(desired([("unheard", neighbour(unheard.address())), ("heard", neighbour(heard.address()))]));
+    speaker.configure(desired([("unheard", neighbour(unheard.address())), ("heard", neighbour(heard.address()))]), None);
     let mut in_open_sent = unheard.accept();
     in_open_sent.expect_open();
     let mut in_open_confirm = heard.accept();

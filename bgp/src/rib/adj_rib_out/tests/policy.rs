@@ -142,6 +142,43 @@ fn a_change_of_policy_sends_what_differs_and_nothing_else() {
 }
 
 #[test]
+fn what_routes_give_up_and_the_policy_of_the_peer_takes_over_is_not_told_again() {
+    let tagged = || BTreeSet::from([community::NO_EXPORT]);
+    let by_route = || one("10.0.0.1", route(|route| (route.med, route.communities) = (Some(7), tagged())));
+    let by_peer = || Export { med: Some(7), communities: tagged(), ..export() };
+    let plain = || one("10.0.0.1", route(|_| ()));
+    for to_peer in [true, false] {
+        let (before, after) = if to_peer { (export(), by_peer()) } else { (by_peer(), export()) };
+        let (routes, then) = if to_peer { (by_route(), plain()) } else { (plain(), by_route()) };
+        let mut pair = Pair::new(before.clone(), external(), LOCAL);
+        pair.sender.set(&routes);
+        pair.flush();
+        pair.sender.set_export(after, &then);
+        assert_eq!((pair.flush(), pair.sender.is_to_refresh()), (vec![], false), "to the peer: {to_peer}");
+        // What the peer holds is known by the policy of now.
+        pair.sender.set(&one("10.0.0.1", route(|route| route.med = Some(9))));
+        assert_eq!(pair.flush().len(), 1);
+        pair.sender.set_export(before, &routes);
+        assert_eq!(pair.flush().len(), 1);
+    }
+}
+
+#[test]
+fn a_policy_that_the_peer_was_never_told_by_is_no_reason_to_be_silent() {
+    let with = |med| one("10.0.0.1", route(|route| route.med = med));
+    let of_peer = |med| Export { med, ..export() };
+    let mut pair = Pair::new(of_peer(Some(7)), internal(), LOCAL);
+    pair.sender.set(&with(None));
+    pair.flush();
+    // The peer reads nothing meanwhile. By the policy in between the first route would have been told as the last one is.
+    pair.sender.set_export(of_peer(Some(9)), &with(Some(8)));
+    pair.sender.set_export(of_peer(Some(9)), &with(Some(9)));
+    pair.sender.set_export(of_peer(None), &with(Some(9)));
+    let updates = pair.flush();
+    assert!(updates.len() == 1 && updates[0].attributes.contains(&PathAttribute::MultiExitDisc(9)), "{updates:?}");
+}
+
+#[test]
 fn a_route_that_differs_in_nothing_that_the_peer_is_told_is_not_told_again() {
     let named = |peers: &[&str]| Some(Arc::new(peers.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>()));
     let of_peer = Export { name: "rr1".to_owned(), med: Some(7), communities: BTreeSet::from([1]), ..export() };
