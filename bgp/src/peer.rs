@@ -458,6 +458,12 @@ impl Peer {
         Role::BOTH.iter().find_map(|role| self.connections.get(*role)?.adj_rib_out())
     }
 
+    /// What "self" stands for on this connection, if there is one.
+    #[must_use]
+    pub fn local_addresses(&self, role: Role) -> Option<LocalAddresses> {
+        self.connections.get(role).map(|connection| connection.local)
+    }
+
     /// Whether what was sent last was as much as may be sent at once: there is probably more to tell, and the next [`Event::Writable`] is a long step.
     #[must_use]
     pub fn is_behind(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::admin::{self, SOCKET};
 use crate::config::instance_name;
 use crate::desired::{Rejection, Subject};
 use crate::driver::bgp::OperatorError;
-use crate::status::{Envelope, LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, Time, VipStatus};
+use crate::status::{Envelope, FailureStatus, LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, Time, VipStatus};
 
 /// How long a daemon may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,6 +61,10 @@ pub(super) fn show(Show { what, output, daemon }: Show) -> Result<(), Failure> {
 /// Leaves this peer.
 fn only(status: &mut NodeStatus, name: &str) -> Result<(), Failure> {
     if !status.peers.iter().any(|peer| peer.name == name) {
+        let waits = status.failures.iter().find(|failure| failure.step == "speaker" && status.peers.is_empty());
+        if let Some(FailureStatus { error, .. }) = waits {
+            return Err(Failure::verb("show", OperatorError::Impossible(format!("no peer is known yet: {error}"))));
+        }
         let known = status.peers.iter().map(|peer| peer.name.clone()).collect();
         return Err(Failure::verb("show", OperatorError::Unknown { name: name.to_owned(), known }));
     }

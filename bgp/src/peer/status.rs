@@ -64,7 +64,7 @@ pub enum DownReason {
         reason: Cow<'static, str>,
     },
     /// The peer took nothing of what we sent for the send hold time (RFC 9687 §4).
-    #[error("Send Hold Timer Expired (8/0): the peer did not read what it was sent")]
+    #[error("Send Hold Timer Expired (8/0): the peer has taken nothing of what it was sent: it does not read, or nothing reaches it")]
     SendHoldTimerExpired,
     /// We closed the connection without a word, so that the peer keeps our routes while we restart (RFC 4724 §4).
     #[error("closed without a NOTIFICATION, so that the peer keeps our routes")]

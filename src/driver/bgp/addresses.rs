@@ -147,13 +147,22 @@ pub(super) struct Ends {
 /// # Errors
 /// The node's addresses cannot be read.
 pub(super) async fn local_addresses(ends: Ends, advertised: &RouteSet) -> Result<LocalAddresses, AddressError> {
-    Ok(local_among(&all().await?, ends, advertised))
+    Ok(local_among(&all().await?, ends, advertised, LocalAddresses::NONE))
 }
 
-/// As [`local_addresses`], of addresses that were read before.
-pub(super) fn local_among(all: &[InterfaceAddress], ends: Ends, advertised: &RouteSet) -> LocalAddresses {
-    let own: Vec<InterfaceAddress> = all.iter().filter(|address| !advertised.serves(address.address)).copied().collect();
+/// As [`local_addresses`], of addresses that were read before. Those `in_use` stay, though there may be others now.
+pub(super) fn local_among(all: &[InterfaceAddress], ends: Ends, advertised: &RouteSet, in_use: LocalAddresses) -> LocalAddresses {
+    let mut own: Vec<InterfaceAddress> = all.iter().filter(|address| !advertised.serves(address.address)).copied().collect();
+    // But for one that is about to be replaced.
+    own.sort_by_key(|address| (address.standing == Standing::Temporary, !is_among(in_use, address.address)));
     choose_local(&own, ends)
+}
+
+fn is_among(LocalAddresses { ipv4, ipv6, link_local, .. }: LocalAddresses, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => ipv4 == Some(address),
+        IpAddr::V6(address) => [ipv6, link_local].contains(&Some(address)),
+    }
 }
 
 /// Every unicast address of the node, the best first.
@@ -421,6 +430,32 @@ mod tests {
         let (inside, outside) = (as_ipv6(ip("2001:db8:4::2")), as_ipv6(ip("2001:db8:1::2")));
         assert_eq!([None, Some(3), Some(4), Some(9)].map(ipv6), [outside, outside, inside, inside]);
         assert_eq!(ipv6(Some(7)), inside, "of a device that is gone the first is as good as any");
+    }
+
+    #[test]
+    fn the_next_hop_in_use_stays_while_it_is_there_unless_it_is_about_to_be_replaced() {
+        let mut node = node();
+        let with = |node: &[InterfaceAddress], in_use| {
+            local_among(
+                node,
+                ends("10.211.1.2", "10.211.1.254"),
+                &RouteSet::default(),
+                LocalAddresses { ipv6: as_ipv6(ip(in_use)), ..LocalAddresses::NONE },
+            )
+            .ipv6
+        };
+        node.splice(
+            0..0,
+            [address(3, "2001:db8:1::1", 64), InterfaceAddress { standing: Standing::Temporary, ..address(3, "2001:db8:1::77", 64) }],
+        );
+        for (in_use, next) in [
+            ("2001:db8:1::2", "2001:db8:1::2"),
+            ("2001:db8:1::1", "2001:db8:1::1"),
+            ("2001:db8:1::77", "2001:db8:1::1"),
+            ("2001:db8:1::99", "2001:db8:1::1"),
+        ] {
+            assert_eq!(with(&node, in_use), as_ipv6(ip(next)), "{in_use}");
+        }
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(super) struct Seat {
     address: IpAddr,
     since: Instant,
     taken: AtomicBool,
+    /// It was given up by an order.
+    left: AtomicBool,
     dismissed: AtomicBool,
     dismissal: Notify,
 }
@@ -92,8 +94,8 @@ impl Admission {
 
     /// For one that has dialled, and has said nothing yet.
     pub(super) fn seat(&self, address: IpAddr) -> Arc<Seat> {
-        let (taken, dismissed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Seat { admission: self.clone(), address, since: Instant::now(), taken, dismissed, dismissal: Notify::new() })
+        let [taken, left, dismissed] = std::array::from_fn(|_| AtomicBool::new(false));
+        Arc::new(Seat { admission: self.clone(), address, since: Instant::now(), taken, left, dismissed, dismissal: Notify::new() })
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
@@ -119,6 +121,7 @@ impl Seat {
             is_free
         });
         if is_free {
+            self.left.store(false, Ordering::Relaxed);
             self.taken.store(true, Ordering::Relaxed);
         } else {
             self.admission.refuse(self.address);
@@ -128,7 +131,15 @@ impl Seat {
 
     /// Whether it counts among those that have said nothing.
     pub(super) fn is_silent(&self) -> bool {
-        !self.taken.load(Ordering::Relaxed) && !self.dismissed.load(Ordering::Relaxed)
+        ![&self.taken, &self.dismissed, &self.left].iter().any(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    /// The neighbour is shut down: others may have its place.
+    pub(super) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        if self.taken.swap(false, Ordering::Relaxed) {
+            self.admission.with(|state| state.taken -= 1);
+        }
     }
 
     /// When it dialled.
@@ -190,6 +201,9 @@ mod tests {
         assert!(admission.is_full());
         drop(other);
         assert!(!admission.is_full() && second.take());
+        second.leave();
+        assert!(!admission.is_full() && !second.is_silent(), "it is shut down");
+        assert!(second.take() && admission.is_full());
         admission.with(|state| state.limit = Some(0));
         assert!(second.take(), "who has one keeps it");
         assert!(admission.is_full());

@@ -10,12 +10,15 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use bgp::wire::{Cease, Notification};
 use bytes::{Buf as _, Bytes, BytesMut};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::fatal_panics;
 use super::signature::Signature;
 use super::socket::OptionError;
 use super::words::Loss;
@@ -87,6 +90,18 @@ impl Pace {
             Self::Urgent => (Duration::from_millis(1), Duration::from_millis(50)),
             Self::Calm => (Duration::from_millis(100), Duration::from_secs(1)),
         }
+    }
+}
+
+/// So many connections may take their time to end before more of them are closed without a word.
+const REFUSALS: usize = 8;
+
+/// Tells who has dialled that the connection is not wanted (RFC 4486 §4). One that dials without pause is told so a few times each two seconds.
+pub(super) fn refuse(closing: &mut JoinSet<()>, stream: TcpStream, cease: Cease) {
+    if closing.len() < REFUSALS {
+        let mut connection = Connection::new(stream);
+        connection.send(Notification::cease(cease).encode());
+        closing.spawn(fatal_panics(connection.close()));
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use bgp::BgpIdentifier;
 use bgp::peer::{PeerId, Stop};
+use bgp::wire::Cease;
 use nix::net::if_::if_nametoindex;
 use socket2::SockRef;
 use tokio::net::TcpStream;
@@ -24,6 +25,7 @@ use tokio::time::timeout_at;
 
 use super::admission::{Admission, Seat};
 use super::claim::{Claims, Registry};
+use super::connection;
 use super::gate::Gate;
 use super::keyring::{Keyring, Keys};
 use super::listener::{Arrival, Listener};
@@ -92,6 +94,8 @@ pub(super) struct Neighbours {
     links: Option<watch::Receiver<()>>,
     running: BTreeMap<String, Running>,
     tasks: JoinSet<String>,
+    /// Connections of others than those, which are about to end.
+    refused: JoinSet<()>,
     /// Neighbours that an operator has shut down, whether they run or not.
     shut: Shut,
     /// The router id taken from the node's addresses, kept for the life of the process.
@@ -154,6 +158,7 @@ impl Neighbours {
             links: None,
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
+            refused: JoinSet::new(),
             shut: Shut::default(),
             automatic: None,
             complained: false,
@@ -167,9 +172,14 @@ impl Neighbours {
         let mut locator = Locator::new(self.seed);
         let mut whereabouts = locator.subscribe();
         let mut request = None;
+        let (mut settled, mut is_due) = (true, true);
         loop {
-            let target = self.target.borrow_and_update().clone();
-            let settled = match &target {
+            let (target, is_new) = {
+                let target = self.target.borrow_and_update();
+                (target.clone(), target.has_changed())
+            };
+            settled = match &target {
+                _ if !is_due && !is_new => settled,
                 Target::Nothing => true,
                 Target::Run { desired, with } => self.converge(desired, with.as_ref(), &mut keyring, &mut locator).await,
                 Target::Stop => {
@@ -196,6 +206,8 @@ impl Neighbours {
                 Some(wake) => timeout_at(wake.into(), input).await.unwrap_or(Input::Time),
                 None => input.await,
             };
+            // Who dials changes nothing of what is to run.
+            is_due = !matches!(input, Input::Accepted(..));
             match input {
                 Input::Target(true) | Input::Keys | Input::Whereabouts | Input::Links | Input::Listener | Input::Time => {}
                 Input::Target(false) => return,
@@ -382,16 +394,26 @@ impl Neighbours {
         let settings = identifier.and_then(|identifier| dynamic_settings(desired, identifier, address));
         match settings {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
-            Some(settings) if self.shut.contains(&settings.peer) || self.running.contains_key(&name) => {}
+            Some(_) if self.running.contains_key(&name) => {}
             Some(settings) => match socket::is_near(&arrival.stream, settings.peer.transport.ttl) {
                 Err(error) => self.too_far(&name, &chain(&error)),
-                Ok(()) if self.admission.is_full() => self.admission.refuse(address),
+                Ok(()) if self.shut.contains(&settings.peer) => self.refuse(arrival),
+                Ok(()) if self.admission.is_full() => {
+                    self.admission.refuse(address);
+                    self.refuse(arrival);
+                }
                 Ok(()) => {
                     self.make_room();
                     self.start(&name, settings, keyring, locator, Some(arrival));
                 }
             },
         }
+    }
+
+    /// Who might be a dynamic neighbour is told that it is not wanted (RFC 4486 §4).
+    fn refuse(&mut self, arrival: Arrival) {
+        while self.refused.try_join_next().is_some() {}
+        connection::refuse(&mut self.refused, arrival.stream, Cease::ConnectionRejected);
     }
 
     /// Who would be a dynamic neighbour dials from too far away.

@@ -35,6 +35,9 @@ use silence::{unacknowledged, unanswered, unheard};
 /// The OPEN Message Error (RFC 4271 §6.2).
 const OPEN_MESSAGE_ERROR: u8 = 2;
 
+/// Those who have connected from a prefix of dynamic neighbours and have sent no OPEN, such as a port scanner: of all of them together the same is told once.
+const STRANGERS: &str = "dynamic";
+
 /// The status of one neighbour in the making.
 pub(super) struct Report {
     name: String,
@@ -300,7 +303,7 @@ impl Report {
         let notification = notified(down);
         let remark = self.history.add(weight, lost, history::error(reason.clone(), notification.clone()));
         if !lost {
-            self.log_attempt(&reason, &remark);
+            self.log_attempt(down, &reason, &remark);
         }
         if *down == DownReason::SendHoldTimerExpired {
             // RFC 9687 §4: an error, with the name of its code.
@@ -315,9 +318,10 @@ impl Report {
         self.post_errors();
     }
 
-    fn log_attempt(&self, reason: &str, remark: &Remark) {
+    fn log_attempt(&self, down: &DownReason, reason: &str, remark: &Remark) {
         let (peer, address, count) = (&self.name, &self.place, remark.count);
-        match (remark.is_news && self.is_untold(reason), self.dynamic.is_some()) {
+        let is_news = remark.is_news && if self.is_stranger(down) { self.is_untold_of(STRANGERS, reason) } else { self.is_untold(reason) };
+        match (is_news, self.dynamic.is_some()) {
             (true, true) => {
                 tracing::warn!(%peer, %address, reason, "BGP session does not come up; the dynamic neighbour is forgotten until it dials again");
             }
@@ -328,7 +332,21 @@ impl Report {
 
     /// Whether earlier reports of a dynamic neighbour have not said that.
     fn is_untold(&self, reason: &str) -> bool {
-        self.dynamic.as_ref().is_none_or(|complaints| complaints.is_news(&self.name, reason))
+        self.is_untold_of(&self.name, reason)
+    }
+
+    fn is_untold_of(&self, name: &str, reason: &str) -> bool {
+        self.dynamic.as_ref().is_none_or(|complaints| complaints.is_news(name, reason))
+    }
+
+    /// Whether nothing says that it is a BGP speaker: it has only connected.
+    fn is_stranger(&self, down: &DownReason) -> bool {
+        let is_silent = match down {
+            DownReason::ConnectionClosed => true,
+            DownReason::Sent { notification, .. } => *notification == Notification::hold_timer_expired(),
+            _ => false,
+        };
+        self.dynamic.is_some() && is_silent && self.status.counters.received.open == 0
     }
 
     fn post_errors(&mut self) {

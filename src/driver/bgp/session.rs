@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bgp::peer::{Action, Event, LocalAddresses, Peer, PeerId, Role, State, Stop, Timers};
-use bgp::wire::{Cease, Notification};
+use bgp::wire::Cease;
 use futures_util::FutureExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -23,7 +23,7 @@ use tokio::time::timeout_at;
 use super::addresses::{Ends, local_among};
 use super::admission::Seat;
 use super::claim::Claims;
-use super::connection::{Connection, Happening, Pace};
+use super::connection::{self, Connection, Happening, Pace};
 use super::destination::Destination;
 use super::dial::{DialError, Dialled, arrive, dial};
 use super::fatal_panics;
@@ -106,9 +106,6 @@ const SELECTION_DEFERRAL: Duration = Duration::from_secs(10);
 
 /// In so many turns of the thread a dial that the peer has answered becomes a connection: TCP, and the addresses of the node as the kernel tells them.
 const OPENING_TURNS: usize = 16;
-
-/// So many connections may take their time to end before more of them are closed without a word.
-const REFUSALS: usize = 8;
 
 impl Session {
     pub(super) fn new(name: &str, id: PeerId, settings: &Settings, beginning: &Beginning, seed: u64, inputs: Inputs, board: Board) -> Self {
@@ -359,12 +356,7 @@ impl Session {
 
     /// Tells the peer that this connection is not wanted (RFC 4486 §4).
     fn refuse(&mut self, stream: TcpStream, cease: Cease) {
-        // One that dials without pause is told so a few times each two seconds.
-        if self.closing.len() < REFUSALS {
-            let mut connection = Connection::new(stream);
-            connection.send(Notification::cease(cease).encode());
-            self.closing.spawn(fatal_panics(connection.close()));
-        }
+        connection::refuse(&mut self.closing, stream, cease);
     }
 
     fn take_routes(&mut self) {
@@ -400,9 +392,9 @@ impl Session {
         }
     }
 
-    /// Whether nothing is left of a dynamic neighbour.
+    /// Whether nothing is left of a dynamic neighbour. One that was shut down is shown as long as it is.
     fn has_gone(&self) -> bool {
-        self.dynamic && self.links.are_down() && self.peer.is_forgotten()
+        self.dynamic && !self.report.is_shut() && self.links.are_down() && self.peer.is_forgotten()
     }
 
     /// The node has other addresses: next hops may be others too.
@@ -416,7 +408,8 @@ impl Session {
         };
         let own: Vec<_> = self.links.up().filter_map(ends).collect();
         for (role, ends) in own {
-            let local = self.own(local_among(&location, ends, &advertised));
+            let in_use = self.peer.local_addresses(role).unwrap_or(LocalAddresses::NONE);
+            let local = self.own(local_among(&location, ends, &advertised, in_use));
             self.handle(Event::Local { role, local });
         }
     }

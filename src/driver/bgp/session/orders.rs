@@ -25,6 +25,7 @@ impl Session {
                 self.report.shut(true);
                 self.handle(Event::Stop(Stop::AdministrativeShutdown { communication: message }));
                 self.inputs.claims.release();
+                self.inputs.seat.iter().for_each(|seat| seat.leave());
                 Ok(shut_down(shut).to_owned())
             }
             Operation::Start if !shut => Ok(format!("is not shut down: it is in {}", self.peer.state())),

@@ -100,7 +100,8 @@ fn dynamic_neighbours_come_and_go_within_the_limit() {
     wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.2"));
     assert_eq!(speaker.status().dynamic_full, None);
     for refused in 1..=3 {
-        assert_eq!(dial(second, address).next(), None, "one too many");
+        let rejected = Message::Notification(Notification::cease(Cease::ConnectionRejected));
+        assert_eq!(dial(second, address).next(), Some(rejected), "one too many");
         assert_eq!(speaker.status().dynamic_refused, refused);
     }
     let full = "there are 1 dynamic peers, as many as bgp.listen.limit allows: 127.0.0.3 of 127.0.0.0/30 was refused";

@@ -96,17 +96,26 @@ fn a_dynamic_neighbour_stays_shut_down_until_its_prefix_goes() {
     operate(&speaker, NAME, Operation::Shutdown { message: None }).unwrap();
     while conversation.next().is_some() {}
     drop(conversation);
-    wait_for(&speaker, |status| status.peers.is_empty());
-    let closed = || speaker.status().peers.is_empty() && dial(from, address).next().is_none();
+    let rejected = Message::Notification(Notification::cease(Cease::ConnectionRejected));
+    let closed = || {
+        let status = wait_for(&speaker, |status| status.peers.get(NAME).is_some_and(|peer| peer.shut && peer.open_sockets == 0));
+        peer(&status, NAME).state == State::Idle && dial(from, address).next() == Some(rejected.clone())
+    };
     assert!(closed());
     let (wider, _) = listening_on(address, &["127.0.0.0/30"], []);
     speaker.configure(Arc::clone(&wider), None);
     wait_for(&speaker, |status| status.configured.as_ref() == Some(&wider));
     assert!(closed());
+    // It takes nobody's place.
+    let mut other = dial(Ipv4Addr::new(127, 0, 0, 1), address);
+    other.establish(OUR_AS);
+    other.expect_empty_table();
+    assert!(closed());
+    drop(other);
 
     let (none, _) = listening_on(address, &["127.0.0.3/32"], []);
     speaker.configure(Arc::clone(&none), None);
-    wait_for(&speaker, |status| status.configured.as_ref() == Some(&none));
+    wait_for(&speaker, |status| status.configured.as_ref() == Some(&none) && status.peers.is_empty());
     speaker.configure(Arc::clone(&configuration), None);
     wait_for(&speaker, |status| status.configured.as_ref() == Some(&configuration));
     dial(from, address).establish(OUR_AS);

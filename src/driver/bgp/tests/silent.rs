@@ -57,7 +57,8 @@ fn of_those_who_say_nothing_the_oldest_makes_room() {
     conversation.expect_empty_table();
     wait_for(&speaker, |status| is_up(status, "dynamic:127.0.0.65"));
     assert!(waiting.iter_mut().all(|conversation| conversation.is_silent_for(Duration::from_millis(1))), "one was enough");
-    assert_eq!(dial(Ipv4Addr::new(127, 0, 0, 66), address).next(), None, "there are as many neighbours as may be");
+    let rejected = Message::Notification(Notification::cease(Cease::ConnectionRejected));
+    assert_eq!(dial(Ipv4Addr::new(127, 0, 0, 66), address).next(), Some(rejected), "there are as many neighbours as may be");
 }
 
 #[test]
