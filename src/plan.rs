@@ -451,7 +451,8 @@ impl<'a> Planner<'a> {
         let takes_away = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
         // Without rules, what is not recorded as ours yet takes connections all the same, and a range of ports takes none, whoever is to come.
         let holds_up = record.rules.is_empty() && !(self.confirmed.services.is_empty() && self.filters.is_empty());
-        let too_early = takes_away || holds_up || self.balanced.unnamed;
+        let too_early =
+            takes_away || holds_up || self.balanced.unnamed || wanted.as_ref().is_some_and(|rules| self.claims_too_early(rules));
         (!in_force && !too_early && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
     }
 

@@ -176,15 +176,14 @@ impl World {
         "change"
     }
 
-    /// Where somebody else has balanced a VIP, it is claimed only once a virtual service of ours stands, or withdrawn before.
+    /// Where somebody else has balanced a VIP, it is claimed only once a virtual service of ours stands, or it is no longer advertised.
     fn check_rules(&self, made: &Plan) -> &'static str {
         let mut event = "rules";
-        let withdrawn = |vip: IpAddr| matches!(made.steps.first(), Some(Step::Advertise(set)) if !set.serves(vip));
         for vip in self.advertised_vips().into_iter().filter(|vip| self.balancing && self.is_elsewhere(*vip)) {
             if !self.wanted(vip) && !self.awaits_settings(vip) {
                 continue;
             }
-            if !self.is_waived(vip) && !withdrawn(vip) {
+            if !self.is_waived(vip) {
                 let confirmed = |key| self.node.record.confirmed_services.contains(&key) && self.node.is_ours(key);
                 assert!(self.backed_keys(vip).any(confirmed), "{vip} is claimed and nobody of ours stands behind it: {made}");
                 event = "taken over";
