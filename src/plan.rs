@@ -24,6 +24,7 @@ mod connections;
 mod handover;
 mod ownership;
 mod predict;
+mod ranges;
 mod services;
 mod settings;
 mod step;
@@ -143,6 +144,8 @@ struct Planner<'a> {
     /// Virtual services whose ports are to be closed, and those whose are to be opened again.
     closing: BTreeSet<ServiceKey>,
     opening: BTreeSet<ServiceKey>,
+    /// The steps by which ranges of ports become others.
+    moving: Vec<Step>,
     balanced: Balanced,
     daemons: Vec<Step>,
     additions: Vec<IpAddr>,
@@ -172,6 +175,7 @@ impl<'a> Planner<'a> {
             filters: BTreeMap::new(),
             closing: BTreeSet::new(),
             opening: BTreeSet::new(),
+            moving: Vec::new(),
             balanced: Balanced::default(),
             daemons: Vec::new(),
             additions: Vec::new(),
@@ -485,6 +489,7 @@ impl<'a> Planner<'a> {
         if !filters.is_empty() {
             steps.push(Step::WriteFilters(filters));
         }
+        steps.append(&mut self.moving);
         if steps.is_empty() || self.ready(StepKey::Record) { steps } else { Vec::new() }
     }
 

@@ -91,6 +91,7 @@ impl World {
             | Step::WriteFilters(_)
             | Step::ClosePorts(_)
             | Step::OpenPorts(_)
+            | Step::MoveRange { .. }
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
@@ -351,6 +352,7 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::WriteFilters(_)
         | Step::ClosePorts(_)
         | Step::OpenPorts(_)
+        | Step::MoveRange { .. }
         | Step::SetSysctl(_)
         | Step::SetInterfaces(_)
         | Step::SetTimeouts(_)
