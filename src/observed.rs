@@ -150,7 +150,7 @@ pub struct Record {
     pub pending_services: BTreeSet<ServiceKey>,
     /// Virtual services that we made.
     pub confirmed_services: BTreeSet<ServiceKey>,
-    /// Those of them to whose ports nothing is let in any more, as they are about to go while their VIPs stay.
+    /// Those of them to whose ports nothing is let in any more, as they are about to go while their VIPs stay, and such parts of ranges of ports.
     pub closed: BTreeSet<ServiceKey>,
     /// Those virtual services that are ours in IPVS, or about to be made there, while we have tables of nft: where both dataplanes have something, an entry
     /// above proves nothing about IPVS.
@@ -227,6 +227,22 @@ impl Record {
     /// Opens them again.
     pub(crate) fn open(&mut self, services: &BTreeSet<ServiceKey>) {
         self.closed.retain(|service| !services.contains(service));
+    }
+
+    /// Gives the entry of a range of ports to another one, and opens what the former one had besides.
+    pub(crate) fn move_range(&mut self, from: ServiceKey, to: ServiceKey) {
+        let given_up = self.given_up(from);
+        self.closed.retain(|part| !given_up.contains(part));
+        self.confirmed_services.remove(&from);
+        self.confirmed_services.insert(to);
+        let (mark, filter) = (self.marks.remove(&from), self.filters.remove(&from));
+        self.marks.extend(mark.map(|mark| (to, mark)));
+        self.filters.extend(filter.map(|filter| (to, filter)));
+    }
+
+    /// The closed ports of a range that belong to nothing by themselves: it gives them up.
+    pub(crate) fn given_up(&self, range: ServiceKey) -> BTreeSet<ServiceKey> {
+        range.overlapping(&self.closed).filter(|part| !self.has_service(**part)).copied().collect()
     }
 
     /// Makes these the filters of their services.
@@ -343,11 +359,19 @@ impl Observed {
         self.failures.remove(&key);
     }
 
-    /// As [`Self::succeed`], and notes what is gone by our own hand, virtual services and connections.
+    /// As [`Self::succeed`], and notes what is gone by our own hand, virtual services and connections; what is known of a range of ports is known of what it
+    /// has become.
     pub fn complete(&mut self, step: &Step) {
         self.succeed(step.key());
         if matches!(step, Step::RemoveAddress(_) | Step::RemoveVirtualService(_)) {
             self.removed.insert(step.key());
+        }
+        if let Step::MoveRange { from, to } = step {
+            let moved = self.quiesced.extract_if(.., |(key, _), _| key == from);
+            let moved: Quiesced = moved.map(|((_, server), since)| ((*to, server), since)).collect();
+            self.quiesced.extend(moved);
+            let loss = self.losses.remove(from);
+            self.losses.extend(loss.map(|loss| (*to, loss)));
         }
         if let Step::ForgetConnections(services) = step {
             self.forgotten.note(services, &self.kernel.record);

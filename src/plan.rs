@@ -24,6 +24,7 @@ mod connections;
 mod handover;
 mod ownership;
 mod predict;
+mod ranges;
 mod services;
 mod settings;
 mod speaker;
@@ -145,6 +146,8 @@ struct Planner<'a> {
     /// Virtual services whose ports are to be closed, and those whose are to be opened again.
     closing: BTreeSet<ServiceKey>,
     opening: BTreeSet<ServiceKey>,
+    /// The steps by which ranges of ports become others.
+    moving: Vec<Step>,
     balanced: Balanced,
     daemons: Vec<Step>,
     additions: Vec<IpAddr>,
@@ -174,6 +177,7 @@ impl<'a> Planner<'a> {
             filters: BTreeMap::new(),
             closing: BTreeSet::new(),
             opening: BTreeSet::new(),
+            moving: Vec::new(),
             balanced: Balanced::default(),
             daemons: Vec::new(),
             additions: Vec::new(),
@@ -441,7 +445,8 @@ impl<'a> Planner<'a> {
         let takes_away = self.balanced.succeeding && wanted.as_ref().is_some_and(|rules| !rules.translates());
         // Without rules, what is not recorded as ours yet takes connections all the same, and a range of ports takes none, whoever is to come.
         let holds_up = record.rules.is_empty() && !(self.confirmed.services.is_empty() && self.filters.is_empty());
-        let too_early = takes_away || holds_up || self.balanced.unnamed;
+        let too_early =
+            takes_away || holds_up || self.balanced.unnamed || wanted.as_ref().is_some_and(|rules| self.claims_too_early(rules));
         (!in_force && !too_early && self.ready(StepKey::Record)).then_some(Step::WriteRules(wanted))
     }
 
@@ -474,6 +479,7 @@ impl<'a> Planner<'a> {
         if !filters.is_empty() {
             steps.push(Step::WriteFilters(filters));
         }
+        steps.append(&mut self.moving);
         if steps.is_empty() || self.ready(StepKey::Record) { steps } else { Vec::new() }
     }
 

@@ -323,6 +323,7 @@ impl Reconciler {
                 | Step::RecordRemoved(_)
                 | Step::ClosePorts(_)
                 | Step::OpenPorts(_)
+                | Step::MoveRange { .. }
                 | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)

@@ -34,8 +34,8 @@ use self::story::tell;
 use self::world::World;
 
 const VIPS: [&str; 3] = ["10.0.0.1", "10.0.0.2", "2001:db8::1"];
-/// Of these, two are long ranges of ports.
-const SERVICES: [(&str, Protocol, i64, i64); 7] = [
+/// Of these, three are long ranges of ports, of which two have ports in common: only one of these is wanted at a time.
+const SERVICES: [(&str, Protocol, i64, i64); 8] = [
     ("10.0.0.1", Protocol::Tcp, 80, 80),
     ("10.0.0.1", Protocol::Udp, 53, 53),
     ("10.0.0.1", Protocol::Tcp, 1000, 1999),
@@ -43,6 +43,7 @@ const SERVICES: [(&str, Protocol, i64, i64); 7] = [
     ("10.0.0.2", Protocol::Tcp, 444, 444),
     ("2001:db8::1", Protocol::Tcp, 80, 80),
     ("2001:db8::1", Protocol::Udp, 5000, 5999),
+    ("10.0.0.1", Protocol::Tcp, 1500, 2499),
 ];
 const SERVERS: usize = 4;
 const SCHEDULERS: [Scheduler; 4] =
@@ -60,6 +61,7 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         "change",
         "change early",
         "close",
+        "close what is given up",
         "confirm",
         "connections outlast the bound",
         "connections over",
@@ -79,6 +81,7 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         "lost while planned",
         "mark of others passed by",
         "marked",
+        "move",
         "nft last",
         "open",
         "pending",

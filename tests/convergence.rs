@@ -523,6 +523,7 @@ impl World {
             | Step::WriteFilters(_)
             | Step::ClosePorts(_)
             | Step::OpenPorts(_)
+            | Step::MoveRange { .. }
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)

@@ -456,3 +456,13 @@ fn every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back() {
 fn nothing_reaches_the_router_itself_while_ports_come_and_go() {
     flood::nothing_reaches_the_router_itself_while_ports_come_and_go("nftables");
 }
+
+#[test]
+fn no_error_while_a_long_range_of_ports_changes() {
+    traffic::no_error_while_a_long_range_of_ports_changes("nftables");
+}
+
+#[test]
+fn every_flow_has_a_server_while_a_long_range_changes() {
+    flood::every_flow_has_a_server_while_a_long_range_changes("nftables");
+}

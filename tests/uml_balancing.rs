@@ -512,3 +512,8 @@ fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
 fn nothing_reaches_the_router_itself_while_ports_come_and_go() {
     flood::nothing_reaches_the_router_itself_while_ports_come_and_go("ipvs");
 }
+
+#[test]
+fn every_flow_has_a_server_while_a_long_range_changes() {
+    flood::every_flow_has_a_server_while_a_long_range_changes("ipvs");
+}

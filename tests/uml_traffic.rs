@@ -27,3 +27,8 @@ fn no_error_while_kube_proxy_takes_over_and_gives_back() {
 fn no_error_while_kube_proxy_gives_back_and_a_setting_is_missing() {
     traffic::no_error_while_kube_proxy_gives_back_and_a_setting_is_missing("ipvs", "net/ipv4/vs/conntrack");
 }
+
+#[test]
+fn no_error_while_a_long_range_of_ports_changes() {
+    traffic::no_error_while_a_long_range_of_ports_changes("ipvs");
+}

@@ -46,6 +46,8 @@ pub(super) struct Dnat {
     known: Translated,
     /// Services that are dispatched to somewhere else.
     misdirected: BTreeSet<ServiceKey>,
+    /// Those that have a chain to which nothing is dispatched.
+    orphans: BTreeSet<ServiceKey>,
     stale: bool,
     last_reading: Option<(Instant, Duration)>,
     /// The processes that changed the tables for us and were not taken yet.
@@ -82,6 +84,7 @@ impl Dnat {
             name: instance.to_owned(),
             known: Translated::default(),
             misdirected: BTreeSet::new(),
+            orphans: BTreeSet::new(),
             stale: true,
             last_reading: None,
             processes: BTreeSet::new(),
@@ -123,6 +126,7 @@ impl Dnat {
         let begun = Instant::now();
         let mut known = Translated::default();
         self.misdirected.clear();
+        self.orphans.clear();
         for family in FAMILIES {
             let listed = self.list(family).await?;
             known.exists |= listed.exists;
@@ -131,6 +135,7 @@ impl Dnat {
                 known.services.extend(listed.services());
             }
             self.misdirected.extend(listed.misdirected());
+            self.orphans.extend(listed.orphans());
             known.rules.extend(listed.dispatch);
         }
         self.known = known;
@@ -199,6 +204,8 @@ impl Dnat {
         let mut script = FAMILIES.map(|family| self.layout(family)).concat();
         let mut gone = BTreeSet::new();
         let mut changed = Vec::new();
+        let orphans = std::mem::take(&mut self.orphans);
+        orphans.iter().for_each(|key| self.write(&mut script, *key, None));
         for step in steps {
             let (key, after) = match step {
                 Step::AddVirtualService(key, change) | Step::ChangeVirtualService(key, change) => (*key, Some(self.after(*key, change)?)),
@@ -222,10 +229,37 @@ impl Dnat {
             }
         }
         self.known.exists = true;
-        if let Err(error) = conntrack::forget(&gone).await {
-            tracing::warn!(%error, "connections to real servers that are gone cannot be forgotten; they hang until they time out");
-        }
+        forget(&gone).await;
         Ok(())
+    }
+
+    /// Makes the chain of a range of ports that is to have the virtual service of another one, if that is here. Gives the lines that change over to it.
+    pub(super) async fn prepare_move(&mut self, from: ServiceKey, to: ServiceKey) -> Result<String, DnatError> {
+        let Some(service) = self.known.services.get(&from) else { return Ok(String::new()) };
+        let mut script = String::new();
+        self.write_chain(&mut script, to, service);
+        self.transact(&script, "make the chain of a range of ports").await?;
+        let (Family { ip, .. }, name) = (Family::of(from.vip), &self.name);
+        let [map, chain] = [Rules::dispatch_map(from), &chain_name(to)];
+        Ok(format!(
+            "delete element {ip} {name} {map} {{ {} }}\nadd element {ip} {name} {map} {{ {} : goto {chain} }}\n",
+            element(from),
+            element(to)
+        ))
+    }
+
+    /// The lines of [`Self::prepare_move`] were carried out. Takes the former chain away, and what the ports have that were given up.
+    pub(super) async fn finish_move(&mut self, from: ServiceKey, to: ServiceKey, given_up: &BTreeSet<ServiceKey>) {
+        let Some(service) = self.known.services.remove(&from) else { return };
+        let servers = || service.real_servers.iter().map(|server| server.address);
+        let flows: BTreeSet<Flows> = given_up.iter().flat_map(|part| servers().map(|server| Flows { service: *part, server })).collect();
+        self.known.services.insert(to, service.clone());
+        let mut script = String::new();
+        self.write(&mut script, from, None);
+        if let Err(error) = self.transact(&script, "remove the chain of a range of ports").await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "a chain to which nothing leads stays until virtual services change");
+        }
+        forget(&flows).await;
     }
 
     /// The service after a change, in canonical order.
@@ -248,12 +282,24 @@ impl Dnat {
     fn write(&self, script: &mut String, key: ServiceKey, service: Option<&ObservedVirtualService>) {
         let Family { ip, .. } = Family::of(key.vip);
         let (name, chain) = (&self.name, chain_name(key));
-        let map = Rules::dispatch_map(key);
-        let element = format!("{} . {} . {}", key.vip, key.protocol, key.ports);
+        let (map, element) = (Rules::dispatch_map(key), element(key));
         let is_dispatched = self.known.services.contains_key(&key) || self.misdirected.contains(&key);
         if is_dispatched && (service.is_none() || self.misdirected.contains(&key)) {
             line(script, &format!("delete element {ip} {name} {map} {{ {element} }}"));
         }
+        if let Some(service) = service.filter(|service| service.mode.is_some()) {
+            self.write_chain(script, key, service);
+            line(script, &format!("add element {ip} {name} {map} {{ {element} : goto {chain} }}"));
+        } else {
+            self.empty_chain(script, key);
+            line(script, &format!("delete chain {ip} {name} {chain}"));
+        }
+    }
+
+    /// The lines that make the chain of a service where it is not there yet, and leave nothing in it.
+    fn empty_chain(&self, script: &mut String, key: ServiceKey) {
+        let Family { ip, .. } = Family::of(key.vip);
+        let (name, chain) = (&self.name, chain_name(key));
         line(script, &format!("add chain {ip} {name} {chain}"));
         line(script, &format!("flush chain {ip} {name} {chain}"));
         // A table that is not there can be deleted only after it was added.
@@ -261,10 +307,14 @@ impl Dnat {
             format!("typeof numgen inc mod 2 : {ip} daddr{}; flags constant;", if key.ports.count() == 1 { " . th dport" } else { "" });
         line(script, &format!("add map {ip} {name} {chain} {{ {empty} }}"));
         line(script, &format!("delete map {ip} {name} {chain}"));
-        let Some((service, mode)) = service.and_then(|service| Some((service, service.mode?))) else {
-            line(script, &format!("delete chain {ip} {name} {chain}"));
-            return;
-        };
+    }
+
+    /// The lines that make the chain of a service.
+    fn write_chain(&self, script: &mut String, key: ServiceKey, service: &ObservedVirtualService) {
+        let Family { ip, .. } = Family::of(key.vip);
+        let (name, chain) = (&self.name, chain_name(key));
+        self.empty_chain(script, key);
+        let Some(mode) = service.mode else { return };
         let text = service_chain(key, mode, service);
         if let Some(table) = text.table {
             line(script, &format!("add map {ip} {name} {chain} {{ {} elements = {{ {} }} }}", table.kind, table.elements));
@@ -272,7 +322,6 @@ impl Dnat {
         for (rule, comment) in text.rules {
             line(script, &format!("add rule {ip} {name} {chain} {rule} comment \"{comment}\""));
         }
-        line(script, &format!("add element {ip} {name} {map} {{ {element} : goto {chain} }}"));
     }
 
     /// Table and maps, made where they are not there yet.
@@ -364,6 +413,17 @@ const fn real_server(address: SocketAddr, weight: Weight) -> ObservedRealServer 
         forwarding: Some(listing::FORWARDING),
         weight,
         connections: if weight.is_quiesced() { UNCOUNTED } else { 0 },
+    }
+}
+
+/// What the maps that dispatch know a service by.
+fn element(key: ServiceKey) -> String {
+    format!("{} . {} . {}", key.vip, key.protocol, key.ports)
+}
+
+async fn forget(gone: &BTreeSet<Flows>) {
+    if let Err(error) = conntrack::forget(gone).await {
+        tracing::warn!(%error, "connections to real servers that are gone cannot be forgotten; they hang until they time out");
     }
 }
 

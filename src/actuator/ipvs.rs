@@ -204,6 +204,9 @@ impl Ipvs {
                 started_daemons: BTreeSet::new(),
                 former: BTreeMap::new(),
             };
+            for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
+                follow(ours, &self.marks, &by_mark);
+            }
             self.suspects.clear();
             (self.trusted, self.daemons_known) = (true, false);
             self.marks.clone_from(marks);
@@ -369,6 +372,19 @@ pub(crate) fn service_key(address: &ServiceAddress, by_mark: &BTreeMap<(u32, boo
             Some(ServiceKey { vip: address, protocol, ports: PortRange::new(port.into(), port.into()).ok()? })
         }
         ServiceAddress::Fwmark { mark, family } => by_mark.get(&(mark.get(), family == AddressFamily::Ipv4)).copied(),
+    }
+}
+
+/// A range of ports that has become another one is the same service, as its mark tells.
+fn follow(keys: &mut BTreeSet<ServiceKey>, before: &Marks, by_mark: &BTreeMap<(u32, bool), ServiceKey>) {
+    let becomes = |from: &ServiceKey| {
+        let to = by_mark.get(&(*before.get(from)?, from.vip.is_ipv4()))?;
+        from.overlapping(&[*to].into()).next().map(|_| (*from, *to))
+    };
+    let moved: Vec<(ServiceKey, ServiceKey)> = keys.iter().filter_map(becomes).collect();
+    for (from, to) in moved {
+        keys.remove(&from);
+        keys.insert(to);
     }
 }
 

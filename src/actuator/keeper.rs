@@ -329,6 +329,18 @@ impl Books {
         }
     }
 
+    /// Where nft balances, the chain of the new range is there before anything leads to it, and that of the former one until nothing does.
+    async fn move_range(&mut self, from: ServiceKey, to: ServiceKey) -> Result<(), KernelError> {
+        let given_up = self.table.known().given_up(from);
+        let dispatch = self.dnat.prepare_move(from, to).await?;
+        let moved = self.table.change_with(Change::Moved(from, to), &dispatch).await;
+        match moved {
+            Ok(()) => self.dnat.finish_move(from, to, &given_up).await,
+            Err(_) => self.dnat.suspect(),
+        }
+        Ok(moved?)
+    }
+
     async fn change(&mut self, step: &Step) -> Result<(), KernelError> {
         match step {
             Step::RecordPending(entries) => self.table.change(Change::Pending(entries)).await?,
@@ -341,6 +353,7 @@ impl Books {
             }
             Step::ClosePorts(services) => self.table.change(Change::Closed(services)).await?,
             Step::OpenPorts(services) => self.table.change(Change::Opened(services)).await?,
+            Step::MoveRange { from, to } => self.move_range(*from, *to).await?,
             Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             Step::WriteRules(rules) => self.write_rules(rules.as_ref()).await?,
             Step::ForgetConnections(services) => {

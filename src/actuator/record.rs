@@ -72,6 +72,8 @@ pub(super) enum Change<'a> {
     Closed(&'a BTreeSet<ServiceKey>),
     /// It does again.
     Opened(&'a BTreeSet<ServiceKey>),
+    /// Other ports lead to the virtual service of a range, which is known by the second one from now on.
+    Moved(ServiceKey, ServiceKey),
     /// These are to be the filters of their virtual services.
     Filters(&'a BTreeMap<ServiceKey, Filter>),
     /// The chains are to do this, or to be gone.
@@ -255,6 +257,7 @@ fn apply(record: &mut Record, change: Change<'_>) {
         Change::Removed(entries) => record.forget(entries),
         Change::Closed(services) => record.close(services),
         Change::Opened(services) => record.open(services),
+        Change::Moved(from, to) => record.move_range(from, to),
         Change::Filters(filters) => record.filter(filters),
         Change::Rules(rules) | Change::RulesAnew(rules) => record.rules = rules.map(Rules::fingerprint_of_record).unwrap_or_default(),
     }

@@ -93,6 +93,14 @@ impl PortRange {
     pub const fn overlaps(self, other: Self) -> bool {
         self.start <= other.end && other.start <= self.end
     }
+
+    /// Those of its ports that are below all of another one, and those that are above.
+    pub(crate) fn without(self, other: Self) -> (Option<Self>, Option<Self>) {
+        let below = Self { end: self.end.min(other.start - 1), ..self };
+        let above = other.end.checked_add(1).map(|next| Self { start: self.start.max(next), ..self });
+        let is_one = |range: &Self| range.start <= range.end;
+        (Some(below).filter(is_one), above.filter(is_one))
+    }
 }
 
 impl fmt::Display for PortRange {

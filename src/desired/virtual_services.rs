@@ -36,9 +36,18 @@ pub struct ServiceKey {
 impl ServiceKey {
     /// Those of these that take in packets which this one takes in too.
     pub(crate) fn overlapping(self, keys: &BTreeSet<Self>) -> impl Iterator<Item = &Self> {
-        let of_vip = keys
-            .range(Self { ports: PortRange::LOWEST, ..self }..)
-            .take_while(move |key| (key.vip, key.protocol) == (self.vip, self.protocol) && key.ports.start() <= self.ports.end());
+        self.overlapping_among(keys.range(self.lowest()..))
+    }
+
+    /// The least that has its VIP and protocol.
+    const fn lowest(self) -> Self {
+        Self { ports: PortRange::LOWEST, ..self }
+    }
+
+    /// As [`Self::overlapping`], of keys in order from the lowest on.
+    fn overlapping_among<'a>(self, keys: impl Iterator<Item = &'a Self>) -> impl Iterator<Item = &'a Self> {
+        let of_vip =
+            keys.take_while(move |key| (key.vip, key.protocol) == (self.vip, self.protocol) && key.ports.start() <= self.ports.end());
         of_vip.filter(move |key| key.ports.overlaps(self.ports))
     }
 }
@@ -78,6 +87,11 @@ impl DesiredBalancing {
     pub fn of(&self, vip: IpAddr) -> impl Iterator<Item = ServiceKey> {
         let first = ServiceKey { vip, protocol: Protocol::Tcp, ports: PortRange::LOWEST };
         self.services.range(first..).map(|(key, _)| *key).take_while(move |key| key.vip == vip)
+    }
+
+    /// Those that take in packets which this one takes in too.
+    pub(crate) fn overlapping(&self, key: ServiceKey) -> impl Iterator<Item = &ServiceKey> {
+        key.overlapping_among(self.services.range(key.lowest()..).map(|(key, _)| key))
     }
 
     /// Whether some connections can go on where the fabric moves them to this node in their middle: all nodes choose the same real server, which answers

@@ -9,15 +9,17 @@
 //! - In: kernel settings without which we could not balance -> such rules -> virtual services as ever, confirmed -> our rules.
 //!
 //! Invariants: a VIP stays announced all the while; no new connection meets rules that drop it while the other balancer would take it, nor rules that claim it
-//! while no virtual service of ours would. Where something fails on the way in, the VIP is withdrawn, as it is where nobody has balanced it.
+//! while no virtual service of ours would. Where something fails on the way in, the VIP is withdrawn, as it is where nobody has balanced it; until it is,
+//! the other balancer has its connections, and those of all others.
 
 use std::net::IpAddr;
 
 use super::Planner;
 use super::blocked::BlockReason;
 use super::services::takes_connections;
-use crate::desired::{DesiredVirtualService, Lifecycle, ServiceKey};
-use crate::observed::{KernelState, ObservedVirtualService};
+use crate::api::{PortRange, Protocol};
+use crate::desired::{DesiredVirtualService, Lifecycle, Rules, ServiceKey};
+use crate::observed::{KernelState, Observed, ObservedVirtualService};
 
 impl Planner<'_> {
     /// Whether the VIP stays, and somebody else is to balance it.
@@ -48,7 +50,8 @@ impl Planner<'_> {
         let Some(vip) = self.balanced_elsewhere(of_vip) else { return };
         let arrives = self.balanced.arriving.contains(&vip) && self.are_to_serve(of_vip);
         let arrives = arrives || of_vip.iter().any(|key| self.confirmed.services.contains(key));
-        let takes = |key: &ServiceKey| balancer.services.get(key).is_some_and(|service| takes_connections(*key, service, true, record));
+        let ours = |key: &ServiceKey| balancer.services.get(key).filter(|_| !balancer.foreign.contains(key));
+        let takes = |key: &ServiceKey| ours(key).is_some_and(|service| takes_connections(*key, service, true, record));
         self.balanced.taking_over |= arrives;
         if arrives || of_vip.iter().any(takes) {
             self.balanced.elsewhere.insert(vip);
@@ -64,6 +67,18 @@ impl Planner<'_> {
             self.balanced.taking_over = true;
             self.balanced.elsewhere.insert(vip);
         }
+    }
+
+    /// Whether these rules would keep connections from somebody else to a VIP behind which nobody of ours stands, and which is still advertised.
+    pub(super) fn claims_too_early(&self, rules: &Rules) -> bool {
+        let Observed { kernel: KernelState { record, .. }, speaker, .. } = self.observed;
+        let Some(advertised) = speaker.advertised.as_deref().filter(|_| !rules.hands_over && self.lets_others_in()) else { return false };
+        let is_there = |vip: IpAddr| {
+            let first = ServiceKey { vip, protocol: Protocol::Tcp, ports: PortRange::LOWEST };
+            record.confirmed_services.range(first..).next().is_some_and(|key| key.vip == vip)
+        };
+        let is_elsewhere = |vip: IpAddr| self.balanced.handing_over || !is_there(vip);
+        record.confirmed.iter().any(|vip| advertised.serves(*vip) && !self.announced.serves(*vip) && is_elsewhere(*vip))
     }
 
     /// Whether somebody is to stand behind one of these virtual services.

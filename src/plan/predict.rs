@@ -15,6 +15,7 @@ use crate::observed::{ADDRESS_PROTOCOL, Observed, ObservedAddress, ObservedRealS
 /// The observation after all of these steps succeeded.
 #[must_use]
 pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
+    let mut before = observed.clone();
     let mut kernel = observed.kernel.clone();
     let mut speaker = observed.speaker.clone();
     let mut forgotten: BTreeSet<ServiceKey> = BTreeSet::new();
@@ -39,6 +40,12 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::RecordRemoved(entries) => kernel.record.forget(entries),
             Step::ClosePorts(services) => kernel.record.close(services),
             Step::OpenPorts(services) => kernel.record.open(services),
+            Step::MoveRange { from, to } => {
+                kernel.record.move_range(*from, *to);
+                let service = kernel.balancer.services.remove(from);
+                kernel.balancer.services.extend(service.map(|service| (*to, service)));
+                before.complete(step);
+            }
             Step::WriteFilters(filters) => kernel.record.filter(filters),
             Step::WriteRules(rules) => {
                 let hands_over = rules.as_ref().is_some_and(|rules| rules.hands_over);
@@ -84,7 +91,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::DropRecord => kernel.record = Record::default(),
         }
     }
-    let mut after = stamp(observed, kernel, speaker, now);
+    let mut after = stamp(&before, kernel, speaker, now);
     after.forgotten.note(&forgotten, &after.kernel.record);
     after
 }

@@ -6,7 +6,8 @@
 //! it is in our own tables of nft, or the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
 //! and is no service of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is made,
 //! and let in, only with its filter in force, and keeps that until it is gone; its VIP is withdrawn before the last real server goes; who goes on
-//! removing a service is not fought; one that goes while its VIP stays goes only with its ports closed (`succession.rs`).
+//! removing a service is not fought; one that goes while its VIP stays goes only with its ports closed (`succession.rs`), and a range of ports becomes another
+//! one where it can (`ranges.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use bgp::Prefix;
 
 use super::balancing::{RECOUNT, change, creation, is_as_desired, target};
+use super::ranges::Moves;
 use super::{Planner, Step, StepKey, VirtualServiceChange};
 use crate::api::{ForwardingMethod, ObjectRef};
 use crate::desired::{Desired, DesiredVirtualService, Filter, Lifecycle, ServiceKey, VipIntent};
@@ -54,6 +56,9 @@ pub(super) struct Balanced {
     pub(super) taking_over: bool,
     /// A VIP is on its way out, and we still balance it.
     pub(super) leaving: bool,
+    /// The ranges of ports that become others, and what is closed of them meanwhile.
+    pub(super) moves: Moves,
+    pub(super) given_up: BTreeSet<ServiceKey>,
     pub(super) steps: Vec<Step>,
 }
 
@@ -62,6 +67,7 @@ impl Planner<'_> {
     pub(super) fn decide_services(&mut self) {
         let (desired, KernelState { record, balancer, .. }) = (self.desired, &self.observed.kernel);
         self.look_at_rules();
+        self.decide_moves();
         self.balanced.unnamed = self.translates() && balancer.former.keys().any(|key| !record.in_ipvs.contains(key));
         let wanted = || desired.balancing.iter().flat_map(|balancing| &balancing.services);
         let known = record.pending_services.iter().chain(&record.confirmed_services).chain(&balancer.made);
@@ -77,8 +83,8 @@ impl Planner<'_> {
             let vip_is_wanted = of_vip.first().is_some_and(|service| self.is_wanted(service.vip));
             for key in of_vip.iter().copied() {
                 let (confirmed, pending) = (confirmed.at(key).is_some(), pending.at(key).is_some());
-                let service =
-                    Known { key, desired: desired.at(key), observed: observed.at(key), confirmed, recorded: confirmed || pending };
+                let wish = desired.at(key).or_else(|| self.successor(key));
+                let service = Known { key, desired: wish, observed: observed.at(key), confirmed, recorded: confirmed || pending };
                 self.decide_service(service, vip_is_wanted);
             }
             if vip_is_wanted {
@@ -90,6 +96,7 @@ impl Planner<'_> {
         self.decide_former();
         self.forget_names();
         self.forget_filters();
+        self.move_ranges();
         self.forget_closed();
     }
 
@@ -371,11 +378,11 @@ impl Planner<'_> {
     }
 
     /// Where in IPVS a crash came between making it and confirming it, nothing proves it ours: it stays, and so does its entry, so that it is ours again once it is
-    /// wanted. The entry goes where somebody was there before it, and with the whole record.
+    /// wanted. The entry goes where somebody was there before it, where another range of ports that is wanted cannot stand beside it, and with the whole record.
     fn disown_service(&mut self, key: ServiceKey, recorded: bool) {
         let balancer = &self.observed.kernel.balancer;
         let theirs = balancer.foreign.contains(&key) || balancer.is_taken(key);
-        if recorded && (theirs || self.desired.lifecycle == Lifecycle::Drain) {
+        if recorded && (theirs || self.is_in_the_way(key) || self.desired.lifecycle == Lifecycle::Drain) {
             self.strike(key);
         }
     }

@@ -32,6 +32,13 @@ pub enum Step {
     ClosePorts(BTreeSet<ServiceKey>),
     /// Let packets come to the ports of these again, which serve.
     OpenPorts(BTreeSet<ServiceKey>),
+    /// Let other ports lead to a virtual service of a range of ports, and those that it no longer has to nobody.
+    MoveRange {
+        /// Its range until now.
+        from: ServiceKey,
+        /// Its range from then on, which has ports in common with that one.
+        to: ServiceKey,
+    },
     /// Make these the filters of their virtual services.
     WriteFilters(BTreeMap<ServiceKey, Filter>),
     /// Make these the rules of our chains; `None` for no chains.
@@ -79,6 +86,7 @@ impl Step {
             | Self::DropRecord
             | Self::ClosePorts(_)
             | Self::OpenPorts(_)
+            | Self::MoveRange { .. }
             | Self::WriteFilters(_)
             | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),

@@ -32,10 +32,11 @@ impl Planner<'_> {
         }
     }
 
-    /// What is closed has an entry.
+    /// What is closed has an entry, or is what a range of ports gives up.
     pub(super) fn forget_closed(&mut self) {
         let record = &self.observed.kernel.record;
-        self.opening.extend(record.closed.iter().filter(|key| !record.has_service(**key)));
+        let stays = |key: &ServiceKey| record.has_service(*key) || self.balanced.given_up.contains(key);
+        self.opening.extend(record.closed.iter().filter(|key| !stays(key)));
     }
 
     /// Whether packets to its ports would come to the node itself without it.

@@ -53,6 +53,7 @@ impl fmt::Display for Step {
             Self::RecordRemoved(entries) => write!(f, "take out of the record {entries}"),
             Self::ClosePorts(services) => write!(f, "close the ports of {}", list(services)),
             Self::OpenPorts(services) => write!(f, "open the ports of {}", list(services)),
+            Self::MoveRange { from, to } => write!(f, "give virtual service {from} the ports {}", to.ports),
             Self::WriteFilters(filters) => {
                 write!(f, "filter {}", list(filters.iter().map(|(key, filter)| format!("{key} {filter}")).collect::<Vec<_>>()))
             }

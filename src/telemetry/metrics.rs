@@ -88,6 +88,7 @@ const fn step_name(step: &Step) -> &'static str {
         Step::RecordRemoved(_) => "record_removed",
         Step::ClosePorts(_) => "close_ports",
         Step::OpenPorts(_) => "open_ports",
+        Step::MoveRange { .. } => "move_range",
         Step::WriteFilters(_) => "write_filters",
         Step::WriteRules(_) => "write_rules",
         Step::SetSysctl(_) => "set_sysctl",

@@ -67,8 +67,30 @@ impl World {
             Step::WriteFilters(_) => "filtered",
             Step::ClosePorts(keys) => {
                 let goes = |key: &ServiceKey| self.desired_of(*key).is_none_or(|wish| !self.is_in_place(*key, &wish));
-                assert!(keys.iter().all(|key| record.confirmed_services.contains(key) && goes(key)), "wanted ports are closed: {made}");
-                "close"
+                let goes = |key: &ServiceKey| record.confirmed_services.contains(key) && goes(key) && self.successor_of(*key).is_none();
+                let parts: Vec<&ServiceKey> = keys.iter().filter(|key| !goes(key)).collect();
+                let given_up =
+                    |part: &ServiceKey| !self.wishes.keys().any(|key| shares_ports(*key, *part)) && self.part_of(*part).is_some();
+                assert!(parts.iter().all(|part| given_up(part)), "wanted ports are closed: {made}");
+                if parts.is_empty() { "close" } else { "close what is given up" }
+            }
+            Step::MoveRange { from, to } => {
+                let wish = self.successor_of(*from).unwrap_or_else(|| panic!("{from} becomes what is not wanted: {made}"));
+                assert!(
+                    self.wishes.contains_key(to) && self.node.is_ours(*from) && shares_ports(*from, *to),
+                    "{from} becomes {to}: {made}"
+                );
+                assert_eq!(
+                    record.filters.get(from).unwrap_or(&Filter::NONE),
+                    &wish.recorded_filter(*to),
+                    "{from} lets others in than {to}: {made}"
+                );
+                let is_closed = |port: u16| {
+                    record.closed.iter().any(|part| part.vip == from.vip && part.protocol == from.protocol && part.ports.contains(port))
+                };
+                let open = (from.ports.start()..=from.ports.end()).find(|port| !to.ports.contains(*port) && !is_closed(*port));
+                assert_eq!(open, None, "packets to a port that {from} gives up come to the node: {made}");
+                "move"
             }
             Step::OpenPorts(keys) => {
                 let serves = |key: &ServiceKey| !record.has_service(*key) || (self.node.is_ours(*key) && self.desired_of(*key).is_some());
@@ -176,15 +198,14 @@ impl World {
         "change"
     }
 
-    /// Where somebody else has balanced a VIP, it is claimed only once a virtual service of ours stands, or withdrawn before.
+    /// Where somebody else has balanced a VIP, it is claimed only once a virtual service of ours stands, or it is no longer advertised.
     fn check_rules(&self, made: &Plan) -> &'static str {
         let mut event = "rules";
-        let withdrawn = |vip: IpAddr| matches!(made.steps.first(), Some(Step::Advertise(set)) if !set.serves(vip));
         for vip in self.advertised_vips().into_iter().filter(|vip| self.balancing && self.is_elsewhere(*vip)) {
             if !self.wanted(vip) && !self.awaits_settings(vip) {
                 continue;
             }
-            if !self.is_waived(vip) && !withdrawn(vip) {
+            if !self.is_waived(vip) {
                 let confirmed = |key| self.node.record.confirmed_services.contains(&key) && self.node.is_ours(key);
                 assert!(self.backed_keys(vip).any(confirmed), "{vip} is claimed and nobody of ours stands behind it: {made}");
                 event = "taken over";
@@ -213,6 +234,7 @@ impl World {
             return if connections > 0 { "handed over with connections" } else { "handed over" };
         }
         if self.wanted(key.vip) {
+            assert!(self.successor_of(key).is_none(), "{key} is removed, and could lead on: {made}");
             return "given up";
         }
         assert!(!self.node.addresses.contains(&key.vip) || self.unclaimed.contains(&key.vip), "{key} is removed before its VIP");
@@ -292,7 +314,26 @@ impl World {
     /// Those of its virtual services that somebody is to stand behind.
     fn backed_keys(&self, vip: IpAddr) -> impl Iterator<Item = ServiceKey> {
         let of_vip = services().into_iter().filter(move |key| key.vip == vip);
-        of_vip.filter(|key| self.desired_of(*key).is_some_and(|wish| wish.is_backed() && self.is_in_place(*key, &wish)))
+        let wish = |key: ServiceKey| self.desired_of(key).filter(|wish| self.is_in_place(key, wish)).or_else(|| self.successor_of(key));
+        of_vip.filter(move |key| wish(*key).is_some_and(|wish| wish.is_backed()))
+    }
+
+    /// What the range of ports is to be that this one becomes.
+    fn successor_of(&self, key: ServiceKey) -> Option<DesiredVirtualService> {
+        let record = &self.node.record;
+        let is_there = record.has_service(key) && self.node.is_ours(key) && !record.closed.contains(&key);
+        if !is_range(key) || !is_there || self.wishes.contains_key(&key) || !self.is_complete() {
+            return None;
+        }
+        let to = services()
+            .into_iter()
+            .find(|to| is_range(*to) && shares_ports(key, *to) && !record.has_service(*to) && self.wishes.contains_key(to))?;
+        self.desired_of(to).filter(|wish| self.is_in_place(key, wish))
+    }
+
+    /// The range of ports that becomes another one, and has these.
+    fn part_of(&self, part: ServiceKey) -> Option<ServiceKey> {
+        services().into_iter().find(|key| shares_ports(*key, part) && self.successor_of(*key).is_some())
     }
 
     /// Whether a range of ports has a mark of its kind.
@@ -388,7 +429,12 @@ impl World {
                 assert!(!record.has_service(key), "{key} is recorded and not there");
                 return;
             }
-            (None, Some(_)) => panic!("{key} is wanted and missing"),
+            (None, Some(_)) => {
+                // While not all is known that is wanted, the range of ports stays that was there before.
+                let before = services().into_iter().any(|other| is_range(key) && shares_ports(key, other) && record.has_service(other));
+                assert!(before && !self.is_complete(), "{key} is wanted and missing");
+                return;
+            }
             (Some(_), None) => {
                 assert!(!self.is_complete(), "{key} is not wanted and left behind");
                 return;
@@ -434,4 +480,8 @@ impl World {
         let there = |vip: &IpAddr| self.node.addresses.contains(vip) || awaited(vip);
         assert!(record.confirmed.iter().all(there), "{:?} are recorded and missing", record.confirmed);
     }
+}
+
+fn shares_ports(one: ServiceKey, other: ServiceKey) -> bool {
+    (one.vip, one.protocol) == (other.vip, other.protocol) && one.ports.overlaps(other.ports)
 }

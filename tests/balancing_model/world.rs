@@ -135,7 +135,12 @@ impl World {
                 self.intent.vips.insert(vip, DesiredVip { owners: BTreeSet::new(), intent, policy: None });
             }
             Op::Service(key, None) => drop(self.wishes.remove(&key)),
-            Op::Service(key, Some(wish)) => drop(self.wishes.insert(key, wish)),
+            Op::Service(key, Some(wish)) => {
+                let shares_ports =
+                    |other: &ServiceKey| (other.vip, other.protocol) == (key.vip, key.protocol) && other.ports.overlaps(key.ports);
+                self.wishes.retain(|other, _| !shares_ports(other));
+                self.wishes.insert(key, wish);
+            }
             Op::Server(key, server, weight) => self.wish(key, |wish| {
                 match weight {
                     Some(weight) => wish.real_servers.insert(address(key, server), Weight(weight)),
@@ -421,7 +426,7 @@ impl World {
         }
         if fault == Fault::None && done.is_ok() {
             match step {
-                Step::ForgetConnections(_) => self.before.complete(step),
+                Step::ForgetConnections(_) | Step::MoveRange { .. } => self.before.complete(step),
                 _ => self.before.succeed(step.key()),
             }
         } else {
@@ -452,6 +457,13 @@ impl World {
             | Step::WriteRules(_)
             | Step::DropRecord => {
                 self.node.write(step, self.now);
+            }
+            Step::MoveRange { from, to } => {
+                self.node.write(step, self.now);
+                // The actuator knows by the mark that it is the same service.
+                for ours in [&mut self.known_as_ours, &mut self.made] {
+                    ours.remove(from).then(|| ours.insert(*to));
+                }
             }
             Step::RecordConfirmed(entries) => {
                 self.node.write(step, self.now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Datagrams while balancing passes from us to kube-proxy and back, or while ports come and go: thousands of flows a second, of one datagram each, so that
+//! Datagrams while balancing passes from us to kube-proxy and back, or while ports and ranges of ports come, change and go: thousands of flows a second, of one datagram each, so that
 //! some of them are on their way at every moment of a change of rules.
 //!
 //! Input: the dataplane. Invariant: each datagram reaches a real server, whoever chose it, as long as somebody serves its port: none is dropped, and none stays
@@ -133,6 +133,29 @@ pub(crate) fn every_flow_has_a_server_while_kube_proxy_takes_over_and_gives_back
     }
     stage.router.nft("delete table ip kube-proxy");
     finish(stage, flood, &format!("{dataplane} and kube-proxy"));
+}
+
+/// A long range of ports grows, shrinks and moves, with ports that it keeps.
+pub(crate) fn every_flow_has_a_server_while_a_long_range_changes(dataplane: &'static str) {
+    const KEPT: [u16; 2] = [15_000, 19_999];
+    let mut stage = Stage::with(dataplane, "flood-range", &SERVERS);
+    CLIENTS.iter().skip(1).for_each(|client| drop(stage.client.ip(&format!("addr add {client}/24 dev eth0"))));
+    stage.servers.nft("table ip count { chain input { type filter hook input priority 0; meta l4proto udp counter drop; }\n}");
+    stage.publish("pods", &(service("pods", "{port: 53, protocol: UDP}") + &slice("pods", "{port: 53, protocol: UDP}", &SERVERS[..2])));
+    let publish =
+        |stage: &Stage, ports: &str| stage.publish("all", &eric("all", VIP, "pods", &[(ports, ports, "algo: rr, protocol: udp")]));
+    publish(&stage, "10000-20000");
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    wait_until("it is announced", PATIENCE, || done(&stage, "advertise 10") == 1);
+    stage.router.sysctl("net/netfilter/nf_conntrack_udp_timeout", "1");
+    let flood = Flood::start(&stage.client, &KEPT);
+    for ports in ["10000-21000", "9000-20000", "12000-30000", "15000-19999", "10000-20000"].into_iter().cycle().take(20) {
+        publish(&stage, ports);
+        let record = || stage.router.output(&["nft", "list", "set", "inet", "vipherald", "ranges4"]);
+        wait_until(ports, PATIENCE, || record().contains(&format!("{VIP} . udp . {ports} }}")));
+    }
+    finish(stage, flood, &format!("{dataplane}: a long range"));
 }
 
 /// A port comes and goes, by itself and in a long range, while the VIP stays for another one: who listens on the router itself gets nothing.

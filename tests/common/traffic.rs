@@ -390,6 +390,32 @@ pub(crate) fn only_connections_of_removed_back_ends_end(dataplane: &'static str)
     scene.stage.drain();
 }
 
+/// A long range of ports grows, shrinks and moves, at either end, while its VIP has nothing else: nothing happens to the ports that it keeps, and what leaves
+/// it is closed.
+pub(crate) fn no_error_while_a_long_range_of_ports_changes(dataplane: &'static str) {
+    let mut stage = Stage::with(dataplane, "range", &SERVERS);
+    answer(&stage.servers, &PORTS);
+    let publish = |stage: &Stage, ports: &str| stage.publish("web", &eric("web", VIP, "pods", &[(ports, ports, "algo: rr")]));
+    Scene::publish_pods(&stage, &SERVERS);
+    publish(&stage, "70-20999");
+    stage.start(", drainTimeout: 600s");
+    stage.wait_for_vip(VIP, true);
+    let traffic = Traffic::start(&stage.client);
+    traffic.goes_on();
+    let before = advertised(&stage);
+    for ports in ["70-21999", "80-30000", "1-20500", "75-20700", "70-20999"] {
+        publish(&stage, ports);
+        let record = || stage.router.output(&["nft", "list", "set", "inet", "vipherald", "ranges4"]);
+        wait_until(ports, PATIENCE, || record().contains(&format!("{VIP} . tcp . {ports} }}")));
+        traffic.goes_on();
+    }
+    assert_eq!(advertised(&stage), before, "the VIP was withdrawn");
+    let closed = |set: &str| stage.router.output(&["nft", "list", "set", "inet", "vipherald", set]).contains(VIP);
+    wait_until("nothing is closed", PATIENCE, || !closed("closed4") && !closed("closed-ranges4"));
+    traffic.finish(dataplane, &[]);
+    stage.drain();
+}
+
 /// kube-proxy takes the connections of a Service and gives them back, with its own real server, while its rules are there all the time. Then the daemon is
 /// killed at each step of a change.
 pub(crate) fn no_error_while_kube_proxy_takes_over_and_gives_back(dataplane: &'static str) {

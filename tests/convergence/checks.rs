@@ -101,6 +101,7 @@ impl World {
             | Step::WriteFilters(_)
             | Step::ClosePorts(_)
             | Step::OpenPorts(_)
+            | Step::MoveRange { .. }
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
@@ -386,6 +387,7 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::WriteFilters(_)
         | Step::ClosePorts(_)
         | Step::OpenPorts(_)
+        | Step::MoveRange { .. }
         | Step::SetSysctl(_)
         | Step::SetInterfaces(_)
         | Step::SetTimeouts(_)

@@ -48,6 +48,12 @@ impl Listed {
         self.dispatched.iter().filter(|(key, chain)| **chain != chain::chain_name(**key)).map(|(key, _)| *key).collect()
     }
 
+    /// Those whose chains nothing is dispatched to.
+    pub(super) fn orphans(&self) -> impl Iterator<Item = ServiceKey> {
+        let named: BTreeSet<ServiceKey> = self.dispatched.values().filter_map(|chain| chain::service_of(chain)).collect();
+        self.chains.keys().filter(move |key| !named.contains(key)).copied()
+    }
+
     /// Takes the listing of the table.
     pub(super) fn take_table(&mut self, json: &[u8], family: Family) -> Result<(), serde_json::Error> {
         let listing: Listing = serde_json::from_slice(json)?;

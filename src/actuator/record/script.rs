@@ -151,6 +151,7 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
         Change::Removed(entries) => (entries, &[THERE, WAITING], &[THERE, WAITING]),
         Change::Closed(services) => return change_closed(table, services, &["add"]),
         Change::Opened(services) => return change_closed(table, services, &["add", "delete"]),
+        Change::Moved(from, to) => return move_range(table, from, to, known),
         Change::Filters(filters) => return change_filters(table, filters, known),
         Change::Rules(rules) => return chains(table, &rules.map(Rules::chains).unwrap_or_default(), false),
         Change::RulesAnew(rules) => return chains(table, &rules.map(Rules::chains).unwrap_or_default(), true),
@@ -190,6 +191,21 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
         script.push_str(&change_filters(table, &none, known));
         script.push_str(&change_closed(table, &entries.services.intersection(&known.closed).copied().collect(), &["add", "delete"]));
     }
+    script
+}
+
+/// The lines that give the entry of a range of ports, with its mark and its filter, to another one. No packet meets both, or none.
+fn move_range(table: &str, from: ServiceKey, to: ServiceKey, known: &Record) -> String {
+    let mut script = String::new();
+    let sets = [(RANGES, String::new()), (MARKS, known.marks.get(&from).map(|mark| format!(" : {mark}")).unwrap_or_default())];
+    for (set, value) in sets {
+        let set = set.of(from.vip);
+        line(&mut script, format_args!("delete element inet {table} {set} {{ {} }}", element(from)));
+        line(&mut script, format_args!("add element inet {table} {set} {{ {}{value} }}", element(to)));
+    }
+    let filters = [(from, Filter::NONE), (to, known.filters.get(&from).cloned().unwrap_or(Filter::NONE))];
+    script.push_str(&change_filters(table, &filters.into(), known));
+    script.push_str(&change_closed(table, &known.given_up(from), &["delete"]));
     script
 }
 
