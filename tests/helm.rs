@@ -12,11 +12,17 @@ mod apiserver;
 mod certificates;
 #[path = "helm/chart.rs"]
 mod chart;
+#[path = "helm/cluster.rs"]
+mod cluster;
 mod common;
+#[path = "helm/kubelet.rs"]
+mod kubelet;
 #[path = "helm/node_setup.rs"]
 mod node_setup;
 #[path = "helm/parts.rs"]
 mod parts;
+#[path = "common/passage.rs"]
+mod passage;
 #[path = "helm/policy.rs"]
 mod policy;
 #[path = "common/port.rs"]
@@ -25,3 +31,5 @@ mod port;
 mod rendered;
 #[path = "helm/schema.rs"]
 mod schema;
+#[path = "common/tor.rs"]
+mod tor;

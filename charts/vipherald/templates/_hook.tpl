@@ -1,4 +1,4 @@
-{{/* A Job of a hook, and the ServiceAccount with which alone it runs: with "root", "suffix", "hook" (its events) and "args". */}}
+{{/* A Job of a hook, and the ServiceAccount with which alone it runs: with "root", "suffix", "hook" (its events), "args", and "deadline" (in seconds), if it needs another one. */}}
 {{- define "vipherald.hookJob" -}}
 {{- $name := printf "%s-%s" (include "vipherald.fullname" .root) .suffix -}}
 apiVersion: v1
@@ -15,7 +15,7 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   {{- include "vipherald.hookMetadata" (dict "root" .root "hook" .hook "weight" "0") | nindent 2 }}
 spec:
-  activeDeadlineSeconds: {{ .root.Values.hooks.timeoutSeconds }}
+  activeDeadlineSeconds: {{ .deadline | default .root.Values.hooks.timeoutSeconds }}
   backoffLimit: 3
   template:
     metadata:

@@ -17,8 +17,8 @@
 {{/* The key `instance` of the configuration. On one node no two may be alike, nor in one cluster. */}}
 {{- define "vipherald.instance" -}}
 {{- $instance := .Values.config.instance | default (include "vipherald.fullname" . | replace "." "-") -}}
-{{- if not (regexMatch "^[a-z][a-z0-9-]{0,62}$" $instance) -}}
-{{- fail (printf "config.instance: expected 1 to 63 of a-z, 0-9 and -, a letter first, found %q" $instance) -}}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$" $instance) -}}
+{{- fail (printf "config.instance: expected 1 to 63 of a-z, 0-9 and -, beginning with a letter and ending with a letter or digit, found %q" $instance) -}}
 {{- end -}}
 {{- $instance -}}
 {{- end -}}
@@ -62,12 +62,19 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{/* The rules of a role in files/rbac.yaml: with "root", "kind" and "name". */}}
+{{/* The rules of a role in files/rbac.yaml, with the names of this release's objects: with "root", "kind" and "name". */}}
 {{- define "vipherald.rules" -}}
 {{- $wanted := . -}}
+{{- $instance := include "vipherald.instance" .root -}}
+{{- $names := dict "apps" (list (include "vipherald.fullname" .root)) "coordination.k8s.io" (list $instance (printf "%s.drain" $instance)) -}}
 {{- range splitList "\n---\n" (.root.Files.Get "files/rbac.yaml") -}}
 {{- $role := fromYaml . -}}
 {{- if and (eq $role.kind $wanted.kind) (eq $role.metadata.name $wanted.name) -}}
+{{- range $rule := $role.rules -}}
+{{- if and $rule.resourceNames (hasKey $names (first $rule.apiGroups)) -}}
+{{- $_ := set $rule "resourceNames" (get $names (first $rule.apiGroups)) -}}
+{{- end -}}
+{{- end -}}
 {{ toYaml $role.rules }}
 {{- end -}}
 {{- end -}}
