@@ -80,6 +80,12 @@ pub(crate) fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     object
 }
 
+/// The ConfigMap that pods follow.
+pub(crate) fn config_map(objects: &[Value]) -> &Value {
+    let name = &workload(objects)["metadata"]["name"];
+    objects.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == *name).unwrap()
+}
+
 /// The DaemonSet, or StatefulSet.
 pub(crate) fn workload(objects: &[Value]) -> &Value {
     let is_workload = |object: &&Value| ["DaemonSet", "StatefulSet"].contains(&object["kind"].as_str().unwrap());

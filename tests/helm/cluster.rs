@@ -155,6 +155,53 @@ fn a_release_serves_is_upgraded_and_leaves_nothing() {
     assert_eq!(present(server, "services,ericingresses,customresourcedefinitions"), before, "definitions and objects stay");
 }
 
+/// What only the daemon knows to be a mistake.
+#[test]
+fn a_configuration_with_a_mistake_is_not_installed() {
+    let plane = Arc::new(ControlPlane::start());
+    let server = plane.server();
+    let kubelet = Kubelet::start(&plane, &[]);
+    let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
+    let mistake = ["--set", "config.bgp.peers[0].timers.hold=2s"];
+    let release = ["vipherald", &chart, "-n", "routing", "-f", &values];
+    for verb in [&["install", "--create-namespace"][..], &["upgrade", "--install"]] {
+        let output = helm_at(server, &[verb, &release, &mistake].concat());
+        assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("vipherald-check"), "{output:?}");
+        let said = kubelet.ended().pop().unwrap().said;
+        assert!(said.contains("bgp.peers[0].timers.hold: expected a hold time"), "{said}");
+        assert_eq!(
+            present(server, "customresourcedefinitions,daemonsets,clusterroles").iter().find(|name| name.contains("vipherald")),
+            None
+        );
+    }
+    succeed(server, &[&["upgrade", "--install"][..], &release].concat());
+}
+
+/// The same nodes, with the other kind of workload.
+#[test]
+fn a_release_becomes_a_stateful_set_and_a_daemon_set_again() {
+    let plane = Arc::new(ControlPlane::start());
+    let server = plane.server();
+    let router = Arc::new(Router::new(server, "n1"));
+    let kubelet = Kubelet::start(&plane, &[Arc::clone(&router)]);
+    server.kubectl(&["apply", "-f", "-"], OBJECTS);
+    let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
+    let vips = BTreeSet::from(["10.0.0.7".parse().unwrap()]);
+    let mut sessions = 0;
+    for (kind, replaces) in [("DaemonSet", false), ("StatefulSet", true), ("DaemonSet", true)] {
+        let kind = format!("workload.kind={kind},workload.replicas=1");
+        let before = kubelet.ended().len();
+        let words = ["upgrade", "--install", "vipherald", &chart, "-n", "routing", "--create-namespace", "-f", &values, "--set", &kind];
+        succeed(server, &words);
+        sessions += 1;
+        wait_until(&format!("{kind} announces"), LIMIT, || router.tor.sessions() == sessions && router.tor.learned() == vips);
+        if replaces {
+            let ended = kubelet.ended().into_iter().skip(before).find(|ended| !ended.left.is_empty()).unwrap();
+            assert!(!ended.left.contains("10.0.0.7"), "the one before has left: {}\n{}", ended.left, ended.said);
+        }
+    }
+}
+
 #[test]
 fn two_releases_come_and_go_in_any_order() {
     let plane = Arc::new(ControlPlane::start());

@@ -171,11 +171,25 @@ impl Worker {
 
     fn run_hook(&mut self, pod: &Pod<'_>) {
         let files = tempfile::tempdir().unwrap();
-        let words: Vec<&str> = list(&pod.object["spec"]["containers"][0]["command"]).map(|word| word.as_str().unwrap()).collect();
-        assert_eq!(words[0], "vipherald");
         let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
-        let process = Process::start(command.args(&words[1..]).env("KUBECONFIG", self.kubeconfig(pod, files.path())));
+        command.args(self.arguments(pod, files.path())).env("NODE_NAME", "worker").env("NODE_IP", "192.0.2.1").env("POD_NAME", pod.name);
+        if pod.object["spec"]["automountServiceAccountToken"] != false {
+            command.env("KUBECONFIG", self.kubeconfig(pod, files.path()));
+        }
+        let process = Process::start(&mut command);
         self.hooks.insert(pod.uid.to_owned(), Some((process, files)));
+    }
+
+    /// What its container runs beside the program, with its configuration, if it has one, in this directory.
+    fn arguments(&self, pod: &Pod<'_>, directory: &Path) -> Vec<String> {
+        if let Some(map) = pod.object["spec"]["volumes"][0]["configMap"]["name"].as_str() {
+            let configuration = ["get", "configmap", map, "-n", pod.namespace, "-o", "jsonpath={.data.vipherald\\.yaml}"];
+            fs::write(directory.join("vipherald.yaml"), self.server().kubectl(&configuration, "")).unwrap();
+        }
+        let word = |word: &Value| word.as_str().unwrap().replace("/etc/vipherald/config", directory.to_str().unwrap());
+        let words: Vec<String> = list(&pod.object["spec"]["containers"][0]["command"]).map(word).collect();
+        assert_eq!(words[0], "vipherald");
+        words.into_iter().skip(1).collect()
     }
 
     /// The daemons are looked after while a hook waits for them.
@@ -209,31 +223,31 @@ impl Worker {
         }
     }
 
-    fn start_daemon(&mut self, pod: &Pod<'_>) {
+    /// Where a pod may be: on the node of a DaemonSet's pod, on any for one of a StatefulSet; and not where the port of another one is taken.
+    fn free_router(&self, pod: &Pod<'_>) -> Option<&Arc<Router>> {
         let terms = &pod.object["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
-        let node = terms[0]["matchFields"][0]["values"][0].as_str().unwrap();
-        let router = Arc::clone(self.routers.iter().find(|router| router.name == node).unwrap());
+        let node = terms[0]["matchFields"][0]["values"][0].as_str();
+        let is_free = |router: &&Arc<Router>| !self.running.values().any(|daemon| Arc::ptr_eq(&daemon.router, router));
+        self.routers.iter().filter(is_free).find(|router| node.is_none_or(|node| node == router.name))
+    }
+
+    fn start_daemon(&mut self, pod: &Pod<'_>) {
+        let Some(router) = self.free_router(pod).map(Arc::clone) else { return };
+        let node = router.name.as_str();
         let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
         let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name}, "target": target});
         let path = format!("/api/v1/namespaces/{}/pods/{}/binding", pod.namespace, pod.name);
         self.server().kubectl(&["create", "--raw", &path, "-f", "-"], &binding.to_string());
 
         let files = tempfile::tempdir().unwrap();
-        let map = pod.object["spec"]["volumes"][0]["configMap"]["name"].as_str().unwrap();
-        let configuration = ["get", "configmap", map, "-n", pod.namespace, "-o", "jsonpath={.data.vipherald\\.yaml}"];
-        fs::write(files.path().join("vipherald.yaml"), self.server().kubectl(&configuration, "")).unwrap();
-        let container = &pod.object["spec"]["containers"][0];
-        let word = |word: &Value| word.as_str().unwrap().replace("/etc/vipherald/config", files.path().to_str().unwrap());
-        let words: Vec<String> = list(&container["command"]).map(word).collect();
-        assert_eq!(words[0], "vipherald");
         // Each node has a /run of its own.
         let script = "mount -t tmpfs none /run && exec \"$@\"";
         let mut command = router.namespace.command("unshare");
-        command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_vipherald")]).args(&words[1..]);
+        command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_vipherald")]).args(self.arguments(pod, files.path()));
         command.env("KUBECONFIG", self.kubeconfig(pod, files.path()));
         command.env("NODE_NAME", node).env("NODE_IP", "10.99.0.1").env("POD_NAME", pod.name);
         let process = Process::start(&mut command);
-        self.running.insert(pod.uid.to_owned(), Daemon { process, router, told_to_stop: false, _files: files });
+        self.running.insert(pod.uid.to_owned(), Daemon { process, router: Arc::clone(&router), told_to_stop: false, _files: files });
         let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let patch = json!({"status": {"phase": "Running", "conditions": [ready]}}).to_string();
         self.server().kubectl(&["patch", "pod", pod.name, "-n", pod.namespace, "--subresource=status", "--type=merge", "-p", &patch], "");

@@ -66,7 +66,10 @@ fn two_of_them_in_one_chart_share_nothing() {
     for (part, objects) in parts {
         let daemon = objects.iter().find(|object| object["kind"] == "DaemonSet").unwrap();
         assert_eq!(daemon["metadata"]["name"], format!("site-{part}"));
-        let map = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
+        let map = objects
+            .iter()
+            .find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == daemon["metadata"]["name"])
+            .unwrap();
         let config: Value = serde_saphyr::from_str(map["data"]["vipherald.yaml"].as_str().unwrap()).unwrap();
         assert_eq!(config["instance"], format!("site-{part}"));
         assert_eq!(config["drain"]["workload"], format!("DaemonSet/routing/site-{part}"));

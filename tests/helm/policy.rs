@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::accounts::RIGHTS;
-use crate::chart::{chart, list, objects, only, render, values_files, workload};
+use crate::chart::{chart, config_map, list, objects, only, render, values_files, workload};
 
 /// Every rendering: its name and its objects. The values files, and each with what is off in them.
 fn renderings() -> Vec<(String, Vec<Value>)> {
@@ -162,7 +162,7 @@ fn a_change_of_the_configuration_replaces_no_pod() {
     for (name, values) in values_files() {
         let before = objects(&render(&values, &[]));
         let after = objects(&render(&values, &["--set", "config.dataplane.mssClamp=pmtu,config.log.level=debug"]));
-        assert_ne!(only(&before, "ConfigMap"), only(&after, "ConfigMap"), "{name}");
+        assert_ne!(config_map(&before), config_map(&after), "{name}");
         assert_eq!(workload(&before), workload(&after), "{name}");
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::chart::{KUBERNETES, chart, helm, list, objects, only, refusal, render, root, update, values_files, workload};
+use crate::chart::{KUBERNETES, chart, config_map, helm, list, objects, refusal, render, root, update, values_files, workload};
 
 /// Compares with a file, or writes it.
 fn golden(path: &Path, text: &str, failed: &mut Vec<String>) {
@@ -55,7 +55,7 @@ fn helm_has_nothing_to_complain_about() {
 
 /// The configuration file in a rendered release.
 fn configuration(objects: &[Value]) -> String {
-    only(objects, "ConfigMap")["data"]["vipherald.yaml"].as_str().unwrap().to_owned()
+    config_map(objects)["data"]["vipherald.yaml"].as_str().unwrap().to_owned()
 }
 
 /// Asks the daemon, with the variables of its pod.
