@@ -187,13 +187,11 @@ fn a_release_becomes_a_stateful_set_and_a_daemon_set_again() {
     server.kubectl(&["apply", "-f", "-"], OBJECTS);
     let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
     let vips = BTreeSet::from(["10.0.0.7".parse().unwrap()]);
-    let mut sessions = 0;
-    for (kind, replaces) in [("DaemonSet", false), ("StatefulSet", true), ("DaemonSet", true)] {
+    for (sessions, kind, replaces) in [(1, "DaemonSet", false), (2, "StatefulSet", true), (3, "DaemonSet", true)] {
         let kind = format!("workload.kind={kind},workload.replicas=1");
         let before = kubelet.ended().len();
         let words = ["upgrade", "--install", "vipherald", &chart, "-n", "routing", "--create-namespace", "-f", &values, "--set", &kind];
         succeed(server, &words);
-        sessions += 1;
         wait_until(&format!("{kind} announces"), LIMIT, || router.tor.sessions() == sessions && router.tor.learned() == vips);
         if replaces {
             let ended = kubelet.ended().into_iter().skip(before).find(|ended| !ended.left.is_empty()).unwrap();

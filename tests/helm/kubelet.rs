@@ -204,23 +204,24 @@ impl Worker {
 
     fn look_after(&mut self, pod: &Pod<'_>) {
         let leaves = pod.object["metadata"]["deletionTimestamp"].is_string();
-        match self.running.get_mut(pod.uid) {
-            None if !leaves => self.start_daemon(pod),
-            None => {}
-            Some(daemon) if daemon.process.is_running() => {
-                if leaves && !daemon.told_to_stop {
-                    daemon.told_to_stop = true;
-                    daemon.process.signal(Signal::SIGTERM);
-                }
+        let Some(daemon) = self.running.get_mut(pod.uid) else {
+            if !leaves {
+                self.start_daemon(pod);
             }
-            Some(daemon) => {
-                let (said, left) = (daemon.process.log(), daemon.router.addresses());
-                assert!(leaves, "{} has ended by itself: {said}", pod.name);
-                self.note(said, left);
-                self.running.remove(pod.uid);
-                self.server().kubectl(&["delete", "pod", pod.name, "-n", pod.namespace, "--force", "--grace-period=0"], "");
+            return;
+        };
+        if daemon.process.is_running() {
+            if leaves && !daemon.told_to_stop {
+                daemon.told_to_stop = true;
+                daemon.process.signal(Signal::SIGTERM);
             }
+            return;
         }
+        let (said, left) = (daemon.process.log(), daemon.router.addresses());
+        assert!(leaves, "{} has ended by itself: {said}", pod.name);
+        self.note(said, left);
+        self.running.remove(pod.uid);
+        self.server().kubectl(&["delete", "pod", pod.name, "-n", pod.namespace, "--force", "--grace-period=0"], "");
     }
 
     /// Where a pod may be: on the node of a DaemonSet's pod, on any for one of a StatefulSet; and not where the port of another one is taken.
