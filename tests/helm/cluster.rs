@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::apiserver::{ApiServer, ControlPlane, program};
-use crate::chart::{chart, helm, list, objects, render, root, values_files, workload};
+use crate::chart::{chart, helm, objects, render, root, values_files};
 use crate::common::wait_until;
 use crate::kubelet::{Kubelet, Router};
 
@@ -388,24 +388,54 @@ fn the_page_about_the_installation_works_as_it_is_written() {
     assert!(!of_vipherald(server, OF_RELEASES).contains("daemonset.apps/vipherald"));
 }
 
-/// The pods of a pair: one on each node, at most.
+/// Asks for the eviction of a pod, as `kubectl drain` does; whether it is granted.
+fn evict(server: &ApiServer, pod: &str) -> bool {
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": "routing"}});
+    let file = server.path("eviction.json");
+    fs::write(&file, eviction.to_string()).unwrap();
+    let path = format!("/api/v1/namespaces/routing/pods/{pod}/eviction");
+    let mut command = Command::new(program("kubectl"));
+    command.env("KUBECONFIG", server.administrator_kubeconfig()).args(["create", "--raw", &path, "-f"]);
+    let output = command.arg(file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() || said.contains("Cannot evict pod as it would violate the pod's disruption budget"), "{said}");
+    output.status.success()
+}
+
+/// Says of a pod that it is ready, as its kubelet would.
+fn ready(server: &ApiServer, pod: &str) {
+    let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let patch = json!({"status": {"phase": "Running", "conditions": [ready]}}).to_string();
+    server.kubectl(&["patch", "pod", pod, "-n", "routing", "--subresource=status", "--type=merge", "-p", &patch], "");
+}
+
+/// Of a pair, and of a DaemonSet of two with a budget, one pod may be evicted, and the other one not before there is another.
 #[test]
-fn a_pair_is_two_pods() {
+fn one_pod_may_be_evicted_and_then_the_other_one_may_not() {
     let plane = ControlPlane::start();
     let server = plane.server();
-    let values = chart().join("ci/domain-services-values.yaml").display().to_string();
-    succeed(
-        server,
-        &["install", "enm", &chart().display().to_string(), "-n", "routing", "--create-namespace", "-f", &values, "--no-hooks"],
-    );
-    wait_until("both pods are there", LIMIT, || {
-        server.kubectl(&["get", "pods", "-n", "routing", "-o", "name"], "") == "pod/enm-0\npod/enm-1\n"
-    });
-    let rendered = objects(&render(&chart().join("ci/domain-services-values.yaml"), &[]));
-    assert_eq!(workload(&rendered)["spec"]["podManagementPolicy"], "Parallel");
-    let pods: Value = serde_json::from_str(&server.kubectl(&["get", "pods", "-n", "routing", "-o", "json"], "")).unwrap();
-    for pod in list(&pods["items"]) {
-        let term = &pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
-        assert_eq!(term["labelSelector"]["matchLabels"]["vipherald.io/instance"], pod["metadata"]["labels"]["vipherald.io/instance"]);
+    for name in ["n1", "n2"] {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"node": "routing"}}});
+        server.kubectl(&["create", "-f", "-"], &node.to_string());
+        server.kubectl(&["taint", "node", name, "node.kubernetes.io/not-ready-"], "");
+    }
+    let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
+    let pods = || {
+        let names = server.kubectl(&["get", "pods", "-n", "routing", "-o", "jsonpath={.items[*].metadata.name}"], "");
+        names.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for kind in ["workload.kind=StatefulSet", "podDisruptionBudget.minAvailable=1"] {
+        let words = ["install", "vipherald", &chart, "-n", "routing", "--create-namespace", "--no-hooks", "-f", &values, "--set", kind];
+        succeed(server, &words);
+        wait_until(&format!("{kind}: both pods are there"), LIMIT, || pods().len() == 2);
+        let both = pods();
+        both.iter().for_each(|pod| ready(server, pod));
+        wait_until(&format!("{kind}: one may go"), LIMIT, || {
+            server.kubectl(&["get", "pdb", "-n", "routing", "-o", "jsonpath={.items[*].status.disruptionsAllowed}"], "") == "1"
+        });
+        assert!(evict(server, &both[0]), "{kind}");
+        assert!(!evict(server, &both[1]), "{kind}");
+        succeed(server, &["uninstall", "vipherald", "-n", "routing", "--no-hooks"]);
+        wait_until(&format!("{kind}: they are gone"), LIMIT, || pods().is_empty());
     }
 }

@@ -56,7 +56,9 @@ impl Node {
 #[test]
 fn a_node_is_set_up_where_its_default_route_is() {
     let node = Node::new();
-    let said = node.setup("nf_conntrack ip_vs_nq", "", "net.ipv4.tcp_fin_timeout=31\n");
+    node.namespace.ip("link add eth2.7 type veth peer name far-7");
+    let said = node.setup("nf_conntrack ip_vs_nq", "", "net.ipv4.tcp_fin_timeout=31\nnet.ipv4.conf.eth2/7.arp_announce=1\n");
+    assert_eq!(node.value("conf/eth2.7/arp_announce"), "1");
     assert_eq!(fs::read_to_string(node.programs.path().join("loaded")).unwrap(), "nf_conntrack\nip_vs_nq\n");
     assert!(said.contains("the kernel has no module ip_vs_nq"), "{said}");
     let names = ["ip_forward", "tcp_fin_timeout", "conf/eth1/arp_ignore", "conf/eth1/arp_announce", "conf/eth1/rp_filter"];

@@ -65,6 +65,8 @@ fn the_daemon_has_three_capabilities_and_a_fourth_on_demand() {
         for (of, pod) in pods(&objects).into_iter().filter(|(of, _)| of.starts_with("Job/")) {
             assert_ne!(pod["hostNetwork"], true, "{name}: {of}");
             assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}: {of}");
+            // OpenShift gives each namespace users of its own, and refuses others.
+            assert_eq!(pod["securityContext"]["runAsUser"].is_null(), name.contains("openshift"), "{name}: {of}");
             assert!(
                 list(&pod["containers"]).all(|container| container["securityContext"]["capabilities"]["add"].is_null()),
                 "{name}: {of}"

@@ -9,9 +9,9 @@ for module in $MODULES; do
     modprobe "$module" || echo "node-setup: the kernel has no module $module" >&2
 done
 
-# A key as sysctl(8) has it; the dot of a VLAN interface would be a slash there.
+# A key as sysctl(8) has it: with a slash for the dot in the name of an interface.
 set_to() {
-    file=/proc/sys/$(echo "$1" | tr . /)
+    file=/proc/sys/$(echo "$1" | tr ./ /.)
     [ -e "$file" ] || { echo "node-setup: the kernel has no $1" >&2; return 0; }
     echo "$2" >"$file"
     echo "$1 = $2"

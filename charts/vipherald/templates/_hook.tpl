@@ -47,8 +47,10 @@ spec:
       {{- end }}
       securityContext:
         runAsNonRoot: true
+        {{- if not .root.Values.openshift.securityContextConstraints }}
         runAsUser: 65534
         runAsGroup: 65534
+        {{- end }}
         seccompProfile:
           type: RuntimeDefault
       containers:

@@ -44,6 +44,11 @@ spec:
   securityContext:
     seccompProfile:
       type: RuntimeDefault
+    {{- if .Values.openshift.securityContextConstraints }}
+    # Else the directory of the state, which is the node's, is closed to the pod.
+    seLinuxOptions:
+      type: spc_t
+    {{- end }}
   {{- if .Values.nodeSetup.enabled }}
   initContainers:
     {{- include "vipherald.nodeSetup" . | nindent 4 }}
