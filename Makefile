@@ -7,7 +7,7 @@ CARGO_DENY_VERSION := 0.20.2
 # What cargo builds is run in a kernel with IPVS.
 IN_GUEST := --config 'target."cfg(target_os = \"linux\")".runner = "tests/uml/run-in-vm -t 600 --"'
 
-.PHONY: apiserver bench build demo test test-fast soak golden interop ci fmt clippy doc deny packages packages-demo uml-kernel
+.PHONY: apiserver bench build demo test test-fast soak golden interop ci fmt clippy doc deny packages packages-demo uml-kernel helm
 
 build:                ## the binary, optimised
 	cargo build --release --locked
@@ -15,7 +15,7 @@ build:                ## the binary, optimised
 demo: packages-demo build   ## two racks on this machine: routes, spread of 1,000 requests, stop and restart of a node
 	labs/run multi-rack
 
-test: packages uml-kernel apiserver   ## all tests; needs root
+test: packages uml-kernel apiserver helm   ## all tests; needs root
 	cargo build --release --locked
 	cargo test --workspace --locked --no-fail-fast
 	cargo run --release --locked --example bench -- check
@@ -35,8 +35,8 @@ bench: packages uml-kernel   ## routes to a router and through a reflector, one 
 	cargo run --release --locked $(IN_GUEST) --example bench -- balance
 
 golden:               ## writes the goldens again and shows what changed
-	UPDATE_GOLDENS=1 cargo test --locked --test plan
-	git diff --stat -- tests
+	UPDATE_GOLDENS=1 cargo test --locked --test plan --test helm
+	git diff --stat -- charts examples tests
 
 interop: packages     ## the speaker with every router, and the table in docs/interoperability.md written again; needs root
 	UPDATE_GOLDENS=1 cargo test --locked --test interop
@@ -44,7 +44,7 @@ interop: packages     ## the speaker with every router, and the table in docs/in
 
 # Two at a time: what others make is built beside what cargo checks, and all of it before the first test.
 ci: packages fmt
-	$(MAKE) -j2 --output-sync=target apiserver uml-kernel clippy doc deny
+	$(MAKE) -j2 --output-sync=target apiserver helm uml-kernel clippy doc deny
 	$(MAKE) test
 
 fmt:
@@ -66,6 +66,9 @@ uml-kernel: packages  ## the kernel with IPVS that tests run in; once, 6.5 minut
 
 apiserver:            ## the Kubernetes control plane of the tests; once, kept outside of the checkout
 	nice -n 5 tests/apiserver/build
+
+helm:                 ## Helm for the tests of the chart; once, 4 minutes, kept outside of the checkout
+	nice -n 5 tests/helm/build
 
 packages:
 	tests/install-packages labs/packages.txt tests/packages.txt

@@ -10,6 +10,7 @@ mod peer;
 mod show;
 mod table;
 mod target;
+mod uninstall;
 
 use std::error::Error;
 use std::future::Future;
@@ -54,6 +55,8 @@ enum Verb {
     Target(target::TargetOptions),
     /// Take away what an instance has left in the kernel that no longer runs, as after a change of its name
     Cleanup(cleanup::Cleanup),
+    /// Take an instance out of a cluster: its workload, once the nodes are drained, and what it has written there
+    Uninstall(uninstall::Uninstall),
     /// Print the CustomResourceDefinitions as YAML, or install them
     Crds(crds::Crds),
     /// Work with the configuration file
@@ -243,6 +246,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Doctor(doctor) => doctor::doctor(doctor),
         Verb::Peer(verb) => peer::peer(verb),
         Verb::Cleanup(options) => cleanup::cleanup(options),
+        Verb::Uninstall(options) => uninstall::uninstall(options),
         Verb::Crds(options) => crds::crds(options),
         Verb::Target(options) => target::target(options),
         Verb::Config(ConfigVerb::Check { file }) => {

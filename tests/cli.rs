@@ -52,6 +52,7 @@ fn help_and_version() {
         "doctor",
         "peer",
         "cleanup",
+        "uninstall",
         "config",
         "Exit codes: 0 all is well, 1 a finding, 2 wrong usage, 3 no daemon answers.",
     ] {
@@ -64,7 +65,7 @@ fn help_and_version() {
 #[test]
 fn wrong_usage_is_2() {
     let minimal = example("minimal.yaml");
-    let wrong: [&[&str]; 35] = [
+    let wrong: [&[&str]; 38] = [
         &["run", "--config", &minimal],
         &["plan", "--config", &minimal],
         &["show", "peer", ""],
@@ -100,6 +101,9 @@ fn wrong_usage_is_2() {
         &["config", "check"],
         &["cleanup"],
         &["cleanup", "--instance", ""],
+        &["uninstall", "--instance", "vipherald"],
+        &["uninstall", "--instance", "Vipherald", "--workload", "DaemonSet/networking/vipherald"],
+        &["uninstall", "--instance", "vipherald", "--workload", "Deployment/networking/vipherald"],
     ];
     for arguments in wrong {
         let ended = vipherald(arguments);

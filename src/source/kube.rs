@@ -17,6 +17,7 @@ mod request;
 mod store;
 #[cfg(test)]
 mod tests;
+mod uninstall;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -35,6 +36,7 @@ use self::follower::{Follower, Standing, Update};
 pub use self::install::{InstallError, Outcome, install};
 pub(crate) use self::object::{path, resource};
 use self::store::Store;
+pub use self::uninstall::{NoWorkload, UninstallError, Workload, uninstall};
 use super::{Object, Snapshot, Snapshots};
 use crate::api::{Kind, ObjectRef};
 use crate::desired::{LastGood, Rejection, Subject};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The accounts of a release in a test's cluster, with the rights of the chart and no others.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 /// The rights as the chart grants them.
 pub(crate) const RIGHTS: &str = include_str!("../../charts/vipherald/files/rbac.yaml");

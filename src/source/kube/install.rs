@@ -132,7 +132,7 @@ async fn get(client: &Client, name: &str) -> Result<Option<Value>, kube::Error> 
 }
 
 /// Whether it may be another answer soon.
-fn is_passing(error: &kube::Error) -> bool {
+pub(super) fn is_passing(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 409 | 429 | 500..=599),
         kube::Error::Service(_) | kube::Error::HyperError(_) => true,
