@@ -22,6 +22,7 @@ mod rules;
 mod scope;
 mod speaker;
 mod termination;
+mod virtual_routers;
 mod virtual_services;
 
 use std::cmp::Ordering;
@@ -52,6 +53,7 @@ pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
 pub use self::termination::{Termination, termination};
+pub use self::virtual_routers::{DesiredGroup, DesiredTransport, DesiredVrrp};
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
 use self::virtual_services::{admits_nobody, refusals, virtual_service};
 use crate::api::{EXCLUDED_LABEL, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};

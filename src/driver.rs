@@ -6,3 +6,4 @@
 
 pub mod bgp;
 pub mod kube;
+pub mod vrrp;

@@ -144,6 +144,12 @@ pub(super) async fn each(handle: &Handle, dump: RouteNetlinkMessage, mut take: i
 
 /// Adds the address as /32 or /128 with global scope, marked as ours where the kernel can. The errno is the kernel's.
 pub(crate) async fn add(handle: &Handle, interface: u32, address: IpAddr) -> io::Result<()> {
+    let message = RouteNetlinkMessage::NewAddress(marked_host_address(interface, address));
+    acknowledged(handle, message, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).await
+}
+
+/// What is said to add an address of ours.
+pub(crate) fn marked_host_address(interface: u32, address: IpAddr) -> AddressMessage {
     let mut message = host_address(interface, address);
     message.attributes.push(AddressAttribute::Protocol(AddressProtocol::Other(ADDRESS_PROTOCOL)));
     if address.is_ipv6() {
@@ -154,7 +160,7 @@ pub(crate) async fn add(handle: &Handle, interface: u32, address: IpAddr) -> io:
         lifetimes.ifa_valid = u32::MAX;
         message.attributes.push(AddressAttribute::CacheInfo(lifetimes));
     }
-    acknowledged(handle, RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).await
+    message
 }
 
 /// Removes the /32 or /128 of the address. The errno is the kernel's.
@@ -171,7 +177,8 @@ pub(crate) async fn set_state(handle: &Handle, interface: u32, up: bool) -> io::
     acknowledged(handle, RouteNetlinkMessage::SetLink(message), NLM_F_ACK).await
 }
 
-fn host_address(interface: u32, address: IpAddr) -> AddressMessage {
+/// The /32 or /128 of an address.
+pub(crate) fn host_address(interface: u32, address: IpAddr) -> AddressMessage {
     match address {
         IpAddr::V4(v4) => AddressMessageBuilder::<Ipv4Addr>::new().index(interface).address(v4, 32).build(),
         IpAddr::V6(v6) => AddressMessageBuilder::<Ipv6Addr>::new().index(interface).address(v6, 128).build(),
@@ -204,7 +211,7 @@ fn closed() -> io::Error {
 }
 
 /// The node's own side: on a point-to-point link `IFA_ADDRESS` is the peer's.
-fn local_address(message: &AddressMessage) -> Option<IpAddr> {
+pub(crate) fn local_address(message: &AddressMessage) -> Option<IpAddr> {
     let mut local = None;
     for attribute in &message.attributes {
         match attribute {
@@ -216,7 +223,8 @@ fn local_address(message: &AddressMessage) -> Option<IpAddr> {
     local
 }
 
-fn protocol(message: &AddressMessage) -> Option<u8> {
+/// Who set it, where the kernel tells.
+pub(crate) fn protocol(message: &AddressMessage) -> Option<u8> {
     message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Protocol(protocol) => Some(u8::from(*protocol)),
         _ => None,

@@ -3,6 +3,8 @@
 #![allow(unsafe_code, reason = "this crate exists to hold the unsafe calls of the project")]
 
 mod icmpv6;
+mod packet;
+mod raw_ipv6;
 mod tcp_ao;
 mod tcp_info;
 mod tcp_md5;
@@ -11,7 +13,9 @@ mod ttl;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-pub use icmpv6::{Icmpv6Message, receive_icmpv6, take_only_icmpv6_types};
+pub use icmpv6::take_only_icmpv6_types;
+pub use packet::{frame_socket, send_frame};
+pub use raw_ipv6::{RawIpv6Message, receive_destination_v6, receive_raw_ipv6};
 pub use tcp_ao::{
     TcpAoAlgorithm, TcpAoKey, TcpAoKeyIds, add_tcp_ao_key, has_tcp_ao, remove_tcp_ao_key, request_tcp_ao_key, tcp_ao_in_use, tcp_ao_keys,
 };

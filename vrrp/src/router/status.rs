@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What can be told of a virtual router: its state, what holds it back, its timers, whom it hears, and what it counted.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -200,6 +201,12 @@ impl VirtualRouter {
     #[must_use]
     pub const fn heard(&self) -> Option<Heard> {
         self.heard
+    }
+
+    /// The other routers that listed other addresses for this virtual router when they were heard last, and what they listed.
+    #[must_use]
+    pub const fn differing(&self) -> &BTreeMap<IpAddr, Addresses> {
+        &self.differing
     }
 
     /// Active_Adver_Interval of a Backup Router: what it goes by.

@@ -91,7 +91,7 @@ fn waiting(socket: Socket) -> io::Result<UdpSocket> {
 async fn receive(socket: &UdpSocket, link: &Link) -> io::Result<Event> {
     let mut buffer = [0; LONGEST];
     loop {
-        let received = socket.async_io(Interest::READABLE, || sys::receive_icmpv6(socket.as_fd(), &mut buffer)).await?;
+        let received = socket.async_io(Interest::READABLE, || sys::receive_raw_ipv6(socket.as_fd(), &mut buffer)).await?;
         let octets = buffer.get(..received.length).unwrap_or_default();
         if received.source != link.address
             && let Some(event) = message::read(octets, received.source, received.hop_limit)

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One [`Group`] with its sockets: what it says is done here, but for what becomes of addresses.
+//!
+//! Input: what it is to be, the interface as it is, and what comes in. Output: advertisements; which addresses are to be where, as the group says; which are
+//! to be announced to the neighbours; what is told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Instant, SystemTime};
+
+use vrrp::group::{Group, MemberId};
+use vrrp::router::{Action, Config, Event, State, Transport, VirtualRouter};
+use vrrp::wire::Endpoints;
+use vrrp::{Addresses, Family, Version, Vrid};
+
+use super::netlink::Link;
+use super::others::Others;
+use super::placement::{Inventory, Wanted};
+use super::socket::RouterSocket;
+use super::status::{GroupStatus, RouterStatus};
+use crate::desired::{DesiredGroup, DesiredTransport};
+use crate::telemetry::chain;
+
+/// Datagrams that are read before the clock is looked at again: more than wait in a socket, so that it is empty then unless somebody floods it.
+const MOST_READ: usize = 1024;
+
+/// What cannot change of a group: another one is a group that comes while this one goes.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Identity {
+    pub(super) name: String,
+    pub(super) interface: String,
+    pub(super) vrid: Vrid,
+    pub(super) version: Version,
+}
+
+impl Identity {
+    pub(super) fn of(name: &str, desired: &DesiredGroup) -> Self {
+        Self { name: name.to_owned(), interface: desired.interface.clone(), vrid: desired.vrid, version: desired.version }
+    }
+}
+
+/// See the module.
+pub(super) struct Running {
+    identity: Identity,
+    desired: DesiredGroup,
+    /// It is to be no more.
+    leaving: bool,
+    group: Option<Group>,
+    /// The index of the interface on which these are.
+    index: Option<u32>,
+    sockets: BTreeMap<Family, RouterSocket>,
+    /// The members that were told last that their interface is up.
+    up: BTreeSet<MemberId>,
+    since: BTreeMap<MemberId, SystemTime>,
+    others: BTreeMap<MemberId, Others>,
+    problem: Option<String>,
+    send_error: Option<String>,
+    /// Addresses of which the neighbours are to be told where they are.
+    pub(super) announcements: BTreeSet<IpAddr>,
+    /// Something has changed that is to be looked at.
+    pub(super) news: bool,
+}
+
+impl Running {
+    pub(super) fn new(identity: Identity, desired: DesiredGroup) -> Self {
+        Self {
+            identity,
+            desired,
+            leaving: false,
+            group: None,
+            index: None,
+            sockets: BTreeMap::new(),
+            up: BTreeSet::new(),
+            since: BTreeMap::new(),
+            others: BTreeMap::new(),
+            problem: None,
+            send_error: None,
+            announcements: BTreeSet::new(),
+            news: true,
+        }
+    }
+
+    pub(super) fn interface(&self) -> &str {
+        &self.identity.interface
+    }
+
+    /// From now on it is to be like this.
+    pub(super) fn desire(&mut self, desired: &DesiredGroup) {
+        self.leaving = false;
+        if self.desired != *desired {
+            self.desired = desired.clone();
+        }
+    }
+
+    /// From now on it is to be no more: it hands over.
+    pub(super) fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// It is to be no more, and has nothing left.
+    pub(super) fn is_gone(&self) -> bool {
+        let timers = || self.routers().any(|(_, router)| router.deadline().is_some());
+        self.leaving && !timers()
+    }
+
+    /// The addresses that are to be its own.
+    pub(super) fn desired_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.desired.addresses.iter().copied().filter(|_| !self.leaving)
+    }
+
+    /// What it says of its addresses; those that it does not know yet stay as they are.
+    pub(super) fn want(&self, wanted: &mut Wanted) {
+        wanted.add(
+            self.desired_addresses()
+                .filter(|address| !self.routers().any(|(_, router)| router.addresses().iter().any(|own| own == *address))),
+            None,
+        );
+        for (_, router) in self.routers() {
+            wanted.add(router.addresses().iter(), router.holding());
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.group.as_ref().and_then(Group::deadline)
+    }
+
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &RouterSocket> {
+        self.sockets.values()
+    }
+
+    fn routers(&self) -> impl Iterator<Item = (MemberId, &VirtualRouter)> {
+        self.group.iter().flat_map(Group::members)
+    }
+
+    /// Makes it as it is to be, as far as the interface and the record of addresses let it.
+    pub(super) fn adopt(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory, recorded: &BTreeSet<IpAddr>) {
+        let before = self.problem.take();
+        if self.index != link.map(|link| link.index) {
+            self.handle(now, &Event::InterfaceDown);
+            self.up.clear();
+            self.sockets.clear();
+            self.index = link.map(|link| link.index);
+        }
+        if !self.leaving {
+            self.problem = self.take_over(now, link, inventory, recorded).err();
+        }
+        self.tell(now, link, inventory);
+        if let Some(problem) = self.problem.as_ref().filter(|_| self.problem != before) {
+            let Identity { name, interface, vrid, .. } = &self.identity;
+            tracing::warn!(group = name, %interface, %vrid, problem, "the virtual router cannot be as it is configured yet");
+        }
+        self.news |= self.problem != before;
+    }
+
+    /// Puts the configuration in force. The error is why it cannot be.
+    fn take_over(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory, recorded: &BTreeSet<IpAddr>) -> Result<(), String> {
+        let Some(link) = link else { return Err(format!("there is no interface {}", self.interface())) };
+        let configs = self.configs(inventory)?;
+        let addresses = self.desired.addresses.iter().copied().collect();
+        if !inventory.is_prepared(&addresses, recorded) {
+            return Err("its addresses are not recorded yet".to_owned());
+        }
+        self.open(link, &configs).map_err(|error| format!("cannot open a socket of VRRP on {}: {error}", self.interface()))?;
+        let in_force: Vec<&Config> = self.routers().map(|(_, router)| router.config()).collect();
+        let is_in_force = in_force.len() == configs.len() && configs.iter().all(|config| in_force.contains(&config));
+        if is_in_force {
+            return Ok(());
+        }
+        self.news = true;
+        let actions = match &mut self.group {
+            Some(group) => group.configure(now, configs).map_err(|error| chain(&error))?,
+            None => {
+                self.group = Some(Group::new(configs).map_err(|error| chain(&error))?);
+                vec![]
+            }
+        };
+        let members: BTreeSet<MemberId> = self.routers().map(|(id, _)| id).collect();
+        self.up.retain(|id| members.contains(id));
+        self.others.retain(|id, _| members.contains(id));
+        self.sockets.retain(|family, _| members.iter().any(|id| id.family == *family));
+        self.carry_out(actions);
+        Ok(())
+    }
+
+    /// A virtual router for each family of its addresses.
+    fn configs(&self, inventory: &Inventory) -> Result<Vec<Config>, String> {
+        let desired = &self.desired;
+        let mut configs = vec![];
+        for (family, configured) in
+            [(Family::Ipv4, desired.source_ipv4.map(IpAddr::V4)), (Family::Ipv6, desired.source_ipv6.map(IpAddr::V6))]
+        {
+            let of_family: Vec<IpAddr> = desired.addresses.iter().copied().filter(|address| Family::of(*address) == family).collect();
+            if of_family.is_empty() {
+                continue;
+            }
+            let transport = transport(&desired.transport, family);
+            let link_local = family == Family::Ipv6 && takes_link_local(&transport);
+            let Some(primary) = inventory.source(family, link_local, configured, &desired.addresses) else {
+                return Err(match configured {
+                    Some(address) => format!("{} does not have the address {address} to advertise from", desired.interface),
+                    None => format!(
+                        "{} has no {}{family} address to advertise from",
+                        desired.interface,
+                        if link_local { "link-local " } else { "" }
+                    ),
+                });
+            };
+            configs.push(Config {
+                version: desired.version,
+                priority: desired.priority,
+                interval: desired.interval,
+                transport,
+                preempt: desired.preempt,
+                checksum: desired.checksum,
+                announcing: desired.announcing,
+                least_ttl: desired.least_ttl,
+                ..Config::new(desired.vrid, primary, Addresses::new(&of_family).map_err(|error| error.to_string())?)
+            });
+        }
+        if configs.is_empty() { Err("it has no virtual address".to_owned()) } else { Ok(configs) }
+    }
+
+    fn open(&mut self, link: Link, configs: &[Config]) -> std::io::Result<()> {
+        for config in configs {
+            let (family, multicast) = (config.addresses.family(), config.transport == Transport::Multicast);
+            let is_other = |socket: &RouterSocket| socket.is_multicast() != multicast;
+            if self.sockets.get(&family).is_none_or(is_other) {
+                self.sockets.insert(family, RouterSocket::open(family, &self.identity.interface, link.index, multicast)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the group what is: what it has been told already has no effect.
+    fn tell(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory) {
+        self.handle(now, if self.leaving { &Event::Stop } else { &Event::Start });
+        self.handle(now, if self.desired.serving { &Event::Serving } else { &Event::NotServing });
+        let running = link.is_some_and(|link| link.running);
+        let is_up = |router: &VirtualRouter| {
+            let config = router.config();
+            running && self.sockets.contains_key(&config.addresses.family()) && inventory.has(config.primary)
+        };
+        let up: BTreeSet<MemberId> = self.routers().filter(|(_, router)| is_up(router)).map(|(id, _)| id).collect();
+        let all: BTreeSet<MemberId> = self.routers().map(|(id, _)| id).collect();
+        if up == self.up {
+            return;
+        }
+        if up == all {
+            self.handle(now, &Event::InterfaceUp);
+        } else if up.is_empty() {
+            self.handle(now, &Event::InterfaceDown);
+        } else {
+            for id in all {
+                let event = if up.contains(&id) { Event::InterfaceUp } else { Event::InterfaceDown };
+                let actions = self.group.as_mut().map(|group| group.handle_member(now, id, event)).unwrap_or_default();
+                self.carry_out(actions);
+            }
+        }
+        self.up = up;
+    }
+
+    /// Takes all that has come in.
+    pub(super) fn receive(&mut self) {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            for _ in 0..MOST_READ {
+                let Some(received) = self.sockets.get(&family).map(RouterSocket::receive) else { break };
+                match received {
+                    Ok(Some(datagram)) if datagram.vrid() == Some(self.identity.vrid) => self.take(family, datagram),
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::debug!(interface = self.identity.interface, %error, "a socket of VRRP cannot be read");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, family: Family, datagram: vrrp::wire::Datagram) {
+        let now = Instant::now();
+        self.handle(now, &Event::Received(datagram));
+        let id = MemberId { vrid: self.identity.vrid, family };
+        let heard = self.routers().find(|(member, _)| *member == id).and_then(|(_, router)| router.heard());
+        if let Some(heard) = heard.filter(|heard| heard.at == now) {
+            self.news |= self.others.entry(id).or_default().heard(heard);
+        }
+    }
+
+    /// Lets the timers do what is due.
+    pub(super) fn tick(&mut self) {
+        let now = Instant::now();
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.handle(now, &Event::Tick);
+        }
+    }
+
+    fn handle(&mut self, now: Instant, event: &Event) {
+        let actions = self.group.as_mut().map(|group| group.handle(now, event.clone())).unwrap_or_default();
+        self.carry_out(actions);
+    }
+
+    fn carry_out(&mut self, actions: Vec<(MemberId, Action)>) {
+        for (id, action) in actions {
+            match action {
+                Action::Send { endpoints, octets } => self.send(id.family, endpoints, &octets),
+                Action::Addresses(_) => self.news = true,
+                Action::Announce => {
+                    let addresses: Vec<IpAddr> =
+                        self.routers().filter(|(member, _)| *member == id).flat_map(|(_, router)| router.addresses().iter()).collect();
+                    self.announcements.extend(addresses);
+                }
+                Action::Transition { from, to } => {
+                    let Identity { name, interface, vrid, .. } = &self.identity;
+                    tracing::info!(group = name, %interface, %vrid, family = %id.family, %from, %to, "the virtual router has another state");
+                    self.since.insert(id, SystemTime::now());
+                    self.news = true;
+                }
+                Action::Discarded { source, reason } => {
+                    self.news |= self.others.entry(id).or_default().discarded(&self.identity, source, reason);
+                }
+                Action::AddressesDiffer { source, listed } => {
+                    Others::differs(&self.identity, source, &listed);
+                    self.news = true;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, family: Family, endpoints: Endpoints, octets: &[u8]) {
+        let Some(socket) = self.sockets.get(&family) else { return };
+        let error = socket.send(endpoints, octets).err().map(|error| format!("cannot send to {}: {error}", endpoints.destination()));
+        if let Some(error) = error.as_ref().filter(|_| error != self.send_error) {
+            let Identity { name, interface, vrid, .. } = &self.identity;
+            tracing::warn!(group = name, %interface, %vrid, error, "an advertisement is lost");
+        }
+        self.news |= error != self.send_error;
+        self.send_error = error;
+    }
+
+    /// Nothing is announced of a router that is not Active.
+    pub(super) fn forget_announcements(&mut self) {
+        let active: BTreeSet<IpAddr> = self
+            .routers()
+            .filter(|(_, router)| router.state() == State::Active)
+            .flat_map(|(_, router)| router.addresses().iter())
+            .collect();
+        self.announcements.retain(|address| active.contains(address));
+    }
+
+    pub(super) fn status(&self, inventory: &Inventory, recorded: &BTreeSet<IpAddr>) -> GroupStatus {
+        let router = |(id, router): (MemberId, &VirtualRouter)| {
+            let placed: BTreeSet<IpAddr> = router.addresses().iter().filter(|address| inventory.has(*address)).collect();
+            let destinations: Vec<IpAddr> = match &router.config().transport {
+                Transport::Multicast => vec![id.family.multicast_group()],
+                Transport::Unicast { peers, .. } => peers.iter().copied().collect(),
+            };
+            let status = RouterStatus {
+                config: router.config().clone(),
+                state: router.state(),
+                since: self.since.get(&id).copied().unwrap_or(SystemTime::UNIX_EPOCH),
+                hindrances: router.hindrances().collect(),
+                holding: router.holding(),
+                foreign: placed.iter().copied().filter(|address| !inventory.is_ours(*address, recorded)).collect(),
+                placed,
+                heard: router.heard(),
+                others: self.others.get(&id).map(|others| others.status(router.differing())).unwrap_or_default(),
+                checksums: destinations.into_iter().map(|destination| (destination, router.checksum_form(destination))).collect(),
+                counters: *router.counters(),
+            };
+            (id.family, status)
+        };
+        GroupStatus {
+            name: self.identity.name.clone(),
+            interface: self.identity.interface.clone(),
+            vrid: self.identity.vrid,
+            leaving: self.leaving,
+            problem: self.problem.clone(),
+            send_error: self.send_error.clone(),
+            routers: self.routers().map(router).collect(),
+        }
+    }
+}
+
+fn transport(desired: &DesiredTransport, family: Family) -> Transport {
+    match desired {
+        DesiredTransport::Multicast => Transport::Multicast,
+        DesiredTransport::Unicast { peers, single } => {
+            let of_family = peers.iter().copied().filter(|peer| Family::of(*peer) == family);
+            Transport::Unicast { peers: of_family.collect(), single: *single }
+        }
+    }
+}
+
+/// RFC 9568 §5.1.2.1 for the group; to link-local peers nothing else would do.
+fn takes_link_local(transport: &Transport) -> bool {
+    match transport {
+        Transport::Multicast => true,
+        Transport::Unicast { peers, .. } => {
+            !peers.is_empty() && peers.iter().all(|peer| matches!(peer, IpAddr::V6(peer) if peer.is_unicast_link_local()))
+        }
+    }
+}

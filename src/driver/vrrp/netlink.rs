@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! rtnetlink without a runtime: the kernel answers within the call, so that a thread which has timers of milliseconds needs nothing between.
+//!
+//! Input: an interface, changes of its addresses. Output: what the kernel has, the outcome of each change, and hints of what others have changed.
+//! Invariants: an address is added with `NLM_F_EXCL`; a dump that is not whole is an error; a notification that was lost counts as a change.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_sys::constants::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
+use rtnetlink::MulticastGroup;
+
+use super::placement::{Change, Present};
+use crate::actuator::address::{host_address, local_address, marked_host_address, protocol};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+/// Where the messages of links and of addresses have the index of the interface (rtnetlink(7)).
+const INDEX: std::ops::Range<usize> = 4..8;
+/// A dump is read again where things changed meanwhile, so many times.
+const ATTEMPTS: u32 = 20;
+/// Datagrams of notifications that are taken in one go.
+const COLLECTED: usize = 1000;
+/// Room for a burst of notifications, in octets.
+const RECEIVE_BUFFER: i32 = 1 << 20;
+const DATAGRAM: usize = 1 << 16;
+
+/// An interface now; another one may have its index later.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Link {
+    pub(super) index: u32,
+    /// Up, with a carrier.
+    pub(super) running: bool,
+    /// Its Ethernet address.
+    pub(super) mac: Option<[u8; 6]>,
+}
+
+/// The connection for requests.
+pub(super) struct Netlink {
+    socket: Socket,
+    /// Our netlink port.
+    port: u32,
+    sequence: u32,
+}
+
+impl Netlink {
+    pub(super) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        let port = socket.bind_auto()?.port_number();
+        socket.connect(&SocketAddr::new(0, 0))?;
+        // Where the kernel cannot (before 4.20), dumps hold more than was asked for.
+        let _unknown_to_old_kernels = socket.set_netlink_get_strict_chk(true);
+        Ok(Self { socket, port, sequence: 0 })
+    }
+
+    /// Our netlink port, which notifications of our own changes name.
+    pub(super) const fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// The interface of that name; `None` where there is none.
+    pub(super) fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.send(&[(RouteNetlinkMessage::GetLink(message), NLM_F_ACK)])?;
+        let mut found = None;
+        loop {
+            for response in self.receive()? {
+                match response.payload {
+                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => found = Some(read_link(&link)),
+                    NetlinkPayload::Error(error) if error.raw_code() == -(Errno::ENODEV as i32) => return Ok(None),
+                    NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
+                    NetlinkPayload::Error(_) => return found.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Every address of the interface with this index, of all lengths.
+    pub(super) fn addresses(&mut self, index: u32) -> io::Result<Vec<(IpAddr, Present)>> {
+        for _ in 0..ATTEMPTS {
+            if let Some(addresses) = self.addresses_once(index)? {
+                return Ok(addresses);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::Interrupted, "addresses changed during each attempt to read them"))
+    }
+
+    fn addresses_once(&mut self, index: u32) -> io::Result<Option<Vec<(IpAddr, Present)>>> {
+        let mut message = AddressMessage::default();
+        message.header.index = index;
+        self.send(&[(RouteNetlinkMessage::GetAddress(message), NLM_F_DUMP)])?;
+        let (mut addresses, mut interrupted) = (Vec::new(), false);
+        loop {
+            for response in self.receive()? {
+                interrupted |= response.header.flags & NLM_F_DUMP_INTR != 0;
+                match response.payload {
+                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(message)) if message.header.index == index => {
+                        addresses.extend(local_address(&message).map(|address| (address, read_address(&message))));
+                    }
+                    NetlinkPayload::Done(done) if done.code < 0 => return Err(io::Error::from_raw_os_error(-done.code)),
+                    NetlinkPayload::Done(_) => return Ok((!interrupted).then_some(addresses)),
+                    NetlinkPayload::Error(error) => return Err(error.to_io()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Makes these changes on the interface with this index; the outcome of each, in their order. The errors are the kernel's.
+    pub(super) fn change(&mut self, index: u32, changes: &[Change]) -> io::Result<Vec<io::Result<()>>> {
+        let requests: Vec<_> = changes.iter().map(|change| request(index, *change)).collect();
+        let first = self.send(&requests)?;
+        let mut outcomes: Vec<Option<io::Result<()>>> = changes.iter().map(|_| None).collect();
+        while outcomes.iter().any(Option::is_none) {
+            for response in self.receive()? {
+                let NetlinkPayload::Error(error) = &response.payload else { continue };
+                let at = usize::try_from(response.header.sequence_number.wrapping_sub(first)).unwrap_or(usize::MAX);
+                if let Some(outcome) = outcomes.get_mut(at) {
+                    *outcome = Some(if error.code.is_some() { Err(error.to_io()) } else { Ok(()) });
+                }
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// Sends requests as one; the number of the first.
+    fn send(&mut self, requests: &[(RouteNetlinkMessage, u16)]) -> io::Result<u32> {
+        let first = self.sequence.wrapping_add(1);
+        let mut octets = Vec::new();
+        for (message, flags) in requests {
+            self.sequence = self.sequence.wrapping_add(1);
+            let mut header = NetlinkHeader::default();
+            header.flags = NLM_F_REQUEST | flags;
+            header.sequence_number = self.sequence;
+            let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message.clone()));
+            message.finalize();
+            let at = octets.len();
+            octets.resize(at + message.buffer_len().next_multiple_of(4), 0);
+            message.serialize(octets.get_mut(at..).unwrap_or_default());
+        }
+        self.socket.send(&octets, 0)?;
+        Ok(first)
+    }
+
+    fn receive(&self) -> io::Result<Vec<NetlinkMessage<RouteNetlinkMessage>>> {
+        let (datagram, _) = self.socket.recv_from_full()?;
+        let mut messages = Vec::new();
+        for octets in split(&datagram) {
+            let message = NetlinkMessage::deserialize(octets).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            messages.push(message);
+        }
+        Ok(messages)
+    }
+}
+
+fn request(index: u32, change: Change) -> (RouteNetlinkMessage, u16) {
+    match change {
+        Change::Add(address) => {
+            (RouteNetlinkMessage::NewAddress(marked_host_address(index, address)), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+        }
+        Change::Remove(address) => (RouteNetlinkMessage::DelAddress(host_address(index, address)), NLM_F_ACK),
+    }
+}
+
+fn read_link(link: &LinkMessage) -> Link {
+    let mac = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Address(octets) => <[u8; 6]>::try_from(octets.as_slice()).ok(),
+        _ => None,
+    });
+    Link { index: link.header.index, running: link.header.flags.contains(LinkFlags::Up | LinkFlags::Running), mac }
+}
+
+fn read_address(message: &AddressMessage) -> Present {
+    let flags = message.header.flags;
+    Present {
+        prefix_length: message.header.prefix_len,
+        protocol: protocol(message),
+        usable: !flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed),
+        lasting: !(flags.contains(AddressHeaderFlags::Deprecated) || is_ipv6(message) && flags.contains(AddressHeaderFlags::Secondary)),
+    }
+}
+
+fn is_ipv6(message: &AddressMessage) -> bool {
+    local_address(message).is_some_and(|address| address.is_ipv6())
+}
+
+/// The messages of one datagram.
+fn split(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let length = usize::try_from(NetlinkBuffer::new_checked(rest).ok()?.length()).ok()?;
+        let message = rest.get(..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+/// What others have changed since it was asked last.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Told {
+    /// Some interface.
+    pub(super) links: bool,
+    /// Addresses of the interfaces with these indices.
+    pub(super) addresses: BTreeSet<u32>,
+    /// Anything: notifications were lost.
+    pub(super) lost: bool,
+}
+
+/// The subscription to notifications.
+pub(super) struct Monitor {
+    socket: Socket,
+}
+
+impl Monitor {
+    pub(super) fn subscribe() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.set_non_blocking(true)?;
+        socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
+        for group in [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr] {
+            socket.add_membership(group as u32)?;
+        }
+        Ok(Self { socket })
+    }
+
+    /// What was told since the last call; what comes from the netlink port `own` is no news.
+    pub(super) fn told(&self, own: u32) -> Told {
+        let mut told = Told::default();
+        let mut datagram = Vec::with_capacity(DATAGRAM);
+        for _ in 0..COLLECTED {
+            datagram.clear();
+            match self.socket.recv(&mut datagram, 0) {
+                Ok(_) => split(&datagram).for_each(|message| told.take(message, own)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => told.lost = true,
+            }
+        }
+        told
+    }
+}
+
+impl Told {
+    fn take(&mut self, message: &[u8], own: u32) {
+        let Ok(buffer) = NetlinkBuffer::new_checked(message) else { return };
+        match buffer.message_type() {
+            RTM_NEWLINK | RTM_DELLINK => self.links = true,
+            RTM_NEWADDR | RTM_DELADDR if buffer.port_number() != own => {
+                let index = buffer.payload().get(INDEX).and_then(|octets| <[u8; 4]>::try_from(octets).ok());
+                self.addresses.extend(index.map(u32::from_ne_bytes));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

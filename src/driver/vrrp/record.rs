@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The record of the virtual addresses that are ours where they are found, and the rules by which some are not answered for: text of `nft`, and its listing.
+//!
+//! Both are in a table of the instance beside the one of [`actuator::record`](crate::actuator), which has another writer: `inet <instance>.vrrp`, and
+//! `arp <instance>.vrrp` while IPv4 addresses are silent. They live and die with the kernel state that they speak of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Addresses by the interface that they are on.
+pub(super) type Recorded = BTreeMap<String, BTreeSet<IpAddr>>;
+
+const COMMENT: &str = "virtual addresses that vipherald places";
+/// The sets, and the types of their addresses.
+const SETS: [(&str, &str); 2] = [("held4", "ipv4_addr"), ("held6", "ipv6_addr")];
+/// Before whoever else drops or answers.
+const PRIORITY: i32 = -400;
+
+/// The name of the table. No instance has a dot in its name.
+pub(super) fn table(instance: &str) -> String {
+    format!("{instance}.vrrp")
+}
+
+/// Makes the record say this, whatever it said before.
+pub(super) fn write(table: &str, recorded: &Recorded) -> String {
+    let mut script = format!("add table inet {table}\n");
+    for (set, kind) in SETS {
+        let of_set = |address: &&IpAddr| address.is_ipv4() == (kind == "ipv4_addr");
+        let elements = recorded
+            .iter()
+            .flat_map(|(interface, addresses)| addresses.iter().filter(of_set).map(move |address| format!("\"{interface}\" . {address}")));
+        let elements: Vec<String> = elements.collect();
+        line(&mut script, &format!("add set inet {table} {set} {{ type ifname . {kind}; comment \"{COMMENT}\"; }}"));
+        line(&mut script, &format!("flush set inet {table} {set}"));
+        if !elements.is_empty() {
+            line(&mut script, &format!("add element inet {table} {set} {{ {} }}", elements.join(", ")));
+        }
+    }
+    script
+}
+
+/// Lets nobody be told where these are: neither by an answer (RFC 826; RFC 4861 §7.2.4), nor by a question in which one of them asks.
+pub(super) fn silence(table: &str, silent: &BTreeSet<IpAddr>) -> String {
+    let (mut ipv4, mut ipv6, mut targets) = (vec![], vec![], vec![]);
+    for address in silent {
+        match address {
+            IpAddr::V4(address) => ipv4.push(address.to_string()),
+            IpAddr::V6(address) => {
+                ipv6.push(address.to_string());
+                targets.push(format!("{:#034x}", address.to_bits()));
+            }
+        }
+    }
+    let mut script = format!("add table inet {table}\n");
+    chains(&mut script, "inet", table);
+    if !ipv6.is_empty() {
+        // The target of a solicitation follows eight octets of header.
+        line(
+            &mut script,
+            &format!("add rule inet {table} in icmpv6 type nd-neighbor-solicit @th,64,128 {{ {} }} drop", targets.join(", ")),
+        );
+        line(&mut script, &format!("add rule inet {table} out icmpv6 type nd-neighbor-solicit ip6 saddr {{ {} }} drop", ipv6.join(", ")));
+    }
+    line(&mut script, &format!("add table arp {table}"));
+    if ipv4.is_empty() {
+        line(&mut script, &format!("delete table arp {table}"));
+    } else {
+        chains(&mut script, "arp", table);
+        let addresses = ipv4.join(", ");
+        line(&mut script, &format!("add rule arp {table} in arp operation request arp daddr ip {{ {addresses} }} drop"));
+        line(&mut script, &format!("add rule arp {table} out arp saddr ip {{ {addresses} }} drop"));
+    }
+    script
+}
+
+fn chains(script: &mut String, family: &str, table: &str) {
+    for (chain, hook) in [("in", "input"), ("out", "output")] {
+        line(script, &format!("add chain {family} {table} {chain} {{ type filter hook {hook} priority {PRIORITY}; }}"));
+        line(script, &format!("flush chain {family} {table} {chain}"));
+    }
+}
+
+/// Removes all of it.
+pub(super) fn remove(table: &str) -> String {
+    ["inet", "arp"].map(|family| format!("add table {family} {table}\ndelete table {family} {table}\n")).concat()
+}
+
+fn line(script: &mut String, text: &str) {
+    // Writing to a String cannot fail.
+    let _infallible = writeln!(script, "{text}");
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    nftables: Vec<Object>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    table: Option<Named>,
+    set: Option<Set>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    family: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Set {
+    name: String,
+    comment: Option<String>,
+    #[serde(default)]
+    elem: Vec<Element>,
+}
+
+#[derive(Deserialize)]
+struct Element {
+    concat: (String, Value),
+}
+
+/// Why a listing of the record says nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListingError {
+    #[error("cannot understand what nft lists")]
+    Json(#[from] serde_json::Error),
+    #[error("the set {0} was not made by vipherald; give this instance another name, or take the table away")]
+    NotOurs(String),
+}
+
+/// Whether `nft -j list tables` lists the table.
+pub(super) fn is_listed(json: &[u8], table: &str) -> Result<bool, ListingError> {
+    let listing: Listing = serde_json::from_slice(json)?;
+    let mut tables = listing.nftables.into_iter().filter_map(|object| object.table);
+    Ok(tables.any(|found| found.family == "inet" && found.name == table))
+}
+
+/// What `nft -j list table inet TABLE` says.
+pub(super) fn read(json: &[u8]) -> Result<Recorded, ListingError> {
+    let listing: Listing = serde_json::from_slice(json)?;
+    let mut recorded = Recorded::new();
+    for set in listing.nftables.into_iter().filter_map(|object| object.set) {
+        if !SETS.iter().any(|(name, _)| *name == set.name) || set.comment.as_deref() != Some(COMMENT) {
+            return Err(ListingError::NotOurs(set.name));
+        }
+        for Element { concat: (interface, address) } in set.elem {
+            if let Some(address) = address.as_str().and_then(|text| text.parse().ok()) {
+                recorded.entry(interface).or_default().insert(address);
+            }
+        }
+    }
+    Ok(recorded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded() -> Recorded {
+        let addresses = ["10.0.0.7", "10.0.0.8", "2001:db8::7"].map(|text| text.parse().unwrap());
+        Recorded::from([("eth0".to_owned(), addresses.into())])
+    }
+
+    #[test]
+    fn the_record_is_written_whole() {
+        insta::assert_snapshot!(write("vipherald.vrrp", &recorded()), @r#"
+        add table inet vipherald.vrrp
+        add set inet vipherald.vrrp held4 { type ifname . ipv4_addr; comment "virtual addresses that vipherald places"; }
+        flush set inet vipherald.vrrp held4
+        add element inet vipherald.vrrp held4 { "eth0" . 10.0.0.7, "eth0" . 10.0.0.8 }
+        add set inet vipherald.vrrp held6 { type ifname . ipv6_addr; comment "virtual addresses that vipherald places"; }
+        flush set inet vipherald.vrrp held6
+        add element inet vipherald.vrrp held6 { "eth0" . 2001:db8::7 }
+        "#);
+    }
+
+    #[test]
+    fn a_listing_is_read() {
+        let json = br#"{"nftables": [{"metainfo": {"version": "1.0.6"}}, {"table": {"family": "inet", "name": "vipherald.vrrp", "handle": 1}},
+            {"set": {"family": "inet", "name": "held4", "table": "vipherald.vrrp", "type": ["ifname", "ipv4_addr"], "handle": 3,
+              "comment": "virtual addresses that vipherald places", "elem": [{"concat": ["eth0", "10.0.0.7"]}, {"concat": ["eth0", "10.0.0.8"]}]}},
+            {"set": {"family": "inet", "name": "held6", "table": "vipherald.vrrp", "type": ["ifname", "ipv6_addr"], "handle": 4,
+              "comment": "virtual addresses that vipherald places", "elem": [{"concat": ["eth0", "2001:db8::7"]}]}}]}"#;
+        assert_eq!(read(json).unwrap(), recorded());
+        assert!(is_listed(json, "vipherald.vrrp").unwrap() && !is_listed(json, "vipherald").unwrap());
+        let foreign = String::from_utf8_lossy(json).replace("virtual addresses that vipherald places", "mine");
+        assert_eq!(read(foreign.as_bytes()).unwrap_err().to_string().split(';').next(), Some("the set held4 was not made by vipherald"));
+    }
+}

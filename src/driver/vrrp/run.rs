@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loop of the thread: sleeps once, reads all sockets empty, lets timers do what is due, then works on addresses for a moment.
+//!
+//! A thousand addresses take longer to place than a short advertisement interval lasts. So they are placed, removed and announced a few at a time, and
+//! clock and sockets are looked at in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use tokio::sync::watch;
+use vrrp::wire::{gratuitous_arp, unsolicited_neighbor_advertisement};
+
+use super::Target;
+use super::bell::Ear;
+use super::clerk::{Clerk, Done, Order};
+use super::group::{Identity, Running};
+use super::netlink::{Link, Monitor, Netlink, Told};
+use super::placement::{Change, Inventory, Wanted};
+use super::status::VrrpStatus;
+use crate::desired::DesiredVrrp;
+
+/// Changes of addresses in one go: about a millisecond.
+const CHANGES: usize = 16;
+/// Announcements in one go.
+const ANNOUNCEMENTS: usize = 64;
+/// The queue of the interface was full: until it has sent something.
+const FULL: Duration = Duration::from_millis(1);
+/// After something that has failed.
+const RETRY: Duration = Duration::from_secs(1);
+/// Counters alone are told so often.
+const COUNTERS: Duration = Duration::from_millis(200);
+/// All is read again so often, whatever was told.
+const AUDIT: Duration = Duration::from_secs(60);
+/// The loopback interface has this index in every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// An interface with virtual routers, or with addresses that are recorded.
+#[derive(Default)]
+struct Interface {
+    link: Option<Link>,
+    inventory: Inventory,
+    queue: Vec<Change>,
+    /// It could not be read, or not be changed.
+    failed: bool,
+}
+
+/// See the module.
+pub(super) struct Driver {
+    target: Arc<Mutex<Target>>,
+    ear: Ear,
+    netlink: Netlink,
+    monitor: Monitor,
+    frames: OwnedFd,
+    clerk: Clerk,
+    done: Done,
+    board: watch::Sender<Arc<VrrpStatus>>,
+    current: Target,
+    interfaces: BTreeMap<String, Interface>,
+    groups: BTreeMap<Identity, Running>,
+    /// Something is to be looked at as a whole.
+    news: bool,
+    silent: BTreeSet<IpAddr>,
+    protocols: bool,
+    retry_at: Option<Instant>,
+    audit_at: Instant,
+    posted: Instant,
+}
+
+impl Driver {
+    pub(super) fn new(
+        target: Arc<Mutex<Target>>,
+        ear: Ear,
+        netlink: Netlink,
+        monitor: Monitor,
+        frames: OwnedFd,
+        clerk: Clerk,
+        board: watch::Sender<Arc<VrrpStatus>>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            target,
+            ear,
+            netlink,
+            monitor,
+            frames,
+            clerk,
+            done: Done::default(),
+            board,
+            current: Target::Nothing,
+            interfaces: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            news: true,
+            silent: BTreeSet::new(),
+            protocols: false,
+            retry_at: None,
+            audit_at: now + AUDIT,
+            posted: now,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        loop {
+            self.sleep();
+            self.hear();
+            if self.current == Target::Quit {
+                return;
+            }
+            for group in self.groups.values_mut() {
+                group.receive();
+                group.tick();
+                self.news |= std::mem::take(&mut group.news);
+            }
+            let news = std::mem::take(&mut self.news);
+            if news {
+                self.review();
+            }
+            let worked = self.work();
+            self.announce();
+            self.post(news || worked);
+        }
+    }
+
+    /// Until there is something to do.
+    fn sleep(&self) {
+        let now = Instant::now();
+        let deadlines = self.groups.values().filter_map(Running::deadline);
+        let wake_at = deadlines.chain(self.retry_at).chain([self.audit_at]).min().unwrap_or(now);
+        let mut wait = wake_at.saturating_duration_since(now);
+        if self.news || self.interfaces.values().any(|interface| !interface.queue.is_empty() && !interface.failed) {
+            wait = Duration::ZERO;
+        } else if self.is_announcing() {
+            wait = wait.min(FULL);
+        }
+        let sockets = self.groups.values().flat_map(Running::sockets).map(|socket| socket.as_fd());
+        let descriptors = [self.ear.as_fd(), self.monitor.as_fd()].into_iter().chain(sockets);
+        let mut descriptors: Vec<PollFd<'_>> = descriptors.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)).collect();
+        match ppoll(&mut descriptors, Some(wait.into()), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => tracing::error!(%error, "the VRRP thread cannot wait"),
+        }
+    }
+
+    /// Takes what was ordered, what the clerk has done, and what the kernel tells.
+    fn hear(&mut self) {
+        self.ear.clear();
+        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.news |= target != self.current;
+        self.current = target;
+        let done = self.clerk.done();
+        let as_before = (&self.done.recorded, &self.done.silent, &self.done.problem) == (&done.recorded, &done.silent, &done.problem);
+        self.news |= !as_before;
+        self.done = done;
+        let mut told = self.monitor.told(self.netlink.port());
+        let now = Instant::now();
+        if self.audit_at <= now || self.retry_at.is_some_and(|at| at <= now) {
+            (self.audit_at, self.retry_at, told.lost) = (now + AUDIT, None, true);
+        }
+        if told != Told::default() {
+            self.read(&told);
+        }
+    }
+
+    /// Reads again what may have changed.
+    fn read(&mut self, told: &Told) {
+        let names: Vec<String> = self.interfaces.keys().cloned().collect();
+        for name in names {
+            let is_told =
+                |interface: &Interface| told.links || told.lost || interface.link.is_some_and(|link| told.addresses.contains(&link.index));
+            if self.interfaces.get(&name).is_some_and(is_told) {
+                self.read_interface(&name);
+            }
+        }
+    }
+
+    fn read_interface(&mut self, name: &str) {
+        let Some(interface) = self.interfaces.get_mut(name) else { return };
+        let read = self.netlink.link(name).and_then(|link| {
+            let addresses = link.map(|link| self.netlink.addresses(link.index)).transpose()?.unwrap_or_default();
+            Ok((link, addresses))
+        });
+        match read {
+            Ok((link, addresses)) => {
+                let before = (interface.link, interface.inventory.clone());
+                if link.map(|link| link.index) != interface.link.map(|link| link.index) {
+                    interface.inventory = Inventory::default();
+                }
+                if self.protocols {
+                    interface.inventory.expect_protocols();
+                }
+                interface.link = link;
+                interface.inventory.replace(addresses);
+                interface.failed = false;
+                self.news |= before != (interface.link, interface.inventory.clone());
+            }
+            Err(error) => {
+                tracing::warn!(interface = name, %error, "an interface cannot be read; what was last known of it stands");
+                self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+            }
+        }
+    }
+
+    /// Looks at all of it: what groups are to be, which addresses are to come or go, and what is to be recorded.
+    fn review(&mut self) {
+        let desired = match &self.current {
+            Target::Run(desired) => Arc::clone(desired),
+            Target::Stop => Arc::default(),
+            Target::Nothing | Target::Quit => return,
+        };
+        // What an earlier process has left is not known before.
+        let Some(recorded) = self.done.recorded.clone() else { return };
+        self.meet(&desired, recorded.keys());
+        let none = BTreeSet::new();
+        let now = Instant::now();
+        for group in self.groups.values_mut() {
+            if let Some(interface) = self.interfaces.get(group.interface()) {
+                let recorded = recorded.get(group.interface()).unwrap_or(&none);
+                group.adopt(now, interface.link, &interface.inventory, recorded);
+                group.news = false;
+            }
+            group.forget_announcements();
+        }
+        self.groups.retain(|_, group| !group.is_gone());
+        let mut order = Order::default();
+        for (name, interface) in &mut self.interfaces {
+            let recorded = recorded.get(name).unwrap_or(&none);
+            let of_interface = || self.groups.values().filter(|group| group.interface() == name);
+            let mut wanted = Wanted::default();
+            of_interface().for_each(|group| group.want(&mut wanted));
+            interface.queue = interface.inventory.changes(&wanted, recorded);
+            let addresses = of_interface().flat_map(Running::desired_addresses).collect();
+            let to_record = interface.inventory.to_record(&addresses, recorded);
+            if !to_record.is_empty() {
+                order.recorded.insert(name.clone(), to_record);
+            }
+            order.silent.extend(wanted.silent_on(&interface.inventory));
+            // What is silent and goes stays silent until it is gone.
+            let going =
+                interface.queue.iter().filter_map(|change| if let Change::Remove(address) = change { Some(*address) } else { None });
+            order.silent.extend(going.filter(|address| self.silent.contains(address)));
+        }
+        self.silent.clone_from(&order.silent);
+        self.clerk.order(order);
+    }
+
+    /// Makes the groups and the interfaces those that there are to be.
+    fn meet<'a>(&mut self, desired: &DesiredVrrp, recorded: impl Iterator<Item = &'a String>) {
+        let identities: BTreeSet<Identity> = desired.groups.iter().map(|(name, group)| Identity::of(name, group)).collect();
+        for (identity, group) in &mut self.groups {
+            if !identities.contains(identity) {
+                group.leave();
+            }
+        }
+        for (name, group) in &desired.groups {
+            let identity = Identity::of(name, group);
+            self.groups.entry(identity.clone()).or_insert_with(|| Running::new(identity, group.clone())).desire(group);
+        }
+        let names: BTreeSet<String> = recorded.cloned().chain(self.groups.values().map(|group| group.interface().to_owned())).collect();
+        self.interfaces.retain(|name, _| names.contains(name));
+        for name in names {
+            if !self.interfaces.contains_key(&name) {
+                self.learn_protocols();
+                self.interfaces.insert(name.clone(), Interface::default());
+                self.read_interface(&name);
+            }
+        }
+    }
+
+    /// Whether the kernel tells who set an address: it says so of those of the loopback interface, which it set itself.
+    fn learn_protocols(&mut self) {
+        if let Ok(addresses) = self.netlink.addresses(LOOPBACK) {
+            self.protocols |= addresses.iter().any(|(_, found)| found.protocol.is_some());
+        }
+    }
+
+    /// Changes some addresses. Whether there was one.
+    fn work(&mut self) -> bool {
+        let mut worked = false;
+        let (mut suspect, mut foreign) = (Vec::new(), Vec::new());
+        for (name, interface) in &mut self.interfaces {
+            let Some(link) = interface.link.filter(|_| !interface.failed && !interface.queue.is_empty()) else { continue };
+            worked = true;
+            let rest = interface.queue.split_off(interface.queue.len().min(CHANGES));
+            let changes = std::mem::replace(&mut interface.queue, rest);
+            let outcomes = match self.netlink.change(link.index, &changes) {
+                Ok(outcomes) => outcomes,
+                Err(error) => {
+                    tracing::warn!(interface = name, %error, "addresses cannot be changed; it is tried again");
+                    interface.inventory.distrust();
+                    suspect.push(name.clone());
+                    continue;
+                }
+            };
+            for (change, outcome) in changes.into_iter().zip(outcomes) {
+                match settle(interface, change, outcome) {
+                    Settled::Done => {}
+                    Settled::Foreign => foreign.push(name.clone()),
+                    Settled::Failed => suspect.push(name.clone()),
+                }
+            }
+            self.news |= interface.queue.is_empty();
+        }
+        foreign.iter().for_each(|name| self.read_interface(name));
+        for name in suspect {
+            self.read_interface(&name);
+            self.news = true;
+            if let Some(interface) = self.interfaces.get_mut(&name) {
+                interface.failed = true;
+                self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+            }
+        }
+        worked
+    }
+
+    fn is_announcing(&self) -> bool {
+        let has = |group: &Running, address: &IpAddr| {
+            self.interfaces.get(group.interface()).is_some_and(|interface| interface.link.is_some() && interface.inventory.has(*address))
+        };
+        self.groups.values().any(|group| group.announcements.iter().any(|address| has(group, address)))
+    }
+
+    /// Tells the neighbours of some addresses that are there by now.
+    fn announce(&mut self) {
+        for group in self.groups.values_mut() {
+            let Some(interface) = self.interfaces.get(group.interface()) else { continue };
+            let Some(Link { index, mac: Some(mac), .. }) = interface.link else {
+                group.announcements.clear();
+                continue;
+            };
+            let due = group.announcements.iter().copied().filter(|address| interface.inventory.has(*address));
+            let due: Vec<IpAddr> = due.take(ANNOUNCEMENTS).collect();
+            for address in due {
+                let frame = match address {
+                    IpAddr::V4(address) => gratuitous_arp(mac, address),
+                    IpAddr::V6(address) => unsolicited_neighbor_advertisement(mac, address),
+                };
+                let sent = sys::send_frame(self.frames.as_fd(), index, &frame);
+                if sent.as_ref().is_err_and(is_full) {
+                    break;
+                }
+                group.announcements.remove(&address);
+                if let Err(error) = sent {
+                    tracing::debug!(interface = group.interface(), %address, %error, "neighbours cannot be told where an address is");
+                }
+            }
+        }
+    }
+
+    fn post(&mut self, news: bool) {
+        let waits = self.interfaces.values().any(|interface| !interface.queue.is_empty() && !interface.failed);
+        if news && !waits {
+            self.board.send_replace(Arc::new(self.status()));
+            self.posted = Instant::now();
+        } else if self.posted.elapsed() >= COUNTERS {
+            let status = Arc::new(self.status());
+            self.board.send_if_modified(|posted| {
+                *posted = status;
+                false
+            });
+            self.posted = Instant::now();
+        }
+    }
+
+    fn status(&self) -> VrrpStatus {
+        let (none, nothing) = (BTreeSet::new(), Inventory::default());
+        let group = |group: &Running| {
+            let inventory = self.interfaces.get(group.interface()).map_or(&nothing, |interface| &interface.inventory);
+            let recorded = self.done.recorded.as_ref().and_then(|recorded| recorded.get(group.interface())).unwrap_or(&none);
+            group.status(inventory, recorded)
+        };
+        let mut groups: Vec<_> = self.groups.values().map(group).collect();
+        groups.sort_by(|one, other| (&one.name, one.leaving).cmp(&(&other.name, other.leaving)));
+        let is_clean = self.done.recorded.as_ref().is_some_and(BTreeMap::is_empty) && self.done.problem.is_none();
+        VrrpStatus {
+            configured: if let Target::Run(desired) = &self.current { Some(Arc::clone(desired)) } else { None },
+            stopped: self.current == Target::Stop
+                && groups.is_empty()
+                && is_clean
+                && self.done.silent.as_ref().is_some_and(BTreeSet::is_empty),
+            record_problem: self.done.problem.clone(),
+            groups,
+        }
+    }
+}
+
+/// What has become of a change.
+enum Settled {
+    Done,
+    /// Somebody else has placed the address.
+    Foreign,
+    Failed,
+}
+
+fn settle(interface: &mut Interface, change: Change, outcome: io::Result<()>) -> Settled {
+    let Err(error) = outcome else {
+        interface.inventory.apply(change);
+        return Settled::Done;
+    };
+    match (change, error.raw_os_error().map(Errno::from_raw)) {
+        (Change::Remove(_), Some(Errno::EADDRNOTAVAIL)) => {
+            interface.inventory.apply(change);
+            Settled::Done
+        }
+        (Change::Add(address), Some(Errno::EEXIST)) => {
+            tracing::warn!(%address, "a virtual address was there already: it is used, and never removed");
+            interface.inventory.disown(address);
+            Settled::Foreign
+        }
+        (change, _) => {
+            tracing::warn!(?change, %error, "an address cannot be changed; it is tried again");
+            Settled::Failed
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(Errno::ENOBUFS as i32)
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the virtual routers report: immutable snapshots, whose waiters wake when more than a counter changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use vrrp::router::{Config, Counters, Discard, Heard, Hindrance, Holding, State};
+use vrrp::wire::ChecksumForm;
+use vrrp::{Addresses, Family, Vrid};
+
+use crate::desired::DesiredVrrp;
+
+/// All virtual routers of this node at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct VrrpStatus {
+    /// What was taken last as the whole configuration; `None` before the first, and after they were stopped.
+    pub configured: Option<Arc<DesiredVrrp>>,
+    /// They were stopped: no address is there any more, and no record of one.
+    pub stopped: bool,
+    /// Why addresses cannot be recorded, so that none can be placed that is not recorded already.
+    pub record_problem: Option<String>,
+    /// The groups by name, those that are handing over their addresses behind the one of the same name that comes after them.
+    pub groups: Vec<GroupStatus>,
+}
+
+impl VrrpStatus {
+    /// The group of that name.
+    #[must_use]
+    pub fn group(&self, name: &str) -> Option<&GroupStatus> {
+        self.groups.iter().find(|group| group.name == name)
+    }
+}
+
+/// One group.
+#[derive(Clone, Debug)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub interface: String,
+    /// Its VRID.
+    pub vrid: Vrid,
+    /// It is to be no more, and waits for a router that follows.
+    pub leaving: bool,
+    /// Why it is not as it is configured to be; what was in force before stays so.
+    pub problem: Option<String>,
+    /// Why the last advertisement could not be sent.
+    pub send_error: Option<String>,
+    /// Its virtual routers; none before it can be configured for the first time.
+    pub routers: BTreeMap<Family, RouterStatus>,
+}
+
+impl GroupStatus {
+    /// Active, where all of its virtual routers are; else the state of the first that is not.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let mut states = self.routers.values().map(|router| router.state);
+        let first = states.next().unwrap_or(State::Initialize);
+        if first == State::Active { states.find(|state| *state != first).unwrap_or(first) } else { first }
+    }
+}
+
+/// One virtual router.
+#[derive(Clone, Debug)]
+pub struct RouterStatus {
+    /// As it is configured, with the source of its advertisements.
+    pub config: Config,
+    /// Its state.
+    pub state: State,
+    /// Since when.
+    pub since: SystemTime,
+    /// What keeps it in Initialize.
+    pub hindrances: Vec<Hindrance>,
+    /// What is to become of its addresses; `None` until that has been said.
+    pub holding: Option<Holding>,
+    /// Those of its addresses that are on the interface.
+    pub placed: BTreeSet<IpAddr>,
+    /// Those of them that somebody else has placed: they are never removed.
+    pub foreign: BTreeSet<IpAddr>,
+    /// The last advertisement of another router.
+    pub heard: Option<Heard>,
+    /// The other routers with this VRID on the link, by the addresses that they advertise from.
+    pub others: BTreeMap<IpAddr, OtherRouter>,
+    /// The form of the checksum that is sent to each destination.
+    pub checksums: BTreeMap<IpAddr, ChecksumForm>,
+    /// What was counted.
+    pub counters: Counters,
+}
+
+/// Another router with the same VRID.
+#[derive(Clone, Debug, Default)]
+pub struct OtherRouter {
+    /// Its last advertisement that was taken.
+    pub heard: Option<Heard>,
+    /// What it lists, where that is not what this router does: it may be of another virtual router.
+    pub lists: Option<Addresses>,
+    /// Why its last datagram was not taken, if one was not.
+    pub discarded: Option<Discard>,
+    /// How many were not.
+    pub discards: u64,
+}

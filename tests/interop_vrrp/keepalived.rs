@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! keepalived with one VRRP instance, in the foreground of a host.
+
+use std::net::IpAddr;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::common::{Namespace, Process, wait_until};
+use crate::link::PATIENCE;
+
+/// What it is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) version: u8,
+    pub(crate) vrid: u8,
+    pub(crate) priority: u8,
+    pub(crate) centiseconds: u16,
+    pub(crate) no_preempt: bool,
+    /// Its own address, and the peer's; multicast where absent.
+    pub(crate) unicast: Option<(IpAddr, IpAddr)>,
+    /// The hop limit of unicast; left to itself it is 64 for IPv6.
+    pub(crate) unicast_ttl: Option<u8>,
+    pub(crate) vips: Vec<IpAddr>,
+}
+
+impl Setup {
+    pub(crate) const fn new(vrid: u8, vips: Vec<IpAddr>) -> Self {
+        Self { version: 3, vrid, priority: 100, centiseconds: 10, no_preempt: false, unicast: None, unicast_ttl: Some(255), vips }
+    }
+
+    fn text(&self) -> String {
+        let Self { version, vrid, priority, centiseconds, .. } = self;
+        let interval = if *version == 2 { (centiseconds / 100).to_string() } else { format!("{:.2}", f64::from(*centiseconds) / 100.0) };
+        let ttl = self.unicast_ttl.map(|ttl| format!("  unicast_ttl {ttl}\n")).unwrap_or_default();
+        let unicast = self.unicast.map(|(own, peer)| format!("  unicast_src_ip {own}\n{ttl}  unicast_peer {{\n    {peer}\n  }}\n"));
+        let vips: String = self.vips.iter().map(|vip| format!("    {vip}/{} dev eth0\n", if vip.is_ipv4() { 32 } else { 128 })).collect();
+        format!(
+            "global_defs {{\n  vrrp_version {version}\n  vrrp_garp_master_repeat 2\n}}\nvrrp_instance main {{\n  state BACKUP\n  interface eth0\n  \
+             virtual_router_id {vrid}\n  priority {priority}\n  advert_int {interval}\n{}{}  virtual_ipaddress {{\n{vips}  }}\n}}\n",
+            if self.no_preempt { "  nopreempt\n" } else { "" },
+            unicast.unwrap_or_default(),
+        )
+    }
+}
+
+/// See the module. Dropping it kills it.
+pub(crate) struct Keepalived {
+    process: Process,
+    _directory: TempDir,
+}
+
+impl Keepalived {
+    pub(crate) fn start(host: &Namespace, setup: &Setup) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("keepalived.conf"), setup.text()).unwrap();
+        let mut command = host.command("keepalived");
+        command.args(["--vrrp", "--dont-fork", "--log-console", "--log-detail"]);
+        command.arg("--use-file").arg(path("keepalived.conf")).arg("--pid").arg(path("pid")).arg("--vrrp_pid").arg(path("vrrp.pid"));
+        let process = host.spawn(&mut command);
+        Self { process, _directory: directory }
+    }
+
+    pub(crate) fn wait_until_active(&self) {
+        self.wait_for("Entering MASTER STATE");
+    }
+
+    pub(crate) fn wait_until_backup(&self) {
+        self.wait_for("Entering BACKUP STATE");
+    }
+
+    fn wait_for(&self, words: &str) {
+        wait_until(&format!("keepalived says {words:?}"), PATIENCE, || self.process.log().contains(words));
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.process.is_running()
+    }
+
+    /// Ends it in order: it resigns.
+    pub(crate) fn end(&self) {
+        self.process.signal(Signal::SIGTERM);
+        self.process.wait(PATIENCE);
+    }
+}
