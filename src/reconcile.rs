@@ -305,8 +305,9 @@ impl Reconciler {
                     self.speaker_shows(|status| status.advertised.as_ref() == Some(set)).await
                 }
                 Step::ConfigureSpeaker(desired, set) => {
-                    self.speaker.configure(Arc::clone(desired), set.as_ref());
-                    self.speaker_shows(|status| status.configured.as_ref() == Some(desired)).await
+                    self.speaker.configure(Arc::clone(desired), set.clone());
+                    let is_told = |status: &SpeakerStatus| set.is_none() || status.advertised == *set;
+                    self.speaker_shows(|status| status.configured.as_ref() == Some(desired) && is_told(status)).await
                 }
                 Step::StopSpeaker => {
                     self.speaker.stop();

@@ -207,6 +207,33 @@ fn rfc2385_a_router_with_a_link_local_address_needs_the_key_to_dial_us() {
 
 /// Where the neighbour has not been heard the kernel cannot know from whom it is to demand the key.
 #[test]
+fn rfc4007_6_dynamic_routers_with_the_same_link_local_address_on_two_links_are_two() {
+    let rig = Rig::new();
+    let mut desired = speaker_of([], Some("::"));
+    let listen = desired.listen.as_mut().unwrap();
+    (listen.prefixes, listen.limit) = (BTreeSet::from([Prefix::new("fe80::".parse().unwrap(), 64).unwrap()]), 2);
+    listen.template.asn = Asn::new(LEFT.1).unwrap();
+    listen.template.transport.passive = true;
+    let speaker = rig.start(desired);
+    let birds = [0, 1].map(|number| rig.bird(number, LEFT.1, &format!("{OURS}%'eth0'"), ""));
+    let names = [LEFT, RIGHT].map(|(device, _)| format!("dynamic:{THEIRS}%{device}"));
+    names.iter().for_each(|name| wait_until_up(&speaker, name));
+    birds.iter().for_each(wait_for_route);
+    assert_eq!(speaker.status().peers.len(), 2);
+
+    // An order is about one of them.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let operate = |operation| runtime.block_on(speaker.operator().operate(&names[0], operation)).unwrap();
+    operate(Operation::Shutdown { message: None });
+    speaker.configure(speaker.status().configured.clone().unwrap(), None);
+    wait_until("it is over", PATIENCE, || status(&speaker, &names[0]).is_some_and(|peer| peer.shut && peer.state == State::Idle));
+    assert_eq!(status(&speaker, &names[1]).unwrap().counters.established, 1);
+    wait_until_up(&speaker, &names[1]);
+    operate(Operation::Start);
+    wait_until_up(&speaker, &names[0]);
+}
+
+#[test]
 fn rfc2385_who_dials_without_the_key_before_the_neighbour_was_heard_gets_no_session() {
     let rig = Rig::new();
     rig.write_key(LEFT.0, "secret");

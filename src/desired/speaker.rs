@@ -61,11 +61,12 @@ pub struct DesiredListen {
 }
 
 impl DesiredListen {
-    /// What a neighbour at this address is, if one may come from there.
+    /// What a neighbour at this address is, if one may come from there. `link`: where a link-local address is good.
     #[must_use]
-    pub fn dynamic_peer(&self, address: IpAddr) -> Option<DesiredPeer> {
+    pub fn dynamic_peer(&self, address: IpAddr, link: Option<&str>) -> Option<DesiredPeer> {
         let contained = self.prefixes.iter().any(|prefix| prefix.contains(address));
-        contained.then(|| DesiredPeer { address: PeerAddress::Known(address), ..self.template.clone() })
+        let transport = || Transport { interface: link.map(ToOwned::to_owned), ..self.template.transport.clone() };
+        contained.then(|| DesiredPeer { address: PeerAddress::Known(address), transport: transport(), ..self.template.clone() })
     }
 }
 

@@ -90,35 +90,23 @@ impl Speaker {
             Neighbours::new(instance.into(), seed, target.subscribe(), incoming, routes.clone(), Arc::clone(&inheritance), board.clone());
         let thread = std::thread::Builder::new().name("bgp".to_owned()).spawn(move || {
             runtime.block_on(fatal_panics(neighbours.run()));
+            // The reading of a key file may hang.
+            runtime.shutdown_background();
         })?;
         Ok(Self { routes, target, operator: Operator(requests), inheritance, board, thread: Some(thread) })
     }
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
     pub fn advertise(&self, set: Arc<RouteSet>) {
-        self.board.advertise(&set, |routes| routes.pass_on(&self.routes));
+        self.board.advertise(&set, None, |routes| drop(self.routes.send_replace(Some(routes))));
     }
 
     /// Makes this the whole configuration. Sessions of unchanged neighbours are not touched; one with another policy is told it in its session; one that
     /// changed otherwise is closed and started again. `set`: the whole set that every peer is told as soon as the configuration is in force, where that is
-    /// another one. What one of them gives up and the other takes over is not told in between. All prefixes that are advertised until then must be in it.
-    pub fn configure(&self, desired: Arc<DesiredBgp>, set: Option<&Arc<RouteSet>>) {
-        let mut with = None;
-        if let Some(set) = set {
-            self.board.advertise(set, |routes| with = Some(routes));
-        }
-        self.target.send_if_modified(|target| match target {
-            Target::Run { desired: current, .. } if with.is_none() && *current == desired => false,
-            Target::Run { desired: current, with: waiting } => {
-                *current = desired;
-                *waiting = with.or_else(|| waiting.take());
-                true
-            }
-            _ => {
-                *target = Target::Run { desired, with };
-                true
-            }
-        });
+    /// another one, unless [`advertise`](Self::advertise) is called before: what one of them gives up and the other takes over is not told in between.
+    pub fn configure(&self, desired: Arc<DesiredBgp>, set: Option<Arc<RouteSet>>) {
+        let after = self.board.generation();
+        self.set_target(Target::Run { desired, with: set.map(|set| Successor { after, set }) });
     }
 
     /// Closes all sessions with Cease, Administrative Shutdown (RFC 4486). It is done when [`SpeakerStatus::open_sessions`] is 0 and
@@ -191,8 +179,8 @@ impl Drop for Speaker {
 enum Target {
     /// It has not said.
     Nothing,
-    /// Sessions with these, and then this set, unless a newer one is there already.
-    Run { desired: Arc<DesiredBgp>, with: Option<Routes> },
+    /// Sessions with these, and with them this set.
+    Run { desired: Arc<DesiredBgp>, with: Option<Successor> },
     /// No session.
     Stop,
     /// No session, though our routes stay in use.
@@ -211,27 +199,22 @@ struct Inheritance {
     at: Instant,
 }
 
-/// A whole set to advertise, in the form shared by all sessions.
+/// A whole set that waits for a configuration.
 #[derive(Clone, Debug, Eq, PartialEq)]
+struct Successor {
+    /// The number of the set that it is to follow.
+    after: u64,
+    set: Arc<RouteSet>,
+}
+
+/// A whole set to advertise, in the form shared by all sessions.
+#[derive(Clone, Debug)]
 struct Routes {
     /// Counts the sets.
     generation: u64,
     set: Arc<RouteSet>,
     /// What differs from the set before; `None` for the first one.
     changed: Option<Arc<[Prefix]>>,
-}
-
-impl Routes {
-    /// Gives it to the tasks, unless they have a newer one.
-    fn pass_on(&self, tasks: &watch::Sender<Option<Self>>) {
-        tasks.send_if_modified(|current| {
-            let newer = current.as_ref().is_none_or(|current| current.generation < self.generation);
-            if newer {
-                *current = Some(self.clone());
-            }
-            newer
-        });
-    }
 }
 
 /// Runs a task of the speaker; a panic in it ends the process.

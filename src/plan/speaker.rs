@@ -31,8 +31,10 @@ impl Planner<'_> {
     /// What leaves is withdrawn first, and what arrives is announced last. Where the configuration changes too, all but the withdrawals waits for it.
     pub(super) fn speaker_steps(&mut self) -> SpeakerSteps {
         let Observed { speaker, .. } = self.observed;
-        let configures =
-            self.desired.lifecycle.goes_on() && speaker.configured.as_ref().is_some_and(|configured| **configured != self.desired.bgp);
+        // One that was not taken is still tried, though another one is wanted by now.
+        let tried = self.observed.failures.contains_key(&StepKey::Speaker);
+        let differs = speaker.configured.as_ref().is_some_and(|configured| tried || **configured != self.desired.bgp);
+        let configures = self.desired.lifecycle.goes_on() && differs;
         let Some(advertised) = speaker.advertised.as_ref().filter(|_| configures) else {
             let withdraws = speaker.advertised.as_ref().is_some_and(|set| !set.is_within(&self.announced));
             let (advertise, speaker) = (self.advertise(), self.speaker());
@@ -41,7 +43,7 @@ impl Planner<'_> {
         };
         let staying = advertised.staying_in(&self.announced);
         let withdraws = staying != **advertised;
-        // A set that waits for the configuration since an earlier plan is out of date where something is withdrawn.
+        // Where something is withdrawn, a set that waits for the configuration is given up.
         let due = if withdraws { self.ready(StepKey::Advertise) } else { self.ready(StepKey::Speaker) };
         let first = (withdraws && due).then(|| Step::Advertise(Arc::new(staying)));
         SpeakerSteps { first, last: None, speaker: due.then(|| self.configure()) }

@@ -173,12 +173,12 @@ log: {level: 'warn,bgp=trace', format: text}
     let listen = config.bgp.listen.as_ref().unwrap();
     assert_eq!((listen.address, listen.port, listen.limit), ("::".parse().unwrap(), 1179, 7));
     assert_eq!(listen.prefixes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["2001:db8::/32"]);
-    let client = listen.dynamic_peer("2001:db8::9".parse().unwrap()).unwrap();
+    let client = listen.dynamic_peer("2001:db8::9".parse().unwrap(), None).unwrap();
     assert_eq!((client.asn.number(), client.transport.passive, client.hold_time.secs()), (65_009, true, 30));
     let restart = DesiredRestart { restart_time: 20, notification: true, long_lived_stale_time: 0 };
     assert_eq!((client.graceful_restart, client.export.med), (Some(restart), Some(7)));
     assert_eq!(client.transport.password_file, Some("/keys/d".into()));
-    assert_eq!(listen.dynamic_peer("2001:db9::9".parse().unwrap()), None);
+    assert_eq!(listen.dynamic_peer("2001:db9::9".parse().unwrap(), None), None);
     assert_eq!(peer.families, BTreeSet::from([Family::Ipv6Unicast]));
     assert_eq!((peer.hold_time.secs(), peer.connect_retry), (90, Duration::from_secs(2)));
     assert_eq!(peer.send_hold_time, Some(Duration::from_secs(600)));

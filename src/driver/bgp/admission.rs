@@ -61,10 +61,29 @@ impl Admission {
 
     /// From where dynamic neighbours come, and how many. Those that there are stay.
     pub(super) fn configure(&self, listen: Option<&DesiredListen>) {
-        self.with(|state| {
-            state.limit = listen.map(|listen| listen.limit);
-            state.prefixes = listen.map(|listen| listen.prefixes.clone()).unwrap_or_default();
+        let (limit, prefixes) = listen.map(|listen| (listen.limit, listen.prefixes.clone())).unzip();
+        let prefixes = prefixes.unwrap_or_default();
+        let is_new = self.with(|state| {
+            let is_new = (state.limit, &state.prefixes) != (limit, &prefixes);
+            (state.limit, state.prefixes) = (limit, prefixes);
+            is_new
         });
+        if is_new {
+            // What was told of the last refusal goes by what was.
+            self.board.admit_dynamic();
+        }
+    }
+
+    /// Where there is room again, that is told.
+    fn admit(&self) {
+        if !self.is_full() {
+            self.board.admit_dynamic();
+        }
+    }
+
+    fn free(&self) {
+        self.with(|state| state.taken -= 1);
+        self.admit();
     }
 
     /// Whether there are as many dynamic neighbours as may be.
@@ -138,7 +157,7 @@ impl Seat {
     pub(super) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
         if self.taken.swap(false, Ordering::Relaxed) {
-            self.admission.with(|state| state.taken -= 1);
+            self.admission.free();
         }
     }
 
@@ -167,7 +186,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         if self.taken.load(Ordering::Relaxed) {
-            self.admission.with(|state| state.taken -= 1);
+            self.admission.free();
         }
     }
 }
@@ -201,8 +220,9 @@ mod tests {
         assert!(admission.is_full());
         drop(other);
         assert!(!admission.is_full() && second.take());
+        assert!(!seat(&admission).take() && admission.board.read().dynamic_full.is_some());
         second.leave();
-        assert!(!admission.is_full() && !second.is_silent(), "it is shut down");
+        assert!(!admission.is_full() && !second.is_silent() && admission.board.read().dynamic_full.is_none(), "it is shut down");
         assert!(second.take() && admission.is_full());
         admission.with(|state| state.limit = Some(0));
         assert!(second.take(), "who has one keeps it");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::fatal_panics;
@@ -112,24 +112,38 @@ impl Drop for Keyring {
 }
 
 async fn follow(mut paths: watch::Receiver<BTreeSet<PathBuf>>, publish: watch::Sender<Arc<Keys>>) {
+    // One file may hang, that of a network file system for example: the others are followed all the same.
+    let (mut readings, mut reading) = (JoinSet::new(), BTreeSet::new());
     loop {
         let wanted = paths.borrow_and_update().clone();
-        let mut keys = Keys::new();
-        for path in &wanted {
-            keys.insert(path.clone(), read(path).await);
-        }
         publish.send_if_modified(|current| {
-            let changed = **current != keys;
-            *current = Arc::new(keys);
-            changed
+            let leaves = current.keys().any(|path| !wanted.contains(path));
+            if leaves {
+                Arc::make_mut(current).retain(|path, _| wanted.contains(path));
+            }
+            leaves
         });
-        let alive = if wanted.is_empty() {
-            paths.changed().await.is_ok()
-        } else {
-            timeout(INTERVAL, paths.changed()).await.unwrap_or(Ok(())).is_ok()
-        };
-        if !alive {
-            return;
+        for path in wanted.iter().filter(|path| reading.insert(PathBuf::clone(path))).cloned() {
+            readings.spawn(fatal_panics(async move { (read(&path).await, path) }));
+        }
+        let round = tokio::time::sleep(INTERVAL);
+        tokio::pin!(round);
+        loop {
+            tokio::select! {
+                Some(done) = readings.join_next() => {
+                    let Ok((key, path)) = done else { return };
+                    reading.remove(&path);
+                    let is_news = wanted.contains(&path) && publish.borrow().get(&path) != Some(&key);
+                    if is_news {
+                        publish.send_modify(|current| drop(Arc::make_mut(current).insert(path, key)));
+                    }
+                }
+                changed = paths.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                () = &mut round, if !wanted.is_empty() => break,
+            }
         }
     }
 }

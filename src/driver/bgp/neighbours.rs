@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bgp::BgpIdentifier;
 use bgp::peer::{PeerId, Stop};
 use bgp::wire::Cease;
-use nix::net::if_::if_nametoindex;
+use nix::net::if_::{if_indextoname, if_nametoindex};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -40,7 +40,7 @@ use super::socket;
 use super::status::Board;
 use super::vrf::{self, Domain, Vrfs};
 use super::whereabouts::{Found, Locator, Whereabouts, candidates, is_link_local};
-use super::{Inheritance, Routes, Target, addresses, fatal_panics, listening};
+use super::{Inheritance, Routes, Successor, Target, addresses, fatal_panics, listening};
 use crate::desired::{DesiredBgp, DesiredPeer, PeerAddress};
 use crate::telemetry::chain;
 
@@ -172,35 +172,34 @@ impl Neighbours {
         let mut locator = Locator::new(self.seed);
         let mut whereabouts = locator.subscribe();
         let mut request = None;
-        let (mut settled, mut is_due) = (true, true);
+        let (mut is_due, mut wake) = (true, None);
         loop {
             let (target, is_new) = {
                 let target = self.target.borrow_and_update();
                 (target.clone(), target.has_changed())
             };
-            settled = match &target {
-                _ if !is_due && !is_new => settled,
-                Target::Nothing => true,
-                Target::Run { desired, with } => self.converge(desired, with.as_ref(), &mut keyring, &mut locator).await,
+            let settled = match &target {
+                _ if !is_due && !is_new => None,
+                Target::Nothing => Some(true),
+                Target::Run { desired, with } => Some(self.converge(desired, with.as_ref(), &mut keyring, &mut locator).await),
                 Target::Stop => {
                     self.stop_all(&Stop::AdministrativeShutdown { communication: None });
-                    true
+                    Some(true)
                 }
                 Target::Release => {
                     self.stop_all(&Stop::Keep);
-                    true
+                    Some(true)
                 }
                 Target::Quit => return,
             };
             self.board.set_listen_error(self.listener.error().as_ref());
-            if !self.admission.is_full() {
-                self.board.admit_dynamic();
-            }
             // Who was given a configuration and then asks means the neighbours that are in it.
             if let Some(request) = request.take() {
                 self.operate(request, &target).await;
             }
-            let wake = if settled { self.held_until } else { Instant::now().checked_add(ROUTER_ID_RETRY) };
+            if let Some(settled) = settled {
+                wake = if settled { self.held_until } else { Instant::now().checked_add(ROUTER_ID_RETRY) };
+            }
             let input = self.next(&mut keys, &mut whereabouts);
             let input = match wake {
                 Some(wake) => timeout_at(wake.into(), input).await.unwrap_or(Input::Time),
@@ -234,7 +233,13 @@ impl Neighbours {
     }
 
     /// Brings the tasks closer to the configuration, and gives them the set `with` it. False where the router id is not known yet.
-    async fn converge(&mut self, desired: &Arc<DesiredBgp>, with: Option<&Routes>, keyring: &mut Keyring, locator: &mut Locator) -> bool {
+    async fn converge(
+        &mut self,
+        desired: &Arc<DesiredBgp>,
+        with: Option<&Successor>,
+        keyring: &mut Keyring,
+        locator: &mut Locator,
+    ) -> bool {
         self.shut.retain(desired);
         let Some(identifier) = self.identifier(desired).await else {
             return false;
@@ -262,7 +267,7 @@ impl Neighbours {
                 None if running.settings.dynamic => running
                     .dynamic_address()
                     .filter(|address| !configured.contains(address))
-                    .and_then(|address| dynamic_settings(desired, identifier, address)),
+                    .and_then(|address| dynamic_settings(desired, identifier, address, running.settings.peer.interface())),
                 None => None,
             };
             let stop = match wanted {
@@ -282,9 +287,17 @@ impl Neighbours {
                 self.start(name, settings, keyring, locator, None);
             }
         }
+        for peer in self.shut.dynamic(desired) {
+            let name = dynamic_name(&peer);
+            if !self.running.contains_key(&name) {
+                self.start(&name, Settings::new(desired, identifier, peer, true), keyring, locator, None);
+            }
+        }
         self.converged = true;
         // No task has had its turn since the first of them was given its settings.
-        with.into_iter().for_each(|routes| routes.pass_on(&self.routes));
+        if let Some(Successor { after, set }) = with {
+            self.board.advertise(set, Some(*after), |routes| drop(self.routes.send_replace(Some(routes))));
+        }
         self.board.set_problem(None);
         self.held_until = self.held_by_dynamic_until(desired);
         self.board.set_configured(Some(desired), Some(identifier), self.held_until.is_some());
@@ -389,15 +402,15 @@ impl Neighbours {
             running.commands.try_send(Command::Accept(arrival)).ok();
             return;
         }
-        let name = dynamic_name(address);
+        let link = link_of(remote);
         let identifier = self.board.router_id().filter(|_| domain.is_none());
-        let settings = identifier.and_then(|identifier| dynamic_settings(desired, identifier, address));
+        let settings = identifier.and_then(|identifier| dynamic_settings(desired, identifier, address, link.as_deref()));
+        let settings = settings.map(|settings| (dynamic_name(&settings.peer), settings));
         match settings {
             None => tracing::debug!(%remote, "a connection of nobody we know is closed"),
-            Some(_) if self.running.contains_key(&name) => {}
-            Some(settings) => match socket::is_near(&arrival.stream, settings.peer.transport.ttl) {
+            Some((name, _)) if self.running.contains_key(&name) => {}
+            Some((name, settings)) => match socket::is_near(&arrival.stream, settings.peer.transport.ttl) {
                 Err(error) => self.too_far(&name, &chain(&error)),
-                Ok(()) if self.shut.contains(&settings.peer) => self.refuse(arrival),
                 Ok(()) if self.admission.is_full() => {
                     self.admission.refuse(address);
                     self.refuse(arrival);
@@ -473,13 +486,11 @@ impl Neighbours {
         }
     }
 
-    /// The neighbours that an order may be about, by name: those configured, those that have a task, and those dynamic ones that have none since they are shut down.
+    /// The neighbours that an order may be about, by name: those configured, and those that have a task.
     fn known(&self, target: &Target) -> BTreeMap<String, DesiredPeer> {
         let mut known: BTreeMap<String, DesiredPeer> =
             self.running.iter().map(|(name, running)| (name.clone(), running.settings.peer.clone())).collect();
         if let Target::Run { desired, .. } = target {
-            let dynamic = self.shut.dynamic(desired).into_iter().filter_map(|peer| Some((dynamic_name(peer.address.known()?), peer)));
-            known.extend(dynamic);
             known.extend(desired.peers.clone());
         }
         known
@@ -503,6 +514,12 @@ impl Neighbours {
             Ok(None) => "no interface has a global address".to_owned(),
             Err(error) => chain(&error),
         };
+        // Sessions have begun with it.
+        if let Some(identifier) = self.board.router_id() {
+            tracing::warn!(router_id = %identifier, %problem, "no router id can be chosen; the one that was configured stays");
+            self.automatic = Some(identifier);
+            return self.automatic;
+        }
         let problem = format!("no router id can be chosen ({problem}); set bgp.routerId, or give the node an address");
         self.board.set_problem(Some(&problem));
         if !self.complained {
@@ -513,9 +530,16 @@ impl Neighbours {
     }
 }
 
-/// What a dynamic neighbour at this address is called.
-fn dynamic_name(address: IpAddr) -> String {
-    format!("dynamic:{address}")
+/// What a dynamic neighbour is called: by its address, as RFC 4007 §11 writes it where it is good on one link only.
+fn dynamic_name(peer: &DesiredPeer) -> String {
+    peer.interface().map_or_else(|| format!("dynamic:{}", peer.address), |link| format!("dynamic:{}%{link}", peer.address))
+}
+
+/// The link on which the address is good; `None` where it is good everywhere, or the link has just gone.
+fn link_of(remote: SocketAddr) -> Option<String> {
+    let SocketAddr::V6(remote) = remote else { return None };
+    let name = if_indextoname(remote.scope_id()).ok().filter(|_| remote.ip().is_unicast_link_local())?;
+    name.into_string().ok()
 }
 
 /// Waits for ever where there is nothing to wait for.

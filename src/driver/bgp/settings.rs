@@ -189,9 +189,9 @@ pub(super) enum Beginning {
     Another,
 }
 
-/// What a dynamic neighbour at this address is to be, if one may come from there.
-pub(super) fn dynamic_settings(desired: &DesiredBgp, identifier: BgpIdentifier, address: IpAddr) -> Option<Settings> {
-    let peer = desired.listen.as_ref()?.dynamic_peer(address)?;
+/// What a dynamic neighbour at this address, on this link where it is link-local, is to be, if one may come from there.
+pub(super) fn dynamic_settings(desired: &DesiredBgp, identifier: BgpIdentifier, address: IpAddr, link: Option<&str>) -> Option<Settings> {
+    let peer = desired.listen.as_ref()?.dynamic_peer(address, link)?;
     Some(Settings::new(desired, identifier, peer, true))
 }
 

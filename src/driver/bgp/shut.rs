@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::desired::{DesiredBgp, DesiredPeer, PeerAddress};
+use crate::desired::{DesiredBgp, DesiredListen, DesiredPeer, PeerAddress};
 
 /// Where a neighbour is; no two neighbours of a configuration are at the same place.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -23,9 +23,13 @@ impl Place {
         Self { address: peer.address.clone(), port: peer.port, interface: peer.interface().map(ToOwned::to_owned) }
     }
 
+    fn dynamic(&self, listen: &DesiredListen) -> Option<DesiredPeer> {
+        listen.dynamic_peer(self.address.known()?, self.interface.as_deref())
+    }
+
     /// Whether a neighbour is configured there, or may come from there as a dynamic one.
     fn is_configured(&self, desired: &DesiredBgp) -> bool {
-        let dynamic = || desired.listen.as_ref()?.dynamic_peer(self.address.known()?);
+        let dynamic = || self.dynamic(desired.listen.as_ref()?);
         desired.peers.values().any(|peer| Self::of(peer) == *self) || dynamic().is_some_and(|peer| Self::of(&peer) == *self)
     }
 }
@@ -63,7 +67,7 @@ impl Shut {
     /// Dynamic neighbours among those in this configuration, which need not have been heard of since.
     pub(super) fn dynamic(&self, desired: &DesiredBgp) -> Vec<DesiredPeer> {
         let listen = desired.listen.iter();
-        let addresses = listen.flat_map(|listen| self.0.iter().filter_map(|place| listen.dynamic_peer(place.address.known()?)));
-        addresses.filter(|peer| self.contains(peer) && desired.peers.values().all(|other| Place::of(other) != Place::of(peer))).collect()
+        let peers = listen.flat_map(|listen| self.0.iter().filter_map(|place| place.dynamic(listen)));
+        peers.filter(|peer| self.contains(peer) && desired.peers.values().all(|other| Place::of(other) != Place::of(peer))).collect()
     }
 }

@@ -136,9 +136,9 @@ impl Board {
         self.0.subscribe()
     }
 
-    /// Takes the next whole set, unless it is the one in force. `pass_on` gets it before any reader sees the new status. Where the neighbours' tasks are
-    /// to have it later, all that they have meanwhile is in it as well.
-    pub(super) fn advertise(&self, set: &Arc<RouteSet>, pass_on: impl FnOnce(Routes)) {
+    /// Takes the next whole set, unless it is the one in force, or it was to follow the one of the number `after` and another came first. `pass_on` gives it
+    /// to the neighbours' tasks before any reader sees the new status.
+    pub(super) fn advertise(&self, set: &Arc<RouteSet>, after: Option<u64>, pass_on: impl FnOnce(Routes)) {
         let mut pass_on = Some(pass_on);
         loop {
             // Large sets are compared while others post: a session that waits for this cannot send a KEEPALIVE.
@@ -152,6 +152,10 @@ impl Board {
             let left: Vec<Prefix> = differing().filter(|prefix| !set.contains(prefix)).collect();
             let came: Vec<Prefix> = differing().filter(|prefix| !was(prefix)).collect();
             self.0.send_if_modified(|status| {
+                if after.is_some_and(|after| after != status.generation) {
+                    pass_on = None;
+                    return false;
+                }
                 let is_before = before.as_ref().map(Arc::as_ptr) == status.advertised.as_ref().map(Arc::as_ptr);
                 let Some(pass_on) = pass_on.take_if(|_| is_before) else { return false };
                 let status = Arc::make_mut(status);
@@ -212,6 +216,11 @@ impl Board {
     /// What peers may hold before there are tasks that know.
     pub(super) fn inherit(&self, prefixes: &Arc<BTreeSet<Prefix>>) {
         self.0.send_modify(|status| Arc::make_mut(status).inherited = Arc::clone(prefixes));
+    }
+
+    /// The number of the set in force; 0 before the first.
+    pub(super) fn generation(&self) -> u64 {
+        self.0.borrow().generation
     }
 
     pub(super) fn router_id(&self) -> Option<BgpIdentifier> {

@@ -43,7 +43,7 @@ fn what_moves_between_the_routes_and_the_policy_of_a_peer_is_told_to_nobody() {
         for round in 0..20 {
             let of_peer = round % 2 == 0;
             let (next, set) = (configuration(of_peer), routes(&prefixes, !of_peer));
-            speaker.configure(Arc::clone(&next), Some(&set));
+            speaker.configure(Arc::clone(&next), Some(set));
             wait_for(&speaker, |status| {
                 status.configured.as_ref() == Some(&next) && status.peers.values().all(|peer| status.is_current(peer))
             });
@@ -76,7 +76,7 @@ fn a_set_that_waits_for_its_configuration_does_not_bring_back_what_is_withdrawn_
     conversation.expect_update();
     conversation.expect_empty_table();
     for round in 0..50 {
-        speaker.configure(configuration(round % 2 == 0), Some(&set(["10.0.0.7", "10.0.0.8", "10.0.0.9"])));
+        speaker.configure(configuration(round % 2 == 0), Some(set(["10.0.0.7", "10.0.0.8", "10.0.0.9"])));
         speaker.advertise(set(["10.0.0.7", "10.0.0.9"]));
         let status = wait_for(&speaker, |status| status.peers.values().all(|peer| status.is_current(peer)));
         assert_eq!(status.told(peer(&status, "tor")).collect::<BTreeSet<_>>(), prefixes(["10.0.0.7", "10.0.0.9"]));
