@@ -177,6 +177,21 @@ fn a_configuration_with_a_mistake_is_not_installed() {
     succeed(server, &[&["upgrade", "--install"][..], &release].concat());
 }
 
+/// Its pods would be replaced by some that do not know what those have placed.
+#[test]
+fn an_upgrade_does_not_rename_an_instance() {
+    let plane = Arc::new(ControlPlane::start());
+    let server = plane.server();
+    let _kubelet = Kubelet::start(&plane, &[]);
+    let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
+    let release = ["upgrade", "--install", "vipherald", &chart, "-n", "routing", "--create-namespace", "-f", &values];
+    succeed(server, &release);
+    let renamed = helm_at(server, &[&release[..], &["--set", "config.instance=other"]].concat());
+    let said = String::from_utf8_lossy(&renamed.stderr);
+    assert!(!renamed.status.success() && said.contains("the release is the instance \"vipherald\" and cannot become \"other\""), "{said}");
+    succeed(server, &[&release[..], &["--set", "config.instance=vipherald"]].concat());
+}
+
 /// The same nodes, with the other kind of workload.
 #[test]
 fn a_release_becomes_a_stateful_set_and_a_daemon_set_again() {
