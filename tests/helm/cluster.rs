@@ -192,6 +192,25 @@ fn an_upgrade_does_not_rename_an_instance() {
     succeed(server, &[&release[..], &["--set", "config.instance=vipherald"]].concat());
 }
 
+#[test]
+fn a_change_of_the_configuration_is_followed_by_the_pods_that_run() {
+    let plane = Arc::new(ControlPlane::start());
+    let server = plane.server();
+    let router = Arc::new(Router::new(server, "n1"));
+    let kubelet = Kubelet::start(&plane, &[Arc::clone(&router)]);
+    server.kubectl(&["apply", "-f", "-"], OBJECTS);
+    let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
+    let release = ["upgrade", "--install", "vipherald", &chart, "-n", "routing", "--create-namespace", "-f", &values];
+    let none = BTreeSet::new();
+    let vips = BTreeSet::from(["10.0.0.7".parse().unwrap()]);
+    for (more, expected) in [(&[][..], &vips), (&["--set-json", "config.vips.allow=[]"], &none), (&[], &vips)] {
+        succeed(server, &[&release[..], more].concat());
+        wait_until(&format!("{more:?} is in force"), LIMIT, || router.tor.learned() == *expected);
+    }
+    assert_eq!(router.tor.sessions(), 1, "the session goes on");
+    assert!(kubelet.ended().iter().all(|ended| ended.left.is_empty()), "no pod is replaced");
+}
+
 /// The same nodes, with the other kind of workload.
 #[test]
 fn a_release_becomes_a_stateful_set_and_a_daemon_set_again() {
@@ -202,13 +221,14 @@ fn a_release_becomes_a_stateful_set_and_a_daemon_set_again() {
     server.kubectl(&["apply", "-f", "-"], OBJECTS);
     let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
     let vips = BTreeSet::from(["10.0.0.7".parse().unwrap()]);
-    for (sessions, kind, replaces) in [(1, "DaemonSet", false), (2, "StatefulSet", true), (3, "DaemonSet", true)] {
+    // A pod of the StatefulSet may have heard already that it is to be one of a DaemonSet, which has this node, too: then it leaves all to its successor.
+    for (sessions, kind, drains) in [(1, "DaemonSet", false), (2, "StatefulSet", true), (3, "DaemonSet", false)] {
         let kind = format!("workload.kind={kind},workload.replicas=1");
         let before = kubelet.ended().len();
         let words = ["upgrade", "--install", "vipherald", &chart, "-n", "routing", "--create-namespace", "-f", &values, "--set", &kind];
         succeed(server, &words);
         wait_until(&format!("{kind} announces"), LIMIT, || router.tor.sessions() == sessions && router.tor.learned() == vips);
-        if replaces {
+        if drains {
             let ended = kubelet.ended().into_iter().skip(before).find(|ended| !ended.left.is_empty()).unwrap();
             assert!(!ended.left.contains("10.0.0.7"), "the one before has left: {}\n{}", ended.left, ended.said);
         }
