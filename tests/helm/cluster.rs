@@ -423,6 +423,31 @@ fn the_page_about_the_installation_works_as_it_is_written() {
     assert!(!of_vipherald(server, OF_RELEASES).contains("daemonset.apps/vipherald"));
 }
 
+/// As `a_release_serves_is_upgraded_and_leaves_nothing`, for a StatefulSet under names of its own.
+#[test]
+fn a_pair_leaves_nothing_either() {
+    let plane = Arc::new(ControlPlane::start());
+    let server = plane.server();
+    let _kubelet = Kubelet::start(&plane, &[]);
+    let values = chart().join("ci/domain-services-values.yaml").display().to_string();
+    succeed(server, &["install", "pair", &chart().display().to_string(), "-n", "routing", "--create-namespace", "-f", &values]);
+    wait_until("both pods are there", LIMIT, || {
+        server.kubectl(&["get", "pods", "-n", "routing", "-o", "name"], "") == "pod/enm-0\npod/enm-1\n"
+    });
+    // What daemons would have written.
+    let node = json!({"apiVersion": "vipherald.io/v1alpha1", "kind": "RouterNode", "metadata": {"name": "enm-n1", "labels": {"vipherald.io/instance": "enm"}}});
+    let lease =
+        |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": "routing"}});
+    for object in [node, lease("enm"), lease("enm.drain"), lease("another")] {
+        server.kubectl(&["create", "-f", "-"], &object.to_string());
+    }
+    succeed(server, &["uninstall", "pair", "-n", "routing"]);
+    let left: BTreeSet<String> =
+        present(server, &format!("{OF_RELEASES},{OF_DAEMONS}")).into_iter().filter(|name| name.contains("enm")).collect();
+    assert_eq!(left, BTreeSet::new());
+    assert!(present(server, OF_DAEMONS).contains("lease.coordination.k8s.io/another"), "of somebody else");
+}
+
 /// Asks for the eviction of a pod, as `kubectl drain` does; whether it is granted.
 fn evict(server: &ApiServer, pod: &str) -> bool {
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": "routing"}});
