@@ -34,8 +34,9 @@ bench: packages uml-kernel   ## routes to a router and through a reflector, one 
 	cargo run --release --locked --example bench
 	cargo run --release --locked $(IN_GUEST) --example bench -- balance
 
-golden:               ## writes the goldens again and shows what changed
-	UPDATE_GOLDENS=1 cargo test --locked --test plan --test helm
+golden: helm          ## writes the goldens again and shows what changed
+	UPDATE_GOLDENS=1 cargo test --locked --test plan
+	UPDATE_GOLDENS=1 cargo test --locked --test helm -- rendered:: schema::
 	git diff --stat -- charts examples tests
 
 interop: packages     ## the speaker with every router, and the table in docs/interoperability.md written again; needs root

@@ -177,6 +177,40 @@ fn a_configuration_with_a_mistake_is_not_installed() {
     succeed(server, &[&["upgrade", "--install"][..], &release].concat());
 }
 
+/// Its pods would be replaced by some that do not know what those have placed.
+#[test]
+fn an_upgrade_does_not_rename_an_instance() {
+    let plane = Arc::new(ControlPlane::start());
+    let server = plane.server();
+    let _kubelet = Kubelet::start(&plane, &[]);
+    let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
+    let release = ["upgrade", "--install", "vipherald", &chart, "-n", "routing", "--create-namespace", "-f", &values];
+    succeed(server, &release);
+    let renamed = helm_at(server, &[&release[..], &["--set", "config.instance=other"]].concat());
+    let said = String::from_utf8_lossy(&renamed.stderr);
+    assert!(!renamed.status.success() && said.contains("the release is the instance \"vipherald\" and cannot become \"other\""), "{said}");
+    succeed(server, &[&release[..], &["--set", "config.instance=vipherald"]].concat());
+}
+
+#[test]
+fn a_change_of_the_configuration_is_followed_by_the_pods_that_run() {
+    let plane = Arc::new(ControlPlane::start());
+    let server = plane.server();
+    let router = Arc::new(Router::new(server, "n1"));
+    let kubelet = Kubelet::start(&plane, &[Arc::clone(&router)]);
+    server.kubectl(&["apply", "-f", "-"], OBJECTS);
+    let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
+    let release = ["upgrade", "--install", "vipherald", &chart, "-n", "routing", "--create-namespace", "-f", &values];
+    let none = BTreeSet::new();
+    let vips = BTreeSet::from(["10.0.0.7".parse().unwrap()]);
+    for (more, expected) in [(&[][..], &vips), (&["--set-json", "config.vips.allow=[]"], &none), (&[], &vips)] {
+        succeed(server, &[&release[..], more].concat());
+        wait_until(&format!("{more:?} is in force"), LIMIT, || router.tor.learned() == *expected);
+    }
+    assert_eq!(router.tor.sessions(), 1, "the session goes on");
+    assert!(kubelet.ended().iter().all(|ended| ended.left.is_empty()), "no pod is replaced");
+}
+
 /// The same nodes, with the other kind of workload.
 #[test]
 fn a_release_becomes_a_stateful_set_and_a_daemon_set_again() {
@@ -187,13 +221,14 @@ fn a_release_becomes_a_stateful_set_and_a_daemon_set_again() {
     server.kubectl(&["apply", "-f", "-"], OBJECTS);
     let (chart, values) = (chart().display().to_string(), values(server, "values.json", &json!({})));
     let vips = BTreeSet::from(["10.0.0.7".parse().unwrap()]);
-    for (sessions, kind, replaces) in [(1, "DaemonSet", false), (2, "StatefulSet", true), (3, "DaemonSet", true)] {
+    // A pod of the StatefulSet may have heard already that it is to be one of a DaemonSet, which has this node, too: then it leaves all to its successor.
+    for (sessions, kind, drains) in [(1, "DaemonSet", false), (2, "StatefulSet", true), (3, "DaemonSet", false)] {
         let kind = format!("workload.kind={kind},workload.replicas=1");
         let before = kubelet.ended().len();
         let words = ["upgrade", "--install", "vipherald", &chart, "-n", "routing", "--create-namespace", "-f", &values, "--set", &kind];
         succeed(server, &words);
         wait_until(&format!("{kind} announces"), LIMIT, || router.tor.sessions() == sessions && router.tor.learned() == vips);
-        if replaces {
+        if drains {
             let ended = kubelet.ended().into_iter().skip(before).find(|ended| !ended.left.is_empty()).unwrap();
             assert!(!ended.left.contains("10.0.0.7"), "the one before has left: {}\n{}", ended.left, ended.said);
         }
@@ -386,6 +421,31 @@ fn the_page_about_the_installation_works_as_it_is_written() {
     }
     assert_eq!(of_vipherald(server, OF_DAEMONS), BTreeSet::new());
     assert!(!of_vipherald(server, OF_RELEASES).contains("daemonset.apps/vipherald"));
+}
+
+/// As `a_release_serves_is_upgraded_and_leaves_nothing`, for a StatefulSet under names of its own.
+#[test]
+fn a_pair_leaves_nothing_either() {
+    let plane = Arc::new(ControlPlane::start());
+    let server = plane.server();
+    let _kubelet = Kubelet::start(&plane, &[]);
+    let values = chart().join("ci/domain-services-values.yaml").display().to_string();
+    succeed(server, &["install", "pair", &chart().display().to_string(), "-n", "routing", "--create-namespace", "-f", &values]);
+    wait_until("both pods are there", LIMIT, || {
+        server.kubectl(&["get", "pods", "-n", "routing", "-o", "name"], "") == "pod/enm-0\npod/enm-1\n"
+    });
+    // What daemons would have written.
+    let node = json!({"apiVersion": "vipherald.io/v1alpha1", "kind": "RouterNode", "metadata": {"name": "enm-n1", "labels": {"vipherald.io/instance": "enm"}}});
+    let lease =
+        |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "namespace": "routing"}});
+    for object in [node, lease("enm"), lease("enm.drain"), lease("another")] {
+        server.kubectl(&["create", "-f", "-"], &object.to_string());
+    }
+    succeed(server, &["uninstall", "pair", "-n", "routing"]);
+    let left: BTreeSet<String> =
+        present(server, &format!("{OF_RELEASES},{OF_DAEMONS}")).into_iter().filter(|name| name.contains("enm")).collect();
+    assert_eq!(left, BTreeSet::new());
+    assert!(present(server, OF_DAEMONS).contains("lease.coordination.k8s.io/another"), "of somebody else");
 }
 
 /// Asks for the eviction of a pod, as `kubectl drain` does; whether it is granted.

@@ -115,7 +115,7 @@ struct Daemon {
     process: Process,
     router: Arc<Router>,
     told_to_stop: bool,
-    _files: TempDir,
+    files: TempDir,
 }
 
 struct Worker {
@@ -182,14 +182,22 @@ impl Worker {
 
     /// What its container runs beside the program, with its configuration, if it has one, in this directory.
     fn arguments(&self, pod: &Pod<'_>, directory: &Path) -> Vec<String> {
-        if let Some(map) = pod.object["spec"]["volumes"][0]["configMap"]["name"].as_str() {
-            let configuration = ["get", "configmap", map, "-n", pod.namespace, "-o", "jsonpath={.data.vipherald\\.yaml}"];
-            fs::write(directory.join("vipherald.yaml"), self.server().kubectl(&configuration, "")).unwrap();
-        }
+        self.write_configuration(pod, directory);
         let word = |word: &Value| word.as_str().unwrap().replace("/etc/vipherald/config", directory.to_str().unwrap());
         let words: Vec<String> = list(&pod.object["spec"]["containers"][0]["command"]).map(word).collect();
         assert_eq!(words[0], "vipherald");
         words.into_iter().skip(1).collect()
+    }
+
+    /// Brings the configuration of a pod up to date, as a whole, while the ConfigMap is there.
+    fn write_configuration(&self, pod: &Pod<'_>, directory: &Path) {
+        let Some(map) = pod.object["spec"]["volumes"][0]["configMap"]["name"].as_str() else { return };
+        let configuration = ["get", "configmap", map, "-n", pod.namespace, "--ignore-not-found", "-o", "jsonpath={.data.vipherald\\.yaml}"];
+        let (text, file) = (self.server().kubectl(&configuration, ""), directory.join("vipherald.yaml"));
+        if !text.is_empty() && fs::read_to_string(&file).ok().is_none_or(|before| before != text) {
+            fs::write(directory.join("new"), text).unwrap();
+            fs::rename(directory.join("new"), file).unwrap();
+        }
     }
 
     /// The daemons are looked after while a hook waits for them.
@@ -215,6 +223,8 @@ impl Worker {
                 daemon.told_to_stop = true;
                 daemon.process.signal(Signal::SIGTERM);
             }
+            // A ConfigMap that changes is brought to the pods that have it.
+            self.write_configuration(pod, self.running[pod.uid].files.path());
             return;
         }
         let (said, left) = (daemon.process.log(), daemon.router.addresses());
@@ -248,7 +258,7 @@ impl Worker {
         command.env("KUBECONFIG", self.kubeconfig(pod, files.path()));
         command.env("NODE_NAME", node).env("NODE_IP", "10.99.0.1").env("POD_NAME", pod.name);
         let process = Process::start(&mut command);
-        self.running.insert(pod.uid.to_owned(), Daemon { process, router: Arc::clone(&router), told_to_stop: false, _files: files });
+        self.running.insert(pod.uid.to_owned(), Daemon { process, router: Arc::clone(&router), told_to_stop: false, files });
         let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let patch = json!({"status": {"phase": "Running", "conditions": [ready]}}).to_string();
         self.server().kubectl(&["patch", "pod", pod.name, "-n", pod.namespace, "--subresource=status", "--type=merge", "-p", &patch], "");

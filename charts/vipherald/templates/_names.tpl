@@ -23,6 +23,18 @@
 {{- $instance -}}
 {{- end -}}
 
+{{/* An upgrade may not change it: the next pods would not know what those before have left on their nodes. */}}
+{{- define "vipherald.sameInstance" -}}
+{{- $before := lookup "v1" "ConfigMap" .Release.Namespace (include "vipherald.fullname" .) -}}
+{{- if and .Release.IsUpgrade $before -}}
+{{- $was := dig "instance" "" (fromYaml (dig "data" "vipherald.yaml" "" $before)) -}}
+{{- $is := include "vipherald.instance" . -}}
+{{- if and $was (ne $was $is) -}}
+{{- fail (printf "config.instance: the release is the instance %q and cannot become %q, which would not know what the first has placed on the nodes; uninstall it, and install it again" $was $is) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The name of what has no namespace: two releases with one instance collide here, before they meet on a node. */}}
 {{- define "vipherald.clusterName" -}}
 {{- $instance := include "vipherald.instance" . -}}

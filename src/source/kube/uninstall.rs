@@ -153,8 +153,8 @@ async fn pods(client: &Client, instance: &str, namespace: &str) -> String {
         let name = text(pod.get("metadata").and_then(|metadata| metadata.get("name")));
         format!("{name} on {}", text(pod.get("spec").and_then(|spec| spec.get("nodeName"))))
     };
-    let pods = list.get("items").and_then(Value::as_array).into_iter().flatten().map(pod);
-    pods.collect::<Vec<_>>().join(", ")
+    let pods: Vec<String> = list.get("items").and_then(Value::as_array).into_iter().flatten().map(pod).collect();
+    if pods.is_empty() { "it has no pods any more, and no garbage collector has noticed".to_owned() } else { pods.join(", ") }
 }
 
 #[cfg(test)]
