@@ -146,6 +146,12 @@ impl Object {
         }
     }
 
+    /// Whether it is the object of this uid, as far as that is known: its name may be another one's since.
+    pub(crate) fn is_that_of(&self, uid: Option<&str>) -> bool {
+        let own = self.metadata().uid.as_deref();
+        own.is_none() || uid.is_none() || own == uid
+    }
+
     /// This content, with what the other one of the same object says of the addresses that a load balancer was given: that is no content of its author.
     pub(crate) fn with_status_of(&self, other: &Self) -> Self {
         match (self, other) {

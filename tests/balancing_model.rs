@@ -100,7 +100,7 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         "without IPVS at rest",
     ];
     let story = prop::collection::vec(op(), 1..45);
-    tell(&story, 2474, &expected, |ops| {
+    tell(&story, 2490, &expected, |ops| {
         let mut world = World::new();
         for op in ops {
             world.happen(op);

@@ -236,6 +236,28 @@ fn what_somebody_breaks_by_hand_is_repaired_and_a_crash_leaves_nothing() {
 }
 
 #[test]
+fn a_table_of_somebody_else_that_has_our_name_is_left_alone() {
+    let mut stage = Stage::with("nftables", "namesake", &["192.168.1.1"]);
+    stage.answer_tcp(80);
+    let with_vip = service("pods", PORT).replace("clusterIP: None", &format!("externalIPs: [{VIP}]"));
+    stage.publish("pods", &(with_vip + &slice("pods", PORT, &["192.168.1.1"])));
+    stage.router.nft("table ip vipherald {\n chain balance { type filter hook prerouting priority 0; ip daddr 192.0.2.1 drop comment \"theirs\";\n }\n}\n");
+    let listed = || stage.router.output(&["nft", "list", "table", "ip", "vipherald"]);
+    let theirs = listed();
+    stage.daemon = Some(stage.start_instance("vipherald", "type: kube-proxy"));
+    stage.wait_for_vip(VIP, true);
+    let log = || stage.daemon.as_ref().unwrap().log();
+    wait_until("all is done", PATIENCE, || log().contains("done step=advertise 10"));
+    assert_eq!(listed(), theirs);
+    stage.change_dataplane("nftables", "");
+    wait_until("it says why it cannot balance", PATIENCE, || log().contains("a map, set or chain balance which vipherald did not make"));
+    assert_eq!(listed(), theirs);
+    stage.router.nft("delete chain ip vipherald balance\n");
+    wait_until("it balances", PATIENCE, || stage.connect(VIP, 80).is_ok());
+    stage.drain();
+}
+
+#[test]
 fn what_comes_and_goes_faster_than_it_is_made_leaves_nothing() {
     let mut stage = Stage::with("nftables", "toggled", &["192.168.1.1"]);
     stage.answer_tcp(80);

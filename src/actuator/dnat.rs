@@ -48,6 +48,10 @@ pub(super) struct Dnat {
     misdirected: BTreeSet<ServiceKey>,
     /// Those that have a chain to which nothing is dispatched.
     orphans: BTreeSet<ServiceKey>,
+    /// Those that have a table of ours.
+    present: Vec<Family>,
+    /// What somebody has put in the place of a part of a table, with the family of that: until it is gone, nothing is changed.
+    not_ours: Option<(&'static str, String)>,
     stale: bool,
     last_reading: Option<(Instant, Duration)>,
     /// The processes that changed the tables for us and were not taken yet.
@@ -71,6 +75,19 @@ pub enum DnatError {
         #[source]
         source: serde_json::Error,
     },
+    /// Something has the name of one of our maps or chains, and somebody else made it.
+    #[error(
+        "table {family} {table} has a map, set or chain {name} which vipherald did not make, in the place of its own; nothing of the table is changed: give \
+         this instance another name, or take {name} out of the table"
+    )]
+    NotOurs {
+        /// The family of the table.
+        family: &'static str,
+        /// The table.
+        table: String,
+        /// The name.
+        name: String,
+    },
     /// A change to a service that is not there, and has no settings.
     #[error("{0} is not in the kernel")]
     Absent(ServiceKey),
@@ -85,6 +102,8 @@ impl Dnat {
             known: Translated::default(),
             misdirected: BTreeSet::new(),
             orphans: BTreeSet::new(),
+            present: Vec::new(),
+            not_ours: None,
             stale: true,
             last_reading: None,
             processes: BTreeSet::new(),
@@ -127,15 +146,19 @@ impl Dnat {
         let mut known = Translated::default();
         self.misdirected.clear();
         self.orphans.clear();
+        self.present.clear();
+        self.not_ours = None;
         for family in FAMILIES {
             let listed = self.list(family).await?;
             known.exists |= listed.exists;
+            self.present.extend(listed.exists.then_some(family));
             known.foreign |= listed.foreign;
             if undispatched || Rules::dispatches(family.ip, &listed.dispatch) {
                 known.services.extend(listed.services());
             }
             self.misdirected.extend(listed.misdirected());
             self.orphans.extend(listed.orphans());
+            self.not_ours = self.not_ours.take().or_else(|| listed.not_ours.map(|name| (family.ip, name)));
             known.rules.extend(listed.dispatch);
         }
         self.known = known;
@@ -151,10 +174,16 @@ impl Dnat {
         let Some(rules) = rules.filter(|rules| rules.translates() || rules.hands_over) else { return self.removal().await };
         if rules.hands_over {
             let removal = self.removal().await?;
-            let made = self.known.exists.then(|| FAMILIES.map(|family| self.layout(family)).concat());
-            return Ok(removal + &made.unwrap_or_default());
+            return Ok(removal + &self.layout_of_present());
         }
+        self.check_ours()?;
         Ok(self.script_of_dispatch(true))
+    }
+
+    fn check_ours(&self) -> Result<(), DnatError> {
+        let not_ours =
+            |(family, name): &(&'static str, String)| DnatError::NotOurs { family, table: self.name.clone(), name: name.clone() };
+        self.not_ours.as_ref().map_or(Ok(()), |found| Err(not_ours(found)))
     }
 
     /// The lines that make the tables where they are not there yet, and the chains which dispatch do so, or nothing.
@@ -332,9 +361,15 @@ impl Dnat {
         let mut script = String::new();
         line(&mut script, &format!("add table {ip} {name} {{ comment \"vipherald: virtual services\"; }}"));
         for (map, flags) in [(services, ""), (ranges, " flags interval;")] {
-            line(&mut script, &format!("add map {ip} {name} {map} {{ type {address} . inet_proto . inet_service : verdict;{flags} }}"));
+            let shape = format!("type {address} . inet_proto . inet_service : verdict;{flags} comment \"{}\";", listing::COMMENT);
+            line(&mut script, &format!("add map {ip} {name} {map} {{ {shape} }}"));
         }
         script
+    }
+
+    /// As [`Self::layout`], of the tables that are there.
+    fn layout_of_present(&self) -> String {
+        self.present.iter().map(|family| self.layout(*family)).collect()
     }
 
     /// Removes both tables, or what is ours of them where somebody put something into one.
@@ -353,10 +388,10 @@ impl Dnat {
         self.refresh(true).await?;
         let mut script = String::new();
         if self.known.foreign {
-            script = FAMILIES.map(|family| self.layout(family)).concat();
+            script = self.layout_of_present();
             self.known.services.keys().for_each(|key| self.write(&mut script, *key, None));
         }
-        for Family { ip, .. } in FAMILIES.iter().filter(|_| self.known.exists) {
+        for Family { ip, .. } in &self.present {
             for (kind, name) in self.leftovers() {
                 line(&mut script, &format!("add {kind} {ip} {}{name}", self.name));
                 line(&mut script, &format!("delete {kind} {ip} {}{name}", self.name));
@@ -386,6 +421,9 @@ impl Dnat {
         let action = format!("list table {ip} {}", self.name);
         let table = nft_within(READING, &["-j", "-t", "list", "table", ip, &self.name], &action).await?;
         listed.take_table(&table.stdout, family).map_err(failed)?;
+        if !listed.exists {
+            return Ok(listed);
+        }
         for map in Rules::DISPATCH_MAPS {
             match nft_within(READING, &["-j", "list", "map", ip, &self.name, map], &action).await {
                 Ok(elements) => listed.take_map(&elements.stdout).map_err(failed)?,
@@ -399,6 +437,7 @@ impl Dnat {
 
     /// Carries out a script as one transaction. Until that is known to be done, nothing is known.
     async fn transact(&mut self, script: &str, action: &str) -> Result<(), DnatError> {
+        self.check_ours()?;
         let was_stale = std::mem::replace(&mut self.stale, true);
         let done = nft(&["-f", "-"], script, action).await?;
         self.processes.extend(done.process);

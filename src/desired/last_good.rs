@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -104,7 +103,7 @@ impl LastGood {
     /// The last good content of an object that is there, if it is another one.
     fn instead(&self, name: &ObjectRef, snapshot: &Snapshot) -> Option<Object> {
         let (good, found) = (self.contents.get(name)?, snapshot.object(name)?);
-        (*good != found && is_same_object(good.metadata(), found.metadata())).then(|| good.with_status_of(&found))
+        (*good != found && good.is_that_of(found.metadata().uid.as_deref())).then(|| good.with_status_of(&found))
     }
 
     /// Takes in what is good, and forgets what is gone.
@@ -113,7 +112,7 @@ impl LastGood {
         let mut contents: Contents = good.collect();
         for name in refused {
             match (contents.remove(name), self.contents.get(name)) {
-                (Some(found), Some(good)) if is_same_object(good.metadata(), found.metadata()) => {
+                (Some(found), Some(good)) if good.is_that_of(found.metadata().uid.as_deref()) => {
                     contents.insert(name.clone(), good.clone());
                 }
                 _ => {}
@@ -172,11 +171,6 @@ fn claiming(snapshot: &Snapshot) -> impl Iterator<Item = (ObjectRef, Object)> {
     let eric = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name.clone(), Object::EricIngress(Arc::clone(ingress))));
     let lvs = snapshot.lvs_ingresses.iter().map(|(name, ingress)| (name.clone(), Object::LvsIngress(Arc::clone(ingress))));
     services.chain(eric).chain(lvs)
-}
-
-/// Not another one that has its name since.
-fn is_same_object(one: &ObjectMeta, other: &ObjectMeta) -> bool {
-    one.uid.is_none() || other.uid.is_none() || one.uid == other.uid
 }
 
 /// The objects of which something is refused for what they say.

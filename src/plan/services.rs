@@ -320,14 +320,16 @@ impl Planner<'_> {
             return;
         }
         let repairable = !recorded || self.is_repairable(key);
-        if repairable && !self.observed.failures.contains_key(&step) {
+        let waits = !recorded && self.meets_old_range(key);
+        // While not all is known that is wanted, the old range does not go: others do not wait for this one.
+        if repairable && !self.observed.failures.contains_key(&step) && (!waits || self.strays_leave()) {
             self.balanced.arriving.insert(key.vip);
+        }
+        if waits {
+            return;
         }
         if !named && !self.translates() {
             self.pending.in_ipvs.insert(key);
-        }
-        if !recorded && self.meets_old_range(key) {
-            return;
         }
         if !recorded {
             self.pending.services.insert(key);

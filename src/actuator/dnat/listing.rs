@@ -16,13 +16,18 @@ use crate::api::{ForwardingMethod, PortRange};
 use crate::desired::{Rules, ServiceKey};
 use crate::observed::{ObservedRealServer, ObservedVirtualService};
 
+/// The comment of our maps, which nobody else gives one: what has a name of ours in a table without them is not ours.
+pub(super) const COMMENT: &str = "virtual services of vipherald";
+
 /// What a table holds.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct Listed {
-    /// The table is there.
+    /// The table is there, and has our maps.
     pub(super) exists: bool,
     /// Something in it is not ours.
     pub(super) foreign: bool,
+    /// The first thing that has a name of ours, and was not made by us.
+    pub(super) not_ours: Option<String>,
     /// Comments of the rules that dispatch, each after family and chain.
     pub(super) dispatch: Vec<String>,
     /// What each chain of ours makes of a virtual service.
@@ -58,13 +63,15 @@ impl Listed {
     pub(super) fn take_table(&mut self, json: &[u8], family: Family) -> Result<(), serde_json::Error> {
         let listing: Listing = serde_json::from_slice(json)?;
         let mut rules: BTreeMap<ServiceKey, Vec<Value>> = BTreeMap::new();
+        let mut dispatching = None;
         for (kind, object) in listing.nftables.into_iter().flatten() {
             let name = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
             match kind.as_str() {
-                "metainfo" => {}
-                "table" => self.exists = true,
-                "map" => self.foreign |= !Rules::DISPATCH_MAPS.contains(&name("name")) && chain::service_of(name("name")).is_none(),
-                "chain" if Rules::DISPATCH_CHAINS.contains(&name("name")) => {}
+                "metainfo" | "table" => {}
+                "map" if Rules::DISPATCH_MAPS.contains(&name("name")) && name("comment") == COMMENT => self.exists = true,
+                "map" | "set" if Rules::DISPATCH_MAPS.contains(&name("name")) => self.not_ours = Some(name("name").to_owned()),
+                "map" => self.foreign |= chain::service_of(name("name")).is_none(),
+                "chain" if Rules::DISPATCH_CHAINS.contains(&name("name")) => dispatching = Some(name("name").to_owned()),
                 "chain" => match chain::service_of(name("name")) {
                     Some(key) => drop(rules.entry(key).or_default()),
                     None => self.foreign = true,
@@ -80,7 +87,13 @@ impl Listed {
                 _ => self.foreign = true,
             }
         }
-        self.chains.extend(rules.into_iter().map(|(key, rules)| (key, service(key, &rules))));
+        if self.exists {
+            self.chains.extend(rules.into_iter().map(|(key, rules)| (key, service(key, &rules))));
+        } else {
+            self.dispatch.clear();
+            let of_service = rules.keys().next().map(|key| chain::chain_name(*key));
+            self.not_ours = self.not_ours.take().or(dispatching).or(of_service);
+        }
         Ok(())
     }
 

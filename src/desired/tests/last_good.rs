@@ -183,6 +183,19 @@ fn contents_survive_a_start_and_what_is_damaged_is_as_good_as_nothing() {
 }
 
 #[test]
+fn one_that_was_made_anew_while_no_process_ran_does_not_get_what_the_former_one_had() {
+    let state_dir = TempDir::new().unwrap();
+    let with_uid = |manifest: String, uid: &str| manifest.replace("metadata: {", &format!("metadata: {{uid: {uid}, "));
+    let mut process = Process::new();
+    process.compile(&[with_uid(web("10.0.0.7"), "one"), pods()]);
+    process.last_good.save(state_dir.path()).unwrap();
+    for (uid, vips) in [("one", vec!["10.0.0.7 Serve"]), ("two", vec![])] {
+        let mut next = Process { last_good: LastGood::load(state_dir.path()), ..Process::new() };
+        assert_eq!(outcome(&next.compile(&[with_uid(web("127.0.0.9"), uid), pods()])).0, vips, "{uid}");
+    }
+}
+
+#[test]
 fn nothing_is_forgotten_while_the_source_is_incomplete() {
     let mut process = Process::new();
     process.compile(&[web("10.0.0.7"), pods()]);

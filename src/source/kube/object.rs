@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::store::Read;
+use super::store::{Read, Unreadable};
 use crate::api::{EricIngress, Kind, LvsIngress, ObjectRef, TOPOLOGY_MODE_KEY};
 use crate::source::Object;
 
@@ -54,14 +54,15 @@ pub(super) fn read(kind: Kind, value: Value) -> Option<(ObjectRef, Read)> {
     let name = word("name").filter(|name| !name.is_empty())?;
     let namespace = if kind.is_namespaced() { word("namespace").unwrap_or_default() } else { String::new() };
     let generation = value.get("metadata").and_then(|metadata| metadata.get("generation")?.as_i64());
+    let uid = word("uid");
     let read = typed(kind, value).map_err(|message| match generation {
-        Some(generation) => format!("generation {generation}: {message}"),
-        None => message,
+        Some(generation) => Unreadable { uid, message: format!("generation {generation}: {message}") },
+        None => Unreadable { uid, message },
     });
     Some((ObjectRef { kind, namespace, name }, read))
 }
 
-fn typed(kind: Kind, value: Value) -> Read {
+fn typed(kind: Kind, value: Value) -> Result<Object, String> {
     Ok(match kind {
         Kind::Service => Object::Service(Arc::new(trim_service(parse(value)?))),
         Kind::EndpointSlice => Object::EndpointSlice(Arc::new(trim_slice(parse(value)?))),
@@ -257,7 +258,7 @@ mod tests {
         let ingress = json!({"metadata": {"name": "mscm", "namespace": "enm"}, "spec": {"virtualServiceIP": 7}});
         let (name, read) = read(Kind::EricIngress, ingress).unwrap();
         assert_eq!(name.to_string(), "EricIngress enm/mscm");
-        assert_eq!(read.unwrap_err(), "spec.virtualServiceIP: invalid type: integer `7`, expected a string");
+        assert_eq!(read.unwrap_err().message, "spec.virtualServiceIP: invalid type: integer `7`, expected a string");
         assert!(super::read(Kind::Node, json!({"kind": "Node"})).is_none());
     }
 }

@@ -21,7 +21,16 @@ pub(super) const RECHECK: Duration = Duration::from_secs(2);
 const READS: u32 = 4;
 
 /// An object as far as it could be read.
-pub(super) type Read = Result<Object, String>;
+pub(super) type Read = Result<Object, Unreadable>;
+
+/// An object that cannot be read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Unreadable {
+    /// Which one it is, whatever its name.
+    pub(super) uid: Option<String>,
+    /// Why it cannot be read.
+    pub(super) message: String,
+}
 
 /// What is different.
 #[derive(Debug, Default, PartialEq)]
@@ -170,7 +179,8 @@ impl Store {
                     changes.objects.push((name, Some(object)));
                 }
             }
-            Err(message) => {
+            Err(Unreadable { uid, message }) => {
+                self.forget_another(&name, uid.as_deref(), changes);
                 if !self.objects.contains_key(&name)
                     && let Some(object) = self.last_good.remove(&name)
                 {
@@ -184,6 +194,19 @@ impl Store {
                     self.note_rejections(changes);
                 }
             }
+        }
+    }
+
+    /// One that has the name of an object which is gone does not get its content.
+    fn forget_another(&mut self, name: &ObjectRef, uid: Option<&str>, changes: &mut Changes) {
+        let is_another = |objects: &BTreeMap<ObjectRef, Object>| objects.get(name).is_some_and(|object| !object.is_that_of(uid));
+        if is_another(&self.last_good) {
+            self.last_good.remove(name);
+            self.expected.remove(name);
+        }
+        if is_another(&self.objects) {
+            self.remove(name, changes);
+            self.expected.remove(name);
         }
     }
 
@@ -206,6 +229,7 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
 
@@ -216,6 +240,16 @@ mod tests {
     fn service(external_ip: &str) -> Object {
         let spec = ServiceSpec { external_ips: Some(vec![external_ip.into()]), ..ServiceSpec::default() };
         Object::Service(Arc::new(Service { spec: Some(spec), ..Service::default() }))
+    }
+
+    fn unreadable(message: &str, uid: &str) -> Read {
+        Err(Unreadable { uid: Some(uid.into()), message: message.into() })
+    }
+
+    fn with_uid(external_ip: &str, uid: &str) -> Object {
+        let Object::Service(service) = service(external_ip) else { unreachable!() };
+        let metadata = ObjectMeta { uid: Some(uid.into()), ..ObjectMeta::default() };
+        Object::Service(Arc::new(Service { metadata, ..Arc::unwrap_or_clone(service) }))
     }
 
     fn listed(names: &[&str]) -> Vec<(ObjectRef, Read)> {
@@ -323,13 +357,13 @@ mod tests {
     fn an_object_that_cannot_be_read_keeps_its_last_good_content() {
         let (mut store, now) = (fresh(), Instant::now());
         store.list(listed(&["a"]), now);
-        let changes = store.apply(name("a"), Err("spec.x: is wrong".into()));
+        let changes = store.apply(name("a"), unreadable("spec.x: is wrong", "1"));
         assert_eq!(changes.objects, []);
         let rejections = changes.rejections.unwrap();
         assert_eq!(rejections[0].message, "spec.x: is wrong; its last good content stays in force");
-        assert!(store.apply(name("a"), Err("spec.x: is wrong".into())).is_empty());
+        assert!(store.apply(name("a"), unreadable("spec.x: is wrong", "1")).is_empty());
         assert_eq!(store.apply(name("a"), Ok(service("10.0.0.7"))).rejections, Some(Vec::new()));
-        store.apply(name("a"), Err("spec.x: is wrong".into()));
+        store.apply(name("a"), unreadable("spec.x: is wrong", "1"));
         let changes = store.delete(&name("a"));
         assert_eq!((gone(&changes), &changes.rejections), (vec!["a"], &Some(Vec::new())));
     }
@@ -338,7 +372,7 @@ mod tests {
     fn one_that_was_in_force_and_cannot_be_read_at_the_start_is_missed() {
         let now = Instant::now();
         let mut store = Store::new(Kind::Service, &BTreeSet::from([name("a")]), &BTreeMap::new());
-        store.list(vec![(name("a"), Err("bad".into())), (name("b"), Err("bad".into()))], now);
+        store.list(vec![(name("a"), unreadable("bad", "1")), (name("b"), unreadable("bad", "1"))], now);
         assert!(store.is_complete() && !store.misses_nothing());
         store.apply(name("a"), Ok(service("10.0.0.7")));
         assert!(store.misses_nothing(), "b was not in force before");
@@ -349,11 +383,27 @@ mod tests {
         let now = Instant::now();
         let kept = BTreeMap::from([(name("a"), service("10.0.0.7")), (name("gone"), service("10.0.0.8"))]);
         let mut store = Store::new(Kind::Service, &BTreeSet::from([name("a")]), &kept);
-        let changes = store.list(vec![(name("a"), Err("spec.x: is wrong".into())), (name("b"), Ok(service("10.0.0.9")))], now);
+        let changes = store.list(vec![(name("a"), unreadable("spec.x: is wrong", "1")), (name("b"), Ok(service("10.0.0.9")))], now);
         assert_eq!(changes.objects, [(name("a"), Some(service("10.0.0.7"))), (name("b"), Some(service("10.0.0.9")))]);
         assert_eq!(changes.rejections.unwrap()[0].message, "spec.x: is wrong; its last good content stays in force");
         assert!(store.is_complete() && store.misses_nothing());
         // Later ones of a name are other objects.
-        assert_eq!(store.apply(name("gone"), Err("bad".into())).objects, []);
+        assert_eq!(store.apply(name("gone"), unreadable("bad", "1")).objects, []);
+    }
+
+    #[test]
+    fn one_that_was_made_anew_under_a_name_does_not_get_what_the_former_one_had() {
+        let now = Instant::now();
+        for (uid, stays) in [("1", true), ("2", false)] {
+            let kept = BTreeMap::from([(name("a"), with_uid("10.0.0.7", "1"))]);
+            let mut restarted = Store::new(Kind::Service, &BTreeSet::from([name("a")]), &kept);
+            let changes = restarted.list(vec![(name("a"), unreadable("bad", uid))], now);
+            assert_eq!(changes.objects.len(), usize::from(stays), "while the process was away: {:?}", changes.objects);
+            assert!(restarted.is_complete() && restarted.misses_nothing());
+            let mut running = fresh();
+            running.list(vec![(name("a"), Ok(with_uid("10.0.0.7", "1")))], now);
+            let changes = running.list(vec![(name("a"), unreadable("bad", uid))], now);
+            assert_eq!(gone(&changes).is_empty(), stays, "while nothing was heard of the server");
+        }
     }
 }
