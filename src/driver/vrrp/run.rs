@@ -382,6 +382,7 @@ impl Driver {
                 && groups.is_empty()
                 && is_clean
                 && self.done.silent.as_ref().is_some_and(BTreeSet::is_empty),
+            recorded: self.done.recorded.clone(),
             record_problem: self.done.problem.clone(),
             groups,
         }
