@@ -119,6 +119,8 @@ enum Noun {
         #[command(subcommand)]
         of: Option<RoutesNoun>,
     },
+    /// The virtual routers: which node has their addresses, and who else is on the link
+    Vrrp,
     /// Objects and files that take no part, and why
     Rejections,
 }

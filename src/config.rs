@@ -17,6 +17,7 @@ mod pools;
 mod read;
 mod speaker;
 mod tree;
+mod virtual_routers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,7 +33,7 @@ use ipvs::{SyncDaemon, SyncRole, Timeouts};
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, ObjectRef, Scheduler};
-use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, MssClamp, Routing, Scope, UnservedPorts};
+use crate::desired::{BalancerKind, DesiredBgp, DesiredVrrp, DrainTimes, MssClamp, Routing, Scope, UnservedPorts};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -197,6 +198,8 @@ pub struct Config {
     pub bgp: DesiredBgp,
     /// `bgp.policies` and `bgp.aggregates`.
     pub routing: Routing,
+    /// Virtual routers with addresses of the node's own choosing.
+    pub vrrp: DesiredVrrp,
     /// What SIGTERM means.
     pub on_termination: OnTermination,
     /// Of which workload we are a pod; `None` where none is known.

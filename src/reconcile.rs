@@ -13,6 +13,7 @@ mod purpose;
 mod quiesced;
 mod table;
 mod view;
+mod virtual_routers;
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -111,7 +112,7 @@ impl Reconciler {
     ///
     /// # Errors
     /// It cannot follow its inputs any more, or not end a drain. It leaves everything as it is: a restart goes on from there.
-    async fn run(mut self) -> Result<(), RunError> {
+    async fn run(mut self) -> Result<Left, RunError> {
         loop {
             let now = Instant::now();
             self.pulse.beat();
@@ -145,7 +146,7 @@ impl Reconciler {
             let settled = readable && !self.kernel.is_busy();
             if settled && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
                 self.intent.has_left();
-                return Ok(());
+                return Ok(Left::InOrder);
             }
             if let Some(late) = self.overdue(now) {
                 return Err(late);
@@ -153,7 +154,7 @@ impl Reconciler {
             self.intent.save();
             self.keep_quiesced();
             if self.sleep(plan.wake_at, now).await? == Wake::Leave {
-                return Ok(());
+                return Ok(Left::AtOnce);
             }
         }
     }
@@ -421,6 +422,14 @@ impl Reconciler {
         }
         Ok(Wake::Look)
     }
+}
+
+/// How the loop has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Left {
+    InOrder,
+    /// A second signal has said not to wait for that.
+    AtOnce,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -18,6 +18,7 @@ mod router_node;
 mod stored;
 mod time;
 mod vip;
+mod virtual_router;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -51,6 +52,8 @@ pub use router_node::{announces, is_drained, router_node_status};
 pub use stored::{Difference, Ingress, Stored, difference};
 pub use time::Time;
 pub(crate) use vip::KUBE_PROXY_IN_IPVS_MODE;
+pub(crate) use virtual_router::groups;
+pub use virtual_router::{OtherRouterStatus, VirtualRouterStatus, VrrpGroupStatus};
 
 /// The version of the form in which a [`NodeStatus`] is written.
 pub const API_VERSION: &str = "vipherald.io/v1alpha1";
@@ -76,6 +79,8 @@ pub struct Inputs<'a> {
     pub last_resorts: &'a BTreeMap<Prefix, SystemTime>,
     /// The speaker.
     pub speaker: &'a SpeakerView,
+    /// The groups of virtual routers.
+    pub vrrp: &'a [VrrpGroupStatus],
     /// Who this is.
     pub identity: &'a Identity,
     /// Where intent comes from.
@@ -284,6 +289,9 @@ pub struct NodeStatus {
     pub rejections: Vec<Rejection>,
     /// The neighbours by name.
     pub peers: Vec<PeerStatus>,
+    /// The groups of virtual routers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vrrp: Vec<VrrpGroupStatus>,
     /// Steps that fail and are tried again.
     pub failures: Vec<FailureStatus>,
 }
@@ -559,6 +567,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
         notes: inputs.desired.map(|desired| notes::notes(desired, inputs.observed)).unwrap_or_default(),
         rejections: inputs.rejections.to_vec(),
         peers: inputs.speaker.peers.iter().map(|(name, view)| peer::status(name, view, inputs.last_resorts)).collect(),
+        vrrp: inputs.vrrp.to_vec(),
         failures: inputs.observed.failures.iter().map(|(key, failure)| failure_status(*key, failure)).collect(),
     }
 }

@@ -6,6 +6,7 @@
 mod ipvs;
 mod peer;
 mod routes;
+mod vrrp;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,9 @@ use crate::admin::{self, SOCKET};
 use crate::config::instance_name;
 use crate::desired::{Rejection, Subject};
 use crate::driver::bgp::OperatorError;
-use crate::status::{Envelope, FailureStatus, LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, Time, VipStatus};
+use crate::status::{
+    Envelope, FailureStatus, LastError, MessageCounts, NodeStatus, PeerStatus, RouteState, RouteStatus, Time, VipStatus, VrrpGroupStatus,
+};
 
 /// How long a daemon may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -86,6 +89,7 @@ fn render(status: &NodeStatus, noun: &Noun, output: Option<Output>) -> Result<St
             Ok(status.peers.iter().map(|peer| peer::text(peer, status.observed_at)).collect())
         }
         (Noun::Routes { .. }, None | Some(Output::Wide)) => Ok(routes(status)),
+        (Noun::Vrrp, None | Some(Output::Wide)) => Ok(vrrp::text(status, wide)),
         (Noun::Rejections, None | Some(Output::Wide)) => Ok(rejections(&status.rejections)),
         (_, Some(form)) => write(envelope(status, noun), Content::new(status, noun), form),
     }
@@ -117,6 +121,7 @@ enum Content<'a> {
     Vips { vips: &'a [VipStatus], unclaimed: &'a [IpAddr], rejections: &'a [Rejection] },
     Peers { peers: &'a [PeerStatus] },
     Routes { routes: Vec<PeerRoute<'a>> },
+    Vrrp { vrrp: &'a [VrrpGroupStatus] },
     Rejections { rejections: &'a [Rejection] },
 }
 
@@ -130,11 +135,12 @@ struct PeerRoute<'a> {
 
 impl<'a> Content<'a> {
     fn new(status: &'a NodeStatus, noun: &Noun) -> Self {
-        let NodeStatus { vips, unclaimed, rejections, peers, .. } = status;
+        let NodeStatus { vips, unclaimed, rejections, peers, vrrp, .. } = status;
         match noun {
             Noun::Vips => Self::Vips { vips, unclaimed, rejections },
             Noun::Peers { .. } | Noun::Peer { .. } => Self::Peers { peers },
             Noun::Routes { .. } => Self::Routes { routes: peer_routes(status) },
+            Noun::Vrrp => Self::Vrrp { vrrp },
             Noun::Rejections => Self::Rejections { rejections },
         }
     }
@@ -285,8 +291,9 @@ mod tests {
     use super::*;
     use crate::status::tests::Node;
 
-    fn nouns() -> [Noun; 5] {
-        [Noun::Vips, Noun::Peers { name: None }, Noun::Peer { name: "rr1".to_owned() }, Noun::Routes { of: None }, Noun::Rejections]
+    fn nouns() -> [Noun; 6] {
+        let peer = Noun::Peer { name: "rr1".to_owned() };
+        [Noun::Vips, Noun::Peers { name: None }, peer, Noun::Routes { of: None }, Noun::Rejections, Noun::Vrrp]
     }
 
     #[test]

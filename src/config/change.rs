@@ -3,14 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
+use std::time::Duration;
 
 use bgp::Family;
 use bgp::wire::AddPathMode;
 use ipvs::Timeouts;
+use vrrp::router::Preempt;
 
 use super::keys::effect;
 use super::{Config, DataplaneType, Effect, LogFormat, WithoutEndpoints};
-use crate::desired::{AoKey, DesiredExport, DesiredListen, DesiredPeer, PeerAddress, Routing, Transport, Ttl};
+use crate::desired::{
+    AoKey, DesiredExport, DesiredGroup, DesiredListen, DesiredPeer, DesiredTransport, PeerAddress, Routing, Transport, Ttl,
+};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -43,7 +47,8 @@ fn elements(config: &Config) -> BTreeSet<String> {
     let peers = config.bgp.peers.keys().map(|name| format!("bgp.peers[{name}]"));
     let policies = config.routing.policies.keys().map(|name| format!("bgp.policies[{name}]"));
     let aggregates = config.routing.aggregates.keys().map(|prefix| format!("bgp.aggregates[{prefix}]"));
-    peers.chain(policies).chain(aggregates).collect()
+    let groups = config.vrrp.groups.keys().map(|name| format!("vrrp.groups[{name}]"));
+    peers.chain(policies).chain(aggregates).chain(groups).collect()
 }
 
 /// What is in force once `new` replaces `old`: `new`, but for the keys that need a restart, which are returned too.
@@ -151,6 +156,9 @@ fn values(config: &Config) -> BTreeMap<String, String> {
         peer_values(name, peer, &mut put);
     }
     routing_values(&config.routing, &mut put);
+    for (name, group) in &config.vrrp.groups {
+        group_values(name, group, &mut put);
+    }
     values
 }
 
@@ -237,6 +245,37 @@ fn routing_values<R>(routing: &Routing, put: &mut impl FnMut(&str, String) -> R)
         put("policy", format!("{:?}", aggregate.policy));
         put("vips", if aggregate.suppress { "suppress" } else { "announce" }.to_owned());
     }
+}
+
+fn group_values<R>(name: &str, group: &DesiredGroup, put: &mut impl FnMut(&str, String) -> R) {
+    let mut put = |key: &str, value: String| put(&format!("vrrp.groups[{name}].{key}"), value);
+    put("name", name.to_owned());
+    put("interface", group.interface.clone());
+    put("virtualRouterId", group.vrid.to_string());
+    put("addresses", format!("{:?}", group.addresses));
+    put("version", group.version.to_string());
+    put("priority", group.priority.to_string());
+    put("advertisementInterval", group.interval.to_string());
+    let (preempts, delay) = match group.preempt {
+        Preempt::After(delay) => (true, delay),
+        Preempt::Never => (false, Duration::ZERO),
+    };
+    put("preempt", preempts.to_string());
+    put("preemptDelay", format!("{delay:?}"));
+    put(
+        "peers",
+        match &group.transport {
+            DesiredTransport::Multicast => "multicast".to_owned(),
+            DesiredTransport::Unicast { peers, .. } => words(peers),
+        },
+    );
+    put("source.ipv4", format!("{:?}", group.source_ipv4));
+    put("source.ipv6", format!("{:?}", group.source_ipv6));
+    put("checksum", format!("{:?}", group.checksum));
+    put("leastTtl", group.least_ttl.to_string());
+    put("gratuitousArp.repeats", group.announcing.times.to_string());
+    put("gratuitousArp.interval", format!("{:?}", group.announcing.spacing));
+    put("gratuitousArp.refresh", format!("{:?}", group.announcing.refresh));
 }
 
 fn transport_values<R>(transport: &Transport, put: &mut impl FnMut(&str, String) -> R) {
@@ -405,7 +444,8 @@ bgp:
 
     #[test]
     fn keys_outside_bgp_leave_the_speaker_alone_and_are_in_force_or_wait() {
-        let known: Vec<&str> = KEYS.iter().map(|key| key.path).filter(|path| !path.starts_with("bgp.")).collect();
+        let known: Vec<&str> =
+            KEYS.iter().map(|key| key.path).filter(|path| !path.starts_with("bgp.") && !path.starts_with("vrrp.")).collect();
         assert_eq!(OUTSIDE_BGP.iter().map(|(key, _)| *key).collect::<Vec<_>>(), known);
         let allow = "vips: {allow: [{prefix: 10.0.0.0/24}]}\n";
         let old = parsed(&(BASE.to_owned() + allow));
@@ -432,5 +472,53 @@ bgp:
                 Effect::Soft | Effect::Session => panic!("{key} is nothing of a session"),
             }
         }
+    }
+
+    /// A change of each key of a group.
+    const OF_A_GROUP: &[(&str, &str)] = &[
+        ("interface", "interface: eth8"),
+        ("virtualRouterId", "virtualRouterId: 8"),
+        ("addresses", "addresses: [10.0.1.9, 2001:db8::9, 2001:db8::8]"),
+        ("version", "version: 2, addresses: [10.0.1.9], peers: [10.9.0.2]"),
+        ("priority", "priority: 101"),
+        ("advertisementInterval", "advertisementInterval: 10ms"),
+        ("preempt", "preempt: false"),
+        ("preemptDelay", "preemptDelay: 5s"),
+        ("peers", "peers: [10.9.0.3, 2001:db8::2]"),
+        ("source.ipv4", "source: {ipv4: 10.9.0.1}"),
+        ("source.ipv6", "source: {ipv6: '2001:db8::1'}"),
+        ("checksum", "checksum: pseudo-header"),
+        ("leastTtl", "leastTtl: 64"),
+        ("gratuitousArp.repeats", "gratuitousArp: {repeats: 1}"),
+        ("gratuitousArp.interval", "gratuitousArp: {interval: 2s}"),
+        ("gratuitousArp.refresh", "gratuitousArp: {refresh: 0s}"),
+    ];
+
+    #[test]
+    fn a_change_of_a_group_names_its_key_and_costs_no_session() {
+        let known: Vec<&str> = KEYS.iter().filter_map(|key| key.path.strip_prefix("vrrp.groups[].")).filter(|key| *key != "name").collect();
+        assert_eq!(OF_A_GROUP.iter().map(|(key, _)| *key).collect::<Vec<_>>(), known);
+        let group = |name: &str, change: &str| {
+            let defaults = [
+                ("interface", "eth1"),
+                ("virtualRouterId", "7"),
+                ("addresses", "[10.0.1.9, '2001:db8::9']"),
+                ("peers", "[10.9.0.2, '2001:db8::2']"),
+            ];
+            let written = defaults.iter().filter(|(key, _)| !change.contains(&format!("{key}:")));
+            let written: String = written.map(|(key, value)| format!(", {key}: {value}")).collect();
+            let change = if change.is_empty() { String::new() } else { format!(", {change}") };
+            parsed(&format!("{BASE}vrrp: {{groups: [{{name: {name}{written}{change}}}]}}\n"))
+        };
+        let old = group("main", "");
+        for (key, change) in OF_A_GROUP {
+            let new = group("main", change);
+            let changed = changes(&old, &new);
+            let expected = Change { key: format!("vrrp.groups[main].{key}"), effect: Effect::Hot };
+            assert!(changed.contains(&expected) && changed.iter().all(|change| change.effect == Effect::Hot), "{key}: {changed:?}");
+            assert_eq!(succeed(&old, new.clone()), (new, vec![]));
+        }
+        let came_and_went = ["vrrp.groups[main]", "vrrp.groups[other]"].map(|key| Change { key: key.to_owned(), effect: Effect::Hot });
+        assert_eq!(changes(&old, &group("other", "")), came_and_went);
     }
 }

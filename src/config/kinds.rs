@@ -16,6 +16,7 @@ use crate::api::{Kind as ApiKind, LabelSelector, ObjectRef, is_label_key, is_lab
 
 pub(super) mod bgp;
 pub(super) mod dataplane;
+pub(super) mod vrrp;
 
 /// Longer times than this are a slip of the pen, and would delay a shutdown for ever.
 const LONGEST: Duration = Duration::from_secs(3600);

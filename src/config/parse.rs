@@ -11,7 +11,7 @@ use ipvs::{SyncRole, Timeouts};
 use super::read::{Element, Kind, Reader, Section};
 use super::{
     Allowed, Config, ConfigError, ConnectionSync, Dataplane, DataplaneType, DrainTaint, Environment, LocalPolicy, Log, LogFormat, OnCordon,
-    OnTermination, Vips, WithoutEndpoints, kinds, policy, pools, speaker, tree,
+    OnTermination, Vips, WithoutEndpoints, kinds, policy, pools, speaker, tree, virtual_routers,
 };
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{DrainTimes, MssClamp, Scheduling, Scope, UnservedPorts, translated};
@@ -61,6 +61,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let bgp_section = reader.section(&root, "bgp");
     let bgp = speaker::bgp(reader, &bgp_section, node_name.as_deref());
     let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
+    let vrrp = virtual_routers::virtual_routers(reader, &root, vips.as_ref().map(|vips| vips.interface.as_str()));
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
     let workload = reader.optional(&drain_section, "workload", &kinds::WORKLOAD);
@@ -84,6 +85,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         dataplane: dataplane?,
         bgp: bgp?,
         routing,
+        vrrp,
         on_termination: on_termination?,
         workload,
         on_cordon: on_cordon?,

@@ -4,7 +4,7 @@
 //! Input: an address, who claims it, the configuration and the snapshot. Output: why it is refused, if it is.
 //!
 //! Refused always: what names no single host of the network, the addresses of Nodes, of their pods (by `podCIDRs`), of Services inside the cluster, and
-//! of BGP peers. Endpoints have their addresses where their EndpointSlice is older than the claim, so that neither can take an address from the other; a
+//! of BGP peers, and those that virtual routers hold. Endpoints have their addresses where their EndpointSlice is older than the claim, so that neither can take an address from the other; a
 //! slice never takes the VIP of its own Service. What an endpoint is said to be does not matter: `targetRef` is a name that whoever writes the slice gives
 //! it, and proves no Pod.
 
@@ -92,6 +92,11 @@ impl<'a> Reserved<'a> {
         for (name, peer) in &config.bgp.peers {
             if let Some(address) = peer.address.known().filter(|address| claimed(*address)) {
                 reserved.holders.entry(address).or_insert_with(|| format!("is the address of the BGP peer {name}"));
+            }
+        }
+        for (name, group) in &config.vrrp.groups {
+            for address in group.addresses.iter().copied().filter(|address| claimed(*address)) {
+                reserved.holders.entry(address).or_insert_with(|| format!("is an address of the virtual router {name} (vrrp.groups)"));
             }
         }
         reserved.add_endpoints(snapshot, claimed);

@@ -57,7 +57,7 @@ impl VirtualRouters {
         let target = Arc::new(Mutex::new(Target::Nothing));
         let (board, status) = watch::channel(Arc::default());
         let clerk = Clerk::spawn(instance, bell.clone())?;
-        let driver = Driver::new(Arc::clone(&target), ear, Netlink::open()?, Monitor::subscribe()?, sys::frame_socket()?, clerk, board);
+        let driver = Driver::new(Arc::clone(&target), ear, Netlink::open()?, Monitor::subscribe()?, clerk, board);
         let thread = std::thread::Builder::new().name("vrrp".to_owned()).spawn(move || fatal_panics(|| driver.run()))?;
         Ok(Self { target, bell, status, thread: Some(thread) })
     }

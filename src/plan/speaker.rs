@@ -34,7 +34,13 @@ impl Planner<'_> {
         // One that was not taken is still tried, though another one is wanted by now.
         let tried = self.observed.failures.contains_key(&StepKey::Speaker);
         let differs = speaker.configured.as_ref().is_some_and(|configured| tried || **configured != self.desired.bgp);
-        let configures = self.desired.lifecycle.goes_on() && differs;
+        // Until the end of a drain policies count, and they are with the peers, too.
+        let goes_on = match self.desired.lifecycle {
+            Lifecycle::Run | Lifecycle::Standby => true,
+            Lifecycle::Drain => !self.quiet(),
+            Lifecycle::Keep => false,
+        };
+        let configures = goes_on && differs;
         let Some(advertised) = speaker.advertised.as_ref().filter(|_| configures) else {
             let withdraws = speaker.advertised.as_ref().is_some_and(|set| !set.is_within(&self.announced));
             let (advertise, speaker) = (self.advertise(), self.speaker());

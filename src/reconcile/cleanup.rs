@@ -14,6 +14,7 @@ use bgp::Asn;
 use crate::actuator::{Kernel, abandoned};
 use crate::admin::{AdminError, InstanceLock};
 use crate::desired::{Desired, DesiredBalancing, DesiredBgp, DrainTimes, Lifecycle, Routing, Rules};
+use crate::driver::vrrp::VirtualRouters;
 use crate::observed::{self, KernelState, Observed, ObservedSpeaker};
 use crate::plan::{self, Step, StepKey, predict};
 
@@ -22,6 +23,9 @@ const MOST_ROUNDS: u32 = 64;
 
 /// Where the record does not say where the addresses are, it has none.
 const NO_INTERFACE: &str = "lo";
+
+/// `nft` is given up before that.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The speaker is not started.
 const NO_AS: Asn = match Asn::new(1) {
@@ -34,6 +38,8 @@ const NO_AS: Asn = match Asn::new(1) {
 enum CleanupError {
     #[error("instance {0} runs on this node, and takes away what it has when it is stopped to drain; stop it first")]
     Running(String),
+    #[error("the addresses of virtual routers cannot be read: {0}")]
+    Record(String),
     #[error("something is left that cannot be taken away now")]
     Left,
 }
@@ -47,6 +53,7 @@ pub async fn cleanup(instance: &str, dry_run: bool, mut tell: impl FnMut(&str)) 
         AdminError::InstanceRunning { instance } => CleanupError::Running(instance).into(),
         error => Box::<dyn Error + Send + Sync>::from(error),
     })?;
+    leave_virtual_routers(instance, dry_run, &mut tell).await?;
     let left = abandoned().await?;
     let interfaces = left.into_iter().find(|left| left.instance == instance).map(|left| left.interfaces).unwrap_or_default();
     let interface = interfaces.first().map_or(NO_INTERFACE, String::as_str);
@@ -78,6 +85,27 @@ pub async fn cleanup(instance: &str, dry_run: bool, mut tell: impl FnMut(&str)) 
         };
     }
     Err(CleanupError::Left.into())
+}
+
+/// Takes away what virtual routers of the instance have left.
+async fn leave_virtual_routers(instance: &str, dry_run: bool, tell: &mut impl FnMut(&str)) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let routers = VirtualRouters::spawn(instance)?;
+    let mut status = routers.subscribe();
+    let read = tokio::time::timeout(PATIENCE, status.wait_for(|status| status.recorded.is_some() || status.record_problem.is_some())).await;
+    let recorded = read.map_err(|_elapsed| CleanupError::Left)??.clone();
+    if let Some(problem) = &recorded.record_problem {
+        return Err(CleanupError::Record(problem.clone()).into());
+    }
+    if !dry_run {
+        routers.stop();
+        tokio::time::timeout(PATIENCE, status.wait_for(|status| status.stopped)).await.map_err(|_elapsed| CleanupError::Left)??;
+    }
+    for (interface, addresses) in recorded.recorded.iter().flatten() {
+        for address in addresses {
+            tell(&format!("remove {address} of a virtual router from {interface}"));
+        }
+    }
+    Ok(())
 }
 
 const fn is_of_kernel(step: &Step) -> bool {

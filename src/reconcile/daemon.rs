@@ -14,13 +14,14 @@ use tokio::sync::watch;
 
 use super::purpose::Purpose;
 use super::view::Explainer;
-use super::{Intent, Reconciler, Signals, View, quiesced, table};
+use super::{Intent, Left, Reconciler, Signals, View, quiesced, table, virtual_routers};
 use crate::actuator::{Kernel, abandoned};
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
 use crate::desired::{LastGood, NodeDrain, cache};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::driver::kube::{NodeView, Publisher, Sources};
+use crate::driver::vrrp::{VirtualRouters, VrrpStatus};
 use crate::observed::{KernelState, Observed};
 use crate::source::kube::{Access, ApiHealth};
 use crate::source::{Snapshot, Snapshots, dir, kube};
@@ -65,12 +66,13 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let (snapshots, source) = source(origin, &config, &last_good).await?;
     let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
     let speaker = Speaker::spawn(&config.instance, RandomState::new().hash_one(started))?;
+    let virtual_routers = Arc::new(VirtualRouters::spawn(&config.instance)?);
     let (views, view) = watch::channel(View::default());
     let changes = view.clone();
     let ipvs = table::reader(view.clone());
     let (troubles, unwritten) = watch::channel(Arc::default());
     let api = source.health().map(|health| (health, unwritten));
-    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), speaker.subscribe(), api);
+    let explainer = Explainer::new(&config, config_file, view, in_force.clone(), (speaker.subscribe(), virtual_routers.subscribe()), api);
     let status = explainer.reader();
     let metrics = Metrics::new(status.clone())?;
     let pulse = Pulse::new(speaker.liveness());
@@ -82,11 +84,12 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let (node_drain, drain_ordered) = watch::channel(before);
     let publisher = publisher(access, &in_force, &snapshots, node_view, (troubles, node_drain)).await?;
     let _tasks = [
-        Task(tokio::spawn(note_changes(changes, speaker.subscribe(), source.health(), status, noted))),
+        Task(tokio::spawn(note_changes(changes, (speaker.subscribe(), virtual_routers.subscribe()), source.health(), status, noted))),
         Task(tokio::spawn(async move { complain("admin socket", admin.serve(desk).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
+    let following = Task(tokio::spawn(virtual_routers::follow(Arc::clone(&virtual_routers), in_force.clone(), views.subscribe())));
     let kept_quiesced = quiesced::load(&config.state_dir);
     let reconciler = Reconciler {
         intent: Intent::new(in_force, snapshots, drain_ordered, purpose, last_good, started),
@@ -108,6 +111,10 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         at_rest: false,
     };
     let left = reconciler.run().await;
+    drop(following);
+    if !matches!(left, Ok(Left::AtOnce)) {
+        virtual_routers::leave(&virtual_routers).await;
+    }
     if let Some(publisher) = publisher {
         publisher.stop().await;
     }
@@ -228,7 +235,7 @@ impl Drop for Task {
 /// Makes a status soon after each change, so that its times are those of the changes and not of the questions.
 async fn note_changes(
     mut views: watch::Receiver<View>,
-    mut speaker: watch::Receiver<Arc<SpeakerStatus>>,
+    (mut speaker, mut virtual_routers): (watch::Receiver<Arc<SpeakerStatus>>, watch::Receiver<Arc<VrrpStatus>>),
     mut health: Option<watch::Receiver<Arc<ApiHealth>>>,
     status: StatusReader,
     noted: watch::Sender<Option<NodeView>>,
@@ -243,6 +250,7 @@ async fn note_changes(
         tokio::select! {
             Ok(()) = views.changed() => {}
             Ok(()) = speaker.changed() => {}
+            Ok(()) = virtual_routers.changed() => {}
             Ok(()) = of_health => {}
             else => return,
         }

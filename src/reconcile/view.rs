@@ -20,13 +20,15 @@ use crate::api::ObjectRef;
 use crate::config::{Config, InForce};
 use crate::desired::{Compiled, Desired, Lifecycle, Rejection, RejectionReason};
 use crate::driver::bgp as driver;
+use crate::driver::vrrp::VrrpStatus;
 use crate::observed::{Announcement, Observed};
 use crate::plan::{BlockReason, Ownership, blocked, endpoints_without_host, found, ownership};
 use crate::source::kube::ApiHealth;
 use crate::status::{
     Clock, ConfigStatus, ConnectionStatus, FailureCounts, Identity, Inputs, KUBE_PROXY_IN_IPVS_MODE, LastError, MalformedCounts,
     MessageCounts, MessageDirection, NodeStatus, NotificationStatus, Obstacle, PeerDetails, PeerView, PrefixCounts, RestartStatus,
-    SourceState, SourceStatus, SpeakerView, StatusReader, TimerStatus, TransportStatus, by_name, exchange, node_status, self_description,
+    SourceState, SourceStatus, SpeakerView, StatusReader, TimerStatus, TransportStatus, by_name, exchange, groups, node_status,
+    self_description,
 };
 use crate::sysctl::Sysctl;
 
@@ -40,6 +42,7 @@ pub(super) struct Explainer {
     view: watch::Receiver<View>,
     in_force: watch::Receiver<Arc<InForce>>,
     speaker: watch::Receiver<Arc<driver::SpeakerStatus>>,
+    virtual_routers: watch::Receiver<Arc<VrrpStatus>>,
     /// How well the API server is followed, where one is, and what cannot be written to it.
     api: Option<ApiView>,
     /// The status given last: times of what did not change since are taken from it.
@@ -52,7 +55,7 @@ impl Explainer {
         config_file: PathBuf,
         view: watch::Receiver<View>,
         in_force: watch::Receiver<Arc<InForce>>,
-        speaker: watch::Receiver<Arc<driver::SpeakerStatus>>,
+        (speaker, virtual_routers): (watch::Receiver<Arc<driver::SpeakerStatus>>, watch::Receiver<Arc<VrrpStatus>>),
         api: Option<ApiView>,
     ) -> Self {
         let identity = Identity {
@@ -62,7 +65,7 @@ impl Explainer {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: SystemTime::now().into(),
         };
-        Self { identity, config_file, view, in_force, speaker, api, previous: Mutex::new(None) }
+        Self { identity, config_file, view, in_force, speaker, virtual_routers, api, previous: Mutex::new(None) }
     }
 
     pub(super) fn reader(self) -> StatusReader {
@@ -74,6 +77,7 @@ impl Explainer {
         let desired = compiled.as_deref().map(|compiled| &compiled.desired);
         let rejections = compiled.as_deref().map(|compiled| all_rejections(compiled, &observed)).unwrap_or_default();
         let speaker = speaker_view(&self.speaker.borrow().clone());
+        let vrrp = groups(&self.virtual_routers.borrow().clone());
         let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
         let inputs = Inputs {
             desired,
@@ -85,6 +89,7 @@ impl Explainer {
             found: &desired.map(|desired| found_addresses(desired, &observed)).unwrap_or_default(),
             last_resorts: &desired.map(|desired| last_resorts(desired, &observed, Clock::now())).unwrap_or_default(),
             speaker: &speaker,
+            vrrp: &vrrp,
             identity: &self.identity,
             source: &self.source_status(desired, cached),
             config: &self.config_status(),

@@ -25,6 +25,7 @@ pub(crate) struct Node {
     last_resorts: BTreeMap<Prefix, SystemTime>,
     pub(crate) obstacles: BTreeMap<IpAddr, Obstacle>,
     pub(crate) speaker: SpeakerView,
+    pub(crate) vrrp: Vec<VrrpGroupStatus>,
     pub(crate) source: SourceStatus,
     pub(crate) config: ConfigStatus,
     pub(crate) now: SystemTime,
@@ -74,6 +75,7 @@ impl Node {
             placements: BTreeMap::new(),
             obstacles: BTreeMap::new(),
             speaker: SpeakerView { router_id: BgpIdentifier::new(0x0ad3_0102), started: true, ..SpeakerView::default() },
+            vrrp: Vec::new(),
             source: SourceStatus {
                 state: SourceState::Complete,
                 message: "/etc/vipherald/manifests".to_owned(),
@@ -109,6 +111,7 @@ impl Node {
         node.place("10.0.0.40", Ownership::Ours);
         node.speaker.withdrawing.insert(prefix("10.0.0.40"));
         node.fail("10.0.0.9", "the kernel says no");
+        node.vrrp = vec![virtual_routers()];
         let rr1 = node.speaker.peers.get_mut("rr1").unwrap();
         rr1.withdrawing = Arc::new(BTreeSet::from([prefix("10.0.0.40")]));
         rr1.last_error = Some(LastError {
@@ -230,6 +233,7 @@ impl Node {
             found: &self.found,
             last_resorts: &self.last_resorts,
             speaker: &self.speaker,
+            vrrp: &self.vrrp,
             identity: &identity,
             source: &self.source,
             config: &self.config,
@@ -244,6 +248,63 @@ impl Node {
         let vip = status.vips.iter().find(|vip| vip.address == ip("10.0.0.7")).unwrap();
         let conditions: Vec<String> = vip.conditions.iter().map(|one| format!("{:?}={:?}/{}", one.kind, one.status, one.reason)).collect();
         (format!("{} {}: {}", vip.state.as_str(), vip.reason, vip.message), conditions.join(" "))
+    }
+}
+
+/// A group whose router of IPv4 is Active, beside a router of somebody else's; that of IPv6 is on its way there.
+fn virtual_routers() -> VrrpGroupStatus {
+    let router = |family: &str, state: &str, source: &str, addresses: &[&str]| VirtualRouterStatus {
+        family: family.to_owned(),
+        state: state.to_owned(),
+        since: seconds(10).into(),
+        hindrances: Vec::new(),
+        version: 3,
+        priority: 100,
+        interval_milliseconds: 100,
+        source: ip(source),
+        active_router: None,
+        addresses: addresses.iter().map(|address| ip(address)).collect(),
+        placed: BTreeSet::new(),
+        foreign: BTreeSet::new(),
+        checksums: BTreeMap::new(),
+        others: Vec::new(),
+        sent: 0,
+        sent_priority_zero: 0,
+        received: 0,
+        received_priority_zero: 0,
+        became_active: 0,
+        discarded: BTreeMap::new(),
+    };
+    let stranger = OtherRouterStatus {
+        address: ip("10.9.0.9"),
+        priority: Some(90),
+        lists: vec![ip("10.9.0.200")],
+        problem: Some("it lists other addresses: it may be of another virtual router".to_owned()),
+        discards: 3,
+    };
+    let ipv4 = router("IPv4", "Active", "10.9.0.2", &["10.9.0.100", "10.9.0.101", "10.9.0.102", "10.9.0.103"]);
+    let ipv4 = VirtualRouterStatus {
+        active_router: Some(ip("10.9.0.2")),
+        placed: ipv4.addresses.iter().copied().collect(),
+        checksums: BTreeMap::from([(ip("224.0.0.18"), "message-only".to_owned())]),
+        others: vec![stranger],
+        sent: 500,
+        received: 7,
+        received_priority_zero: 1,
+        became_active: 2,
+        discarded: BTreeMap::from([("ttl".to_owned(), 3)]),
+        ..ipv4
+    };
+    let ipv6 = router("IPv6", "Initialize", "fe80::2", &["2001:db8:9::100"]);
+    let ipv6 = VirtualRouterStatus { hindrances: vec!["the interface is down".to_owned()], ..ipv6 };
+    VrrpGroupStatus {
+        name: "reflector".to_owned(),
+        interface: "eth1".to_owned(),
+        virtual_router_id: 106,
+        state: "Initialize".to_owned(),
+        leaving: false,
+        problems: Vec::new(),
+        routers: vec![ipv4, ipv6],
     }
 }
 

@@ -4,6 +4,7 @@
 //! Names and labels are part of the product's interface and kept by a golden; a series of a peer or VIP that is gone is gone too.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use prometheus::core::Collector;
@@ -13,7 +14,9 @@ use prometheus::{Error, GaugeVec, Histogram, HistogramOpts, IntCounter, IntCount
 use super::process::count;
 use super::{line_writer, process};
 use crate::plan::Step;
-use crate::status::{MessageCounts, NodeStatus, PeerStatus, RouteState, SourceState, StatusReader, VipState};
+use crate::status::{
+    MessageCounts, NodeStatus, PeerStatus, RouteState, SourceState, StatusReader, VipState, VirtualRouterStatus, VrrpGroupStatus,
+};
 
 /// From a pass that found nothing to do to one that waited for a slow kernel.
 const BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
@@ -114,6 +117,7 @@ fn of_status(status: &NodeStatus) -> Result<Vec<MetricFamily>, Error> {
     families.extend(of_vips(status)?);
     families.extend(of_inputs(status)?);
     families.extend(of_peers(&status.peers)?);
+    families.extend(of_virtual_routers(&status.vrrp)?);
     let help = "Connections closed because there were as many dynamic peers as bgp.listen.limit allows.";
     let refused = IntCounter::new("vipherald_bgp_dynamic_peers_refused_total", help)?;
     refused.inc_by(status.speaker.dynamic_refused);
@@ -227,6 +231,51 @@ fn of_peers_updates(peers: &[PeerStatus]) -> Result<Vec<MetricFamily>, Error> {
     Ok(families)
 }
 
+/// Where addresses are, and what the virtual routers say to each other.
+fn of_virtual_routers(groups: &[VrrpGroupStatus]) -> Result<Vec<MetricFamily>, Error> {
+    let all = || groups.iter().flat_map(|group| group.routers.iter().map(move |router| (group, router)));
+    let labels = |group: &VrrpGroupStatus, router: &VirtualRouterStatus| vec![group.name.clone(), router.family.clone()];
+    let is_active = |router: &VirtualRouterStatus| truth(router.state == "Active");
+    let states = all().map(|(group, router)| (labels(group, router), is_active(router)));
+    let help = "Whether the virtual router of this node is Active: it has the addresses.";
+    let mut families = gauge("vipherald_vrrp_active", help, &["group", "family"], states)?;
+    let held = all().flat_map(|(group, router)| {
+        let held = |address: &IpAddr| truth(router.state == "Active" && router.placed.contains(address));
+        router.addresses.iter().map(move |address| (vec![group.name.clone(), address.to_string()], held(address)))
+    });
+    let help = "Whether this node has the address of a virtual router, and answers for it.";
+    families.extend(gauge("vipherald_vrrp_address_held", help, &["group", "address"], held)?);
+    let foreign = all().map(|(group, router)| {
+        let foreign = router.others.iter().filter(|other| other.problem.is_some()).count();
+        (labels(group, router), count(foreign))
+    });
+    let help = "Other routers with the VRID on the link that list other addresses, or of which something is discarded.";
+    families.extend(gauge("vipherald_vrrp_foreign_routers", help, &["group", "family"], foreign)?);
+
+    let help = "How often the virtual router of this node became Active.";
+    let became = IntCounterVec::new(Opts::new("vipherald_vrrp_became_active_total", help), &["group", "family"])?;
+    let help = "VRRP advertisements, by direction (received, sent) and by whether they resign (priority zero).";
+    let told =
+        IntCounterVec::new(Opts::new("vipherald_vrrp_advertisements_total", help), &["group", "family", "direction", "priority_zero"])?;
+    let help = "VRRP datagrams with the VRID that were not taken, by the check that they did not pass.";
+    let discarded = IntCounterVec::new(Opts::new("vipherald_vrrp_discarded_total", help), &["group", "family", "reason"])?;
+    for (group, router) in all() {
+        let (name, family) = (group.name.as_str(), router.family.as_str());
+        became.with_label_values(&[name, family]).inc_by(router.became_active);
+        for (direction, total, zero) in
+            [("sent", router.sent, router.sent_priority_zero), ("received", router.received, router.received_priority_zero)]
+        {
+            told.with_label_values(&[name, family, direction, "no"]).inc_by(total.saturating_sub(zero));
+            told.with_label_values(&[name, family, direction, "yes"]).inc_by(zero);
+        }
+        for (reason, number) in &router.discarded {
+            discarded.with_label_values(&[name, family, reason.as_str()]).inc_by(*number);
+        }
+    }
+    families.extend([became.collect(), told.collect(), discarded.collect()].into_iter().flatten());
+    Ok(families)
+}
+
 const fn by_type(counts: MessageCounts) -> [(&'static str, u64); 5] {
     [
         ("open", counts.open),
@@ -265,7 +314,6 @@ const fn seconds(seconds: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
     use std::sync::Arc;
 
     use super::*;

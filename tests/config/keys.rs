@@ -60,6 +60,7 @@ fn in_other_words(key: &str, default: &str) -> Option<Value> {
         "bgp.peers[].tcpAo.keys[].recvId" => json!(1),
         "bgp.peers[].families" => json!(["ipv6-unicast", "ipv4-unicast"]),
         "dataplane.mssClamp" => json!("off"),
+        "vrrp.groups[].peers" | "vrrp.groups[].source.ipv4" | "vrrp.groups[].source.ipv6" => return None,
         "stateDir" => json!("/run/vipherald/vipherald"),
         "bgp.policies[].prefixes" => json!([]),
         _ if key.to_lowercase().ends_with("communities") => json!([]),
@@ -83,6 +84,10 @@ fn around(key: &str) -> Value {
     let bgp =
         json!({"asn": 65_001, "listen": listen, "peers": peers, "policies": [{"name": "gold"}], "aggregates": [{"prefix": "10.0.0.0/24"}]});
     let mut file = json!({"bgp": bgp});
+    if key.starts_with("vrrp.") {
+        let group = json!({"name": "main", "interface": "eth1", "virtualRouterId": 7, "addresses": ["10.0.0.9"]});
+        merge(&mut file, &json!({"vrrp": {"groups": [group]}}));
+    }
     if key == "bgp.clusterId" {
         merge(&mut file, &json!({"bgp": {"routerId": "192.0.2.1"}}));
     }

@@ -20,7 +20,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("", "c.yaml:1:1: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
     (
         "- 1\n",
-        "c.yaml:1:1: expected a map with the keys instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, drain, startup, stateDir, http, log, found a list",
+        "c.yaml:1:1: expected a map with the keys instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, vrrp, drain, startup, stateDir, http, log, found a list",
     ),
     (
         "@drain: 5s\n",
@@ -44,6 +44,30 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
         "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export",
+    ),
+    (
+        "@vrrp: {groups: [{}]}\n",
+        "c.yaml:2:17: vrrp.groups[0].name: this key is missing, expected the name of a group (1 to 63 of letters, digits, '-', '_' and '.')\nc.yaml:2:17: vrrp.groups[0].interface: this key is missing, expected the name of an interface (1 to 15 octets, without '/', ':' and spaces)\nc.yaml:2:17: vrrp.groups[0].virtualRouterId: this key is missing, expected a number from 1 to 255\nc.yaml:2:17: vrrp.groups[0].addresses: expected at least one address such as 10.0.0.9",
+    ),
+    (
+        "@vrrp:\n  groups:\n  - {name: a, interface: lo, virtualRouterId: 0, addresses: [127.0.0.1], priority: 256}\n",
+        "c.yaml:4:47: vrrp.groups[0].virtualRouterId: expected a number from 1 to 255, found '0'\nc.yaml:4:62: vrrp.groups[0].addresses[0]: expected an IPv4 or IPv6 address, found '127.0.0.1': it is a loopback address\nc.yaml:4:84: vrrp.groups[0].priority: expected a number from 1 to 255, found '256'",
+    ),
+    (
+        "@vrrp:\n  groups:\n  - {name: a, interface: lo, virtualRouterId: 1, addresses: [10.0.0.9], advertisementInterval: 15ms, preempt: false, preemptDelay: 1s}\n",
+        "c.yaml:4:96: vrrp.groups[0].advertisementInterval: expected a time from 10ms to 40.95s (version 2: 1s to 255s), found '15ms': advertisements carry hundredths of a second (RFC 9568 §5.2.7)\nc.yaml:4:132: vrrp.groups[0].preemptDelay: without preempt there is nothing to delay; leave one of both out",
+    ),
+    (
+        "@vrrp:\n  groups:\n  - {name: a, interface: lo, virtualRouterId: 1, addresses: [10.0.0.9]}\n",
+        "c.yaml:4:26: vrrp.groups[0].interface: lo is vips.interface: an address there is placed while it is served, not while a router is Active",
+    ),
+    (
+        "@vrrp:\n  groups:\n  - {name: a, interface: e1, virtualRouterId: 1, addresses: [10.0.0.9, '2001:db8::9'], version: 2}\n",
+        "c.yaml:4:97: vrrp.groups[0].version: its virtual router of IPv6 cannot be so: version 2 has no IPv6: use version 3",
+    ),
+    (
+        "@vrrp:\n  groups:\n  - {name: a, interface: e1, virtualRouterId: 1, addresses: [10.0.0.9]}\n  - {name: a, interface: e1, virtualRouterId: 1, addresses: [10.0.0.9, '2001:db8::9'], peers: [10.0.0.2]}\n",
+        "c.yaml:5:12: vrrp.groups[1].name: another group is named 'a'\nc.yaml:5:47: vrrp.groups[1].virtualRouterId: group 'a' is virtual router 1 on e1 already\nc.yaml:5:61: vrrp.groups[1].addresses: 10.0.0.9 is an address of group 'a' already\nc.yaml:5:95: vrrp.groups[1].peers: none of them is an IPv6 address, as some of addresses are",
     ),
     ("@instance: a\ninstance: b\n", "c.yaml:3:1: instance: this key is here twice"),
     ("bgp:\n", "c.yaml:1:4: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
@@ -412,7 +436,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("@instance: ${node-name}\n", "c.yaml:2:11: instance: expected the name of a variable in ${ }, found 'node-name'"),
     (
         "@\"a\\e[31m\": 1\ninstance: \"\\0\"\n",
-        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '\\u{0}'",
+        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, vrrp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '\\u{0}'",
     ),
 ];
 

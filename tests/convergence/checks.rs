@@ -76,7 +76,7 @@ impl World {
                     self.check_set(set);
                     self.seen.insert("configure with a set");
                 }
-                assert!(**bgp == self.desired.bgp && self.desired.lifecycle.goes_on());
+                assert!(**bgp == self.desired.bgp && self.desired.lifecycle != Lifecycle::Keep);
                 if self.configured.is_none() {
                     self.check_first_plan_applied(observed);
                 }

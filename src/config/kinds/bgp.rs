@@ -349,8 +349,8 @@ fn whole_seconds(text: &str, standard: &str) -> Result<u64, Refusal> {
     }
 }
 
-/// Why no session can be opened to this address.
-fn unusable(address: IpAddr) -> Option<&'static str> {
+/// Why no single host has this address.
+pub(super) fn unusable(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if address.is_unspecified() => Some("it is the unspecified address"),
         _ if address.is_multicast() => Some("it is a multicast address"),

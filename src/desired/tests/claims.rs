@@ -44,6 +44,9 @@ ports: [{port: 53}]
 endpoints: [{addresses: [10.5.5.5]}]
 ";
     let bad_cidr = "Node node1 Invalid spec.podCIDRs: \"10.233.2.0\" is no prefix; VIPs in it are not refused";
+    let mut config = config();
+    let group = DesiredGroup::new("eth1".to_owned(), vrrp::Vrid::new(7).unwrap(), vec!["10.0.0.99".parse().unwrap()]);
+    config.vrrp.groups.insert("reflector".to_owned(), group);
     for (vip, why) in [
         ("10.211.1.2", "is an address of Node node1"),
         ("192.0.2.2", "is an address of Node node1"),
@@ -52,11 +55,12 @@ endpoints: [{addresses: [10.5.5.5]}]
         ("10.96.0.10", "is the cluster IP of Service default/inner"),
         ("2001:db8:96::10", "is the cluster IP of Service default/inner"),
         ("10.211.1.1", "is the address of the BGP peer rr1"),
+        ("10.0.0.99", "is an address of the virtual router reflector (vrrp.groups)"),
         ("10.5.5.5", "is an endpoint in EndpointSlice default/inner-1"),
     ] {
         let rejection = format!("Service default/a {vip} ReservedAddress spec.externalIPs[1]: {vip} {why}");
         let manifests = [others.to_owned(), service("a", &format!("10.0.0.7, '{vip}'"), ""), slice("a", "IPv4", "{addresses: [10.9.9.9]}")];
-        assert_compiles(&config(), &manifests, &["10.0.0.7 Serve"], &[&rejection, bad_cidr]);
+        assert_compiles(&config, &manifests, &["10.0.0.7 Serve"], &[&rejection, bad_cidr]);
     }
 }
 

@@ -56,7 +56,8 @@ pub(super) struct Driver {
     ear: Ear,
     netlink: Netlink,
     monitor: Monitor,
-    frames: OwnedFd,
+    /// Once there is something to tell: a node without virtual routers needs no right to have it.
+    frames: Option<OwnedFd>,
     clerk: Clerk,
     done: Done,
     board: watch::Sender<Arc<VrrpStatus>>,
@@ -78,7 +79,6 @@ impl Driver {
         ear: Ear,
         netlink: Netlink,
         monitor: Monitor,
-        frames: OwnedFd,
         clerk: Clerk,
         board: watch::Sender<Arc<VrrpStatus>>,
     ) -> Self {
@@ -88,7 +88,7 @@ impl Driver {
             ear,
             netlink,
             monitor,
-            frames,
+            frames: None,
             clerk,
             done: Done::default(),
             board,
@@ -326,6 +326,16 @@ impl Driver {
 
     /// Tells the neighbours of some addresses that are there by now.
     fn announce(&mut self) {
+        if self.frames.is_none() && self.groups.values().any(|group| !group.announcements.is_empty()) {
+            match sys::frame_socket() {
+                Ok(socket) => self.frames = Some(socket),
+                Err(error) => {
+                    tracing::warn!(%error, "neighbours cannot be told where addresses are: is CAP_NET_RAW there?");
+                    self.groups.values_mut().for_each(|group| group.announcements.clear());
+                }
+            }
+        }
+        let Some(frames) = &self.frames else { return };
         for group in self.groups.values_mut() {
             let Some(interface) = self.interfaces.get(group.interface()) else { continue };
             let Some(Link { index, mac: Some(mac), .. }) = interface.link else {
@@ -339,7 +349,7 @@ impl Driver {
                     IpAddr::V4(address) => gratuitous_arp(mac, address),
                     IpAddr::V6(address) => unsolicited_neighbor_advertisement(mac, address),
                 };
-                let sent = sys::send_frame(self.frames.as_fd(), index, &frame);
+                let sent = sys::send_frame(frames.as_fd(), index, &frame);
                 if sent.as_ref().is_err_and(is_full) {
                     break;
                 }
@@ -382,6 +392,7 @@ impl Driver {
                 && groups.is_empty()
                 && is_clean
                 && self.done.silent.as_ref().is_some_and(BTreeSet::is_empty),
+            recorded: self.done.recorded.clone(),
             record_problem: self.done.problem.clone(),
             groups,
         }

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The section `vrrp`: virtual routers that hold addresses of the node's own choosing.
+//!
+//! Input: the section. Output: the groups, each of which can be as it is written; what a virtual router cannot be, its core says in words.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use vrrp::router::{Announcing, ChecksumChoice, Config, ConfigError, Preempt};
+use vrrp::wire::TTL;
+use vrrp::{Addresses, Family, Interval, Priority, Version, Vrid};
+
+use super::kinds;
+use super::kinds::vrrp as kinds_of_vrrp;
+use super::read::{Reader, Section};
+use crate::desired::{DesiredGroup, DesiredTransport, DesiredVrrp};
+
+/// Stand for the addresses that the interface will have, where it is checked what else there is.
+const SOME_IPV4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const SOME_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0));
+
+/// Where a mistake is reported, the group that has it is left out.
+pub(super) fn virtual_routers(reader: &mut Reader<'_>, root: &Section<'_>, vips_interface: Option<&str>) -> DesiredVrrp {
+    let section = reader.section(root, "vrrp");
+    let elements = reader.list(&section, "groups").unwrap_or_default();
+    let mut groups: BTreeMap<String, DesiredGroup> = BTreeMap::new();
+    for element in &elements {
+        let section = reader.element(element);
+        let name = reader.required(&section, "name", &kinds_of_vrrp::GROUP_NAME);
+        let group = group(reader, &section);
+        let (Some(name), Some(group)) = (name, group) else { continue };
+        if groups.contains_key(&name) {
+            reader.report(section.place_of("name"), section.key("name"), format!("another group is named '{name}'"));
+        }
+        check(reader, &section, &group, &groups, vips_interface);
+        groups.insert(name, group);
+    }
+    DesiredVrrp { groups }
+}
+
+fn group(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredGroup> {
+    let interface = reader.required(section, "interface", &kinds::INTERFACE);
+    let vrid: Option<Vrid> = reader.required(section, "virtualRouterId", &kinds_of_vrrp::VRID);
+    let addresses = addresses(reader, section);
+    let version = reader.or(section, "version", &kinds_of_vrrp::VERSION, Version::V3);
+    let priority = reader.or(section, "priority", &kinds_of_vrrp::PRIORITY, Priority::DEFAULT);
+    let interval = reader.or(section, "advertisementInterval", &kinds_of_vrrp::INTERVAL, Interval::DEFAULT);
+    let preempt = preempt(reader, section);
+    let transport = transport(reader, section);
+    let source = reader.section(section, "source");
+    let source_ipv4 = reader.optional(&source, "ipv4", &kinds_of_vrrp::SOURCE_IPV4);
+    let source_ipv6 = reader.optional(&source, "ipv6", &kinds_of_vrrp::SOURCE_IPV6);
+    let checksum = reader.or(section, "checksum", &kinds_of_vrrp::CHECKSUM, ChecksumChoice::AsHeard);
+    let least_ttl = reader.or(section, "leastTtl", &kinds_of_vrrp::LEAST_TTL, TTL);
+    let announcing = announcing(reader, section);
+    Some(DesiredGroup {
+        interface: interface?,
+        vrid: vrid?,
+        version: version?,
+        priority: priority?,
+        interval: interval?,
+        preempt: preempt?,
+        transport,
+        source_ipv4,
+        source_ipv6,
+        checksum: checksum?,
+        announcing: announcing?,
+        least_ttl: least_ttl?,
+        addresses: addresses?,
+        serving: true,
+    })
+}
+
+fn addresses(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Vec<IpAddr>> {
+    let elements = reader.list(section, "addresses").unwrap_or_default();
+    let addresses: Vec<IpAddr> = elements.iter().filter_map(|element| reader.scalar(element, &kinds_of_vrrp::ADDRESS)).collect();
+    if elements.is_empty() {
+        reader.report(section.place_of("addresses"), section.key("addresses"), "expected at least one address such as 10.0.0.9".to_owned());
+    }
+    (!addresses.is_empty() && addresses.len() == elements.len()).then_some(addresses)
+}
+
+fn preempt(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Preempt> {
+    let preempts = reader.flag(section, "preempt", true)?;
+    if !preempts && section.has("preemptDelay") {
+        let message = "without preempt there is nothing to delay; leave one of both out".to_owned();
+        reader.report(section.place_of("preemptDelay"), section.key("preemptDelay"), message);
+    }
+    let delay = reader.or(section, "preemptDelay", &kinds_of_vrrp::DELAY, Duration::ZERO)?;
+    Some(if preempts { Preempt::After(delay) } else { Preempt::Never })
+}
+
+/// A list makes it unicast. An empty one says that there is nobody else.
+fn transport(reader: &mut Reader<'_>, section: &Section<'_>) -> DesiredTransport {
+    let Some(elements) = reader.list(section, "peers") else { return DesiredTransport::Multicast };
+    let peers: BTreeSet<IpAddr> = elements.iter().filter_map(|element| reader.scalar(element, &kinds_of_vrrp::PEER)).collect();
+    DesiredTransport::Unicast { single: peers.is_empty(), peers }
+}
+
+fn announcing(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<Announcing> {
+    let section = reader.section(section, "gratuitousArp");
+    let times = reader.or(&section, "repeats", &kinds_of_vrrp::REPEATS, Announcing::DEFAULT.times);
+    let spacing = reader.or(&section, "interval", &kinds_of_vrrp::SPACING, Announcing::DEFAULT.spacing);
+    let refresh = reader.or(&section, "refresh", &kinds_of_vrrp::REFRESH, Announcing::DEFAULT.refresh);
+    Some(Announcing { times: times?, spacing: spacing?, refresh: refresh? })
+}
+
+/// What several keys, or several groups, say together.
+fn check(
+    reader: &mut Reader<'_>,
+    section: &Section<'_>,
+    group: &DesiredGroup,
+    earlier: &BTreeMap<String, DesiredGroup>,
+    vips_interface: Option<&str>,
+) {
+    let mut report = |key: &str, message: String| reader.report(section.place_of(key), section.key(key), message);
+    if Some(group.interface.as_str()) == vips_interface {
+        report(
+            "interface",
+            format!("{} is vips.interface: an address there is placed while it is served, not while a router is Active", group.interface),
+        );
+    }
+    if let Some((other, _)) = earlier.iter().find(|(_, other)| (&other.interface, other.vrid) == (&group.interface, group.vrid)) {
+        report("virtualRouterId", format!("group '{other}' is virtual router {} on {} already", group.vrid, group.interface));
+    }
+    for address in &group.addresses {
+        if let Some((other, _)) = earlier.iter().find(|(_, other)| other.addresses.contains(address)) {
+            report("addresses", format!("{address} is an address of group '{other}' already"));
+        }
+    }
+    for (family, some, source) in
+        [(Family::Ipv4, SOME_IPV4, group.source_ipv4.map(IpAddr::V4)), (Family::Ipv6, SOME_IPV6, group.source_ipv6.map(IpAddr::V6))]
+    {
+        let addresses: Vec<IpAddr> = group.addresses.iter().copied().filter(|address| Family::of(*address) == family).collect();
+        let key = if family == Family::Ipv4 { "source.ipv4" } else { "source.ipv6" };
+        if addresses.is_empty() {
+            if source.is_some() {
+                report(key, format!("the group has no {family} address"));
+            }
+            continue;
+        }
+        if let DesiredTransport::Unicast { peers, single: false } = &group.transport
+            && !peers.iter().any(|peer| Family::of(*peer) == family)
+        {
+            report("peers", format!("none of them is an {family} address, as some of addresses are"));
+        }
+        match Addresses::new(&addresses).map(|addresses| config(group, source.unwrap_or(some), addresses)) {
+            Err(error) => report("addresses", error.to_string()),
+            Ok(config) => {
+                if let Err(error) = config.check() {
+                    report(blamed(&error), format!("its virtual router of {family} cannot be so: {error}"));
+                }
+            }
+        }
+    }
+}
+
+/// The key that an error of the core is about.
+const fn blamed(error: &ConfigError) -> &'static str {
+    match error {
+        ConfigError::Version2Ipv6 => "version",
+        ConfigError::Interval { .. } => "advertisementInterval",
+        ConfigError::OwnPeer(_) | ConfigError::Family { .. } => "peers",
+        ConfigError::NotLinkLocal(_) | ConfigError::VirtualPrimary(_) => "source",
+        ConfigError::NoAnnouncement | ConfigError::Time { .. } => "gratuitousArp",
+        ConfigError::OtherRouter => "virtualRouterId",
+    }
+}
+
+/// What of a virtual router the rules tie together.
+fn config(group: &DesiredGroup, primary: IpAddr, addresses: Addresses) -> Config {
+    let family = addresses.family();
+    let transport = match &group.transport {
+        DesiredTransport::Multicast => vrrp::router::Transport::Multicast,
+        DesiredTransport::Unicast { peers, single } => {
+            let peers = peers.iter().copied().filter(|peer| Family::of(*peer) == family).collect();
+            vrrp::router::Transport::Unicast { peers, single: *single }
+        }
+    };
+    Config {
+        version: group.version,
+        priority: group.priority,
+        interval: group.interval,
+        transport,
+        preempt: group.preempt,
+        announcing: group.announcing,
+        ..Config::new(group.vrid, primary, addresses)
+    }
+}
