@@ -34,10 +34,10 @@ impl Planner<'_> {
         // One that was not taken is still tried, though another one is wanted by now.
         let tried = self.observed.failures.contains_key(&StepKey::Speaker);
         let differs = speaker.configured.as_ref().is_some_and(|configured| tried || **configured != self.desired.bgp);
-        // Until the end of a drain policies count, and they are with the peers, too.
+        // In a drain policies count as long as something is announced; they are with the peers, too.
         let goes_on = match self.desired.lifecycle {
             Lifecycle::Run | Lifecycle::Standby => true,
-            Lifecycle::Drain => !self.quiet(),
+            Lifecycle::Drain => !self.announced.is_empty(),
             Lifecycle::Keep => false,
         };
         let configures = goes_on && differs;
