@@ -9,7 +9,7 @@
 //!
 //! Inputs: [`VirtualRouters::configure`] and [`VirtualRouters::stop`], each a whole value that replaces the one before. Output: [`VrrpStatus`].
 //! The thread has the addresses of virtual routers on their interface, and nobody else has: taking over waits for neither the slow loop nor another
-//! program. So each address is recorded before it can come to be placed, as [`placement`] says, and what an earlier process has left is known by that.
+//! program. So each address is recorded before it can come to be placed, as `placement` says, and what an earlier process has left is known by that.
 //! A panic ends the process, since the state of its virtual routers would be unknown.
 
 mod bell;

@@ -53,10 +53,10 @@ impl Listed {
         self.dispatched.iter().filter(|(key, chain)| **chain != chain::chain_name(**key)).map(|(key, _)| *key).collect()
     }
 
-    /// Those whose chains nothing is dispatched to.
+    /// Those that are dispatched nowhere, and whose chains nothing is dispatched to.
     pub(super) fn orphans(&self) -> impl Iterator<Item = ServiceKey> {
         let named: BTreeSet<ServiceKey> = self.dispatched.values().filter_map(|chain| chain::service_of(chain)).collect();
-        self.chains.keys().filter(move |key| !named.contains(key)).copied()
+        self.chains.keys().filter(move |key| !named.contains(key) && !self.dispatched.contains_key(key)).copied()
     }
 
     /// Takes the listing of the table.

@@ -114,15 +114,19 @@ impl Drop for Keyring {
 async fn follow(mut paths: watch::Receiver<BTreeSet<PathBuf>>, publish: watch::Sender<Arc<Keys>>) {
     // One file may hang, that of a network file system for example: the others are followed all the same.
     let (mut readings, mut reading) = (JoinSet::new(), BTreeSet::new());
+    // A session that is about to end still has its key.
+    let mut before = BTreeSet::new();
     loop {
         let wanted = paths.borrow_and_update().clone();
         publish.send_if_modified(|current| {
-            let leaves = current.keys().any(|path| !wanted.contains(path));
+            let stays = |path: &PathBuf| wanted.contains(path) || before.contains(path);
+            let leaves = !current.keys().all(stays);
             if leaves {
-                Arc::make_mut(current).retain(|path, _| wanted.contains(path));
+                Arc::make_mut(current).retain(|path, _| stays(path));
             }
             leaves
         });
+        before.clone_from(&wanted);
         for path in wanted.iter().filter(|path| reading.insert(PathBuf::clone(path))).cloned() {
             readings.spawn(fatal_panics(async move { (read(&path).await, path) }));
         }
@@ -142,7 +146,7 @@ async fn follow(mut paths: watch::Receiver<BTreeSet<PathBuf>>, publish: watch::S
                     Ok(()) => break,
                     Err(_) => return,
                 },
-                () = &mut round, if !wanted.is_empty() => break,
+                () = &mut round, if !wanted.is_empty() || !publish.borrow().is_empty() => break,
             }
         }
     }

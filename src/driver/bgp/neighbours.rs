@@ -240,10 +240,10 @@ impl Neighbours {
         keyring: &mut Keyring,
         locator: &mut Locator,
     ) -> bool {
-        self.shut.retain(desired);
         let Some(identifier) = self.identifier(desired).await else {
             return false;
         };
+        self.shut.retain(desired);
         if self.reflects != desired.reflects() {
             // What it has gathered ends with the last session that reflects.
             self.rib = Rib::default();
