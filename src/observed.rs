@@ -290,6 +290,8 @@ pub struct ObservedSpeaker {
     pub withdrawing: BTreeSet<Prefix>,
     /// Sessions that are not closed yet (a stopped speaker still writes its Cease).
     pub open_sessions: usize,
+    /// Whether some neighbour is yet to be told of the set.
+    pub behind: bool,
 }
 
 impl ObservedSpeaker {

@@ -272,9 +272,10 @@ impl<'a> Planner<'a> {
     }
 
     /// Adds the aggregates of what is in the set, and takes out those for which an aggregate is to stand with every peer that may know of them. Where one takes over from the other, both are
-    /// announced first, so that the peers are never without a route.
+    /// announced first, to all of them, so that the peers are never without a route.
     fn aggregate(&mut self) {
-        let advertised = self.observed.speaker.advertised.as_deref();
+        let Observed { speaker, .. } = self.observed;
+        let advertised = speaker.advertised.as_deref();
         let in_force = |prefix: &Prefix| advertised?.routes.get(prefix);
         let vips: Vec<(IpAddr, Arc<Route>)> =
             self.announced.routes.iter().map(|(prefix, route)| (prefix.address(), Arc::clone(route))).collect();
@@ -286,7 +287,8 @@ impl<'a> Planner<'a> {
             }
             let route = routing::standing_for(route, inside.iter().map(|(_, vip)| &**vip));
             if aggregate.suppress {
-                let stands = |own: &Route| in_force(prefix).is_some_and(|aggregate| routing::reaches_all_of(aggregate, own));
+                let stands =
+                    |own: &Route| !speaker.behind && in_force(prefix).is_some_and(|aggregate| routing::reaches_all_of(aggregate, own));
                 let taken_over = |vip: IpAddr, own: &Route| stands(own) || in_force(&Prefix::host(vip)).is_none();
                 let covered = inside.into_iter().filter(|(vip, own)| taken_over(*vip, own) && routing::reaches_all_of(&route, own));
                 self.announced.covered.extend(covered.map(|(vip, _)| vip));
@@ -297,8 +299,10 @@ impl<'a> Planner<'a> {
             self.announced.routes.remove(&Prefix::host(*vip));
         }
         for (prefix, route) in advertised.iter().flat_map(|set| &set.routes).filter(|(prefix, _)| !is_host(**prefix)) {
-            let covered = advertised.iter().flat_map(|set| &set.covered).filter(|vip| prefix.contains(**vip));
-            if covered.into_iter().any(|vip| self.announced.contains(&Prefix::host(*vip))) {
+            let mut covered = advertised.iter().flat_map(|set| &set.covered).filter(|vip| prefix.contains(**vip));
+            let takes_over = covered.any(|vip| self.announced.contains(&Prefix::host(*vip)));
+            let is_to_be_told = || speaker.behind && self.announced.prefixes().any(|host| is_host(host) && prefix.contains(host.address()));
+            if takes_over || !self.announced.contains(prefix) && is_to_be_told() {
                 self.announced.routes.insert(*prefix, Arc::clone(route));
             }
         }

@@ -201,6 +201,7 @@ impl Reconciler {
             configured: status.configured.clone(),
             withdrawing: status.withdrawing(),
             open_sessions: status.open_sessions(),
+            behind: !status.peers.values().all(|peer| status.is_current(peer)),
         };
         self.observed = Arc::new(observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now));
         readable

@@ -455,6 +455,7 @@ impl World {
             configured: self.configured.clone(),
             withdrawing: self.withdrawing(),
             open_sessions: self.open_sessions(),
+            behind: false,
         };
         self.before = stamp(&self.before, kernel, speaker, self.now);
         self.before.clone()

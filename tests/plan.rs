@@ -427,6 +427,7 @@ impl ObservedInput {
                 configured: self.peers.map(|names| Arc::new(DesiredBgp { asn: desired.bgp.asn, ..neighbours(&names) })),
                 withdrawing: self.withdrawing.iter().map(|text| prefix(text)).collect(),
                 open_sessions: self.open_sessions,
+                behind: false,
             },
         };
         observed.forgotten.note(&serve_on, &observed.kernel.record);

@@ -412,7 +412,8 @@ impl Dnat {
     async fn list(&self, family: Family) -> Result<Listed, DnatError> {
         let mut listed = Listed::default();
         let Family { ip, .. } = family;
-        let tables = nft(&["-j", "list", "tables", ip], "", &format!("list tables {ip}")).await?;
+        // For that, nft 1.0.6 reads all rules and elements of the family.
+        let tables = nft_within(READING, &["-j", "list", "tables", ip], &format!("list tables {ip}")).await?;
         let mention = format!("\"name\": \"{}\"", self.name);
         if !String::from_utf8_lossy(&tables.stdout).contains(&mention) {
             return Ok(listed);

@@ -9,7 +9,7 @@ use ipvs::{Timeouts, Weight};
 
 use super::*;
 use crate::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Protocol, Scheduler};
-use crate::desired::{DesiredBalancing, DesiredBgp, DesiredVip, DrainTimes, Routing, Scheduling};
+use crate::desired::{Aggregate, DesiredBalancing, DesiredBgp, DesiredVip, DrainTimes, Routing, Scheduling};
 use crate::observed::{
     ADDRESS_PROTOCOL, Failure, InterfaceState, IpvsAvailability, KernelState, ObservedAddress, ObservedRealServer, ObservedSpeaker,
     ObservedVirtualService, Record, ServiceMode,
@@ -202,6 +202,28 @@ fn where_speaker_and_times_disagree_the_address_stays() {
     observed.speaker.advertised = Some(Arc::default());
     observed.started = None;
     assert_eq!(plan(&desired(), &observed, later), Plan { wake_at: Some(later + FABRIC_DELAY), ..Plan::default() });
+}
+
+#[test]
+fn what_takes_over_from_a_route_is_told_to_every_neighbour_first() {
+    let start = Instant::now();
+    let around = Prefix::new(Ipv4Addr::new(10, 0, 0, 0).into(), 24).unwrap();
+    let [mut alone, mut suppressed] = [desired(), desired()];
+    [&mut alone, &mut suppressed].into_iter().for_each(|desired| serve(desired, vip(1)));
+    suppressed.routing.aggregates.insert(around, Aggregate { policy: None, suppress: true });
+    let set = |prefixes: &[Prefix], covered: &[IpAddr]| RouteSet {
+        covered: covered.iter().copied().collect(),
+        ..prefixes.iter().copied().collect()
+    };
+    let both = set(&[around, Prefix::host(vip(1))], &[]);
+    for (wanted, end) in [(alone, set(&[Prefix::host(vip(1))], &[])), (suppressed, set(&[around], &[vip(1)]))] {
+        let mut observed = serving(&[vip(1)], &wanted, start);
+        observed.speaker.advertised = Some(Arc::new(both.clone()));
+        observed.speaker.behind = true;
+        assert_eq!(plan(&wanted, &observed, start).steps, [], "some neighbour has not heard of both");
+        observed.speaker.behind = false;
+        assert_eq!(plan(&wanted, &observed, start).steps, [Step::Advertise(Arc::new(end))]);
+    }
 }
 
 #[test]

@@ -349,6 +349,7 @@ impl World {
             configured: self.configured.clone(),
             withdrawing: self.withdrawing().into_iter().map(Prefix::host).collect(),
             open_sessions: usize::from(self.peer.is_some()),
+            behind: false,
         };
         self.before = stamp(&self.before, kernel, speaker, self.now);
         self.before.clone()
