@@ -131,8 +131,8 @@ pub(crate) fn link_local_next_hop(software: Software) {
         let far = ours == IpAddr::from(OUR_LOOPBACK);
         let rig = Rig::dual_stack("rfc2545");
         rig.put_vips(&VIPS);
-        rig.ours.ip(&format!("address add {OUR_LOOPBACK} dev lo"));
-        rig.theirs.ip(&format!("address add {THEIR_LOOPBACK} dev lo"));
+        rig.ours.ip(&format!("address add {OUR_LOOPBACK} dev lo nodad"));
+        rig.theirs.ip(&format!("address add {THEIR_LOOPBACK} dev lo nodad"));
         rig.ours.ip(&format!("route add {THEIR_LOOPBACK} via {THEIRS_V6}"));
         rig.theirs.ip(&format!("route add {OUR_LOOPBACK} via {OURS_V6} src {THEIR_LOOPBACK}"));
         let router = it(software, &rig, ours, |setup| Setup { multihop: far.then_some(2), forwards, ..setup });
