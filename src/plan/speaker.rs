@@ -50,7 +50,9 @@ impl Planner<'_> {
         let staying = advertised.staying_in(&self.announced);
         let withdraws = staying != **advertised;
         // Where something is withdrawn, a set that waits for the configuration is given up.
-        let due = if withdraws { self.ready(StepKey::Advertise) } else { self.ready(StepKey::Speaker) };
+        // Nothing waits for one that is in force by now.
+        let in_force = speaker.configured.as_ref().is_some_and(|configured| **configured == self.desired.bgp);
+        let due = if withdraws { self.ready(StepKey::Advertise) } else { in_force || self.ready(StepKey::Speaker) };
         let first = (withdraws && due).then(|| Step::Advertise(Arc::new(staying)));
         SpeakerSteps { first, last: None, speaker: due.then(|| self.configure()) }
     }

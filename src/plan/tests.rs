@@ -227,6 +227,18 @@ fn what_takes_over_from_a_route_is_told_to_every_neighbour_first() {
 }
 
 #[test]
+fn a_configuration_that_came_into_force_late_holds_up_no_vip() {
+    let start = Instant::now();
+    let mut wanted = desired();
+    serve(&mut wanted, vip(1));
+    let mut observed = serving(&[vip(1)], &wanted, start);
+    observed.speaker.advertised = Some(Arc::default());
+    observed.failures.insert(StepKey::Speaker, Failure { error: String::new(), count: 20, last: start });
+    let set = Some(Arc::new(RouteSet::from_iter([Prefix::host(vip(1))])));
+    assert_eq!(plan(&wanted, &observed, start).steps, [Step::ConfigureSpeaker(Arc::new(wanted.bgp.clone()), set)]);
+}
+
+#[test]
 fn many_vips_take_no_time_to_speak_of() {
     const MANY: u32 = 20_000;
     let start = Instant::now();
