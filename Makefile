@@ -16,7 +16,7 @@ demo: packages-demo build   ## two racks on this machine: routes, spread of 1,00
 	labs/run multi-rack
 
 test: packages uml-kernel apiserver helm   ## all tests; needs root
-	cargo build --release --locked
+	cargo build --release --locked --bins --examples
 	cargo test --workspace --locked --no-fail-fast
 	cargo run --release --locked --example bench -- check
 	cargo run --release --locked $(IN_GUEST) --example bench -- check balance
@@ -31,6 +31,7 @@ soak: packages uml-kernel   ## the long forms of tests: all combinations; needs 
 	VIPHERALD_SOAK=1 cargo test --locked --test uml_schedulers
 
 bench: packages uml-kernel   ## routes to a router and through a reflector, one change, many virtual services; needs root and a quiet machine
+	cargo build --release --locked --examples
 	cargo run --release --locked --example bench
 	cargo run --release --locked $(IN_GUEST) --example bench -- balance
 

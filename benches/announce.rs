@@ -6,31 +6,19 @@
 //! as fast as the receiver can be. This speaker and BIRD have the routes of themselves; the others have learned them on another
 //! session before, since loading by configuration takes some of them minutes; that is not in the time.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-
-use bgp::{Asn, BgpIdentifier, Family, HoldTime};
-use vipherald::desired::{DesiredBgp, DesiredExport, DesiredPeer, RouteSet};
-use vipherald::driver::bgp::Speaker;
 
 use crate::PATIENCE;
 use crate::common::Namespace;
 use crate::light::{Light, announcement, routes};
 use crate::router::{Monitor, Neighbour, Router, Software};
 use crate::table::{in_turns, median, mib, ms, spread};
+use crate::topology::{self, FIRST_ROUTE, RECEIVER, RECEIVER_AS, SENDER, SENDER_AS};
 
-/// The argument with which this program is a sender of so many routes.
-pub(crate) const AS_SENDER: &str = "sender";
-pub(crate) const FIRST_ROUTE: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 0);
-pub(crate) const RECEIVER_AS: u32 = 65000;
-const SENDER_AS: u32 = 65001;
 const FEEDER_AS: u32 = 65002;
-const SENDER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 /// Both ends of the link on which a sender has learned its routes before.
 const FED: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 const FEEDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
@@ -103,7 +91,7 @@ fn announce(sender: Option<Software>, count: u32) -> Run {
         }
         Some(Software::Vipherald) => {
             let receiver = receiver(&theirs, "passive");
-            watch(&receiver, count, Some(&Router::ourselves(&ours, &[AS_SENDER, &count.to_string()])))
+            watch(&receiver, count, Some(&Router::ourselves(&ours, &[topology::AS_SENDER, &count.to_string()])))
         }
         Some(Software::Bird) => {
             let receiver = receiver(&theirs, "passive");
@@ -180,27 +168,4 @@ fn announcing_bird(count: u32) -> String {
         writeln!(text, "route {prefix} blackhole;").unwrap();
     }
     text + "}\n"
-}
-
-pub(crate) fn speaker_of(address: Ipv4Addr, port: u16, asn: u32) -> Arc<DesiredBgp> {
-    let peer = DesiredPeer {
-        port,
-        families: BTreeSet::from([Family::Ipv4Unicast]),
-        hold_time: HoldTime::from_secs(90).unwrap(),
-        connect_retry: Duration::from_secs(1),
-        export: DesiredExport { next_hop_ipv4: Some(SENDER), ..DesiredExport::default() },
-        ..DesiredPeer::new(address.into(), Asn::new(asn).unwrap())
-    };
-    let peers = BTreeMap::from([("peer".to_owned(), peer)]);
-    Arc::new(DesiredBgp { router_id: BgpIdentifier::try_from(SENDER).ok(), peers, ..DesiredBgp::new(Asn::new(SENDER_AS).unwrap()) })
-}
-
-/// Announces so many routes until it is killed.
-pub(crate) fn send(count: u32) -> ! {
-    let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.advertise(Arc::new(routes(FIRST_ROUTE, count).collect::<RouteSet>()));
-    speaker.configure(speaker_of(RECEIVER, 179, RECEIVER_AS), None);
-    loop {
-        thread::park();
-    }
 }

@@ -10,10 +10,10 @@ use bgp::Prefix;
 use vipherald::desired::RouteSet;
 use vipherald::driver::bgp::Speaker;
 
-use crate::announce::{FIRST_ROUTE, RECEIVER_AS, speaker_of};
 use crate::common::Namespace;
 use crate::light::{Light, routes};
 use crate::table::ms;
+use crate::topology::{FIRST_ROUTE, RECEIVER_AS, speaker_of};
 
 /// Routes that are there, and how many changes are made.
 const CHANGES: [(u32, usize); 3] = [(1_000, 200), (10_000, 200), (100_000, 100)];

@@ -20,6 +20,7 @@ mod plan;
 mod reflect;
 mod router;
 mod table;
+mod topology;
 
 use std::time::Duration;
 
@@ -30,8 +31,6 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        [announce::AS_SENDER, count] => announce::send(count.parse().unwrap()),
-        [reflect::AS_REFLECTOR, mode] => reflect::serve(mode),
         ["check"] => [announce::check, change::check, reflect::check].into_iter().for_each(|check| check()),
         ["check", "reflect"] => reflect::check(),
         ["check", "balance"] => balance::check(),

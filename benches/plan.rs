@@ -15,10 +15,10 @@ use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observe
 use vipherald::plan::{plan, plan_churn, predict};
 use vipherald::sysctl::Sysctl;
 
-use crate::announce::FIRST_ROUTE;
 use crate::light::routes;
 use crate::objects::{self, PORTS, VIPS};
 use crate::table::{median, ms};
+use crate::topology::FIRST_ROUTE;
 
 const COUNTS: [u32; 3] = [1_000, 5_000, 100_000];
 const PASSES: usize = 15;

@@ -5,35 +5,22 @@
 //! receivers hold everything. *join*: two sessions more, from the later Established until both hold everything. *withdraw*: all withdraw all, until
 //! no receiver holds anything. Clients and receivers are light speakers in one process, so that what is measured is the reflector.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bgp::wire::AddPathMode;
-use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
-use vipherald::desired::{DesiredBgp, DesiredListen, DesiredPeer, Transport};
-use vipherald::driver::bgp::Speaker;
+use bgp::Prefix;
 
 use crate::PATIENCE;
 use crate::common::Namespace;
 use crate::light::{Holder, Light, announcement, routes, withdrawal};
 use crate::router::{Neighbour, Router, Software};
 use crate::table::{in_turns, median, mib, ms, spread};
+use crate::topology::{
+    self, ADD_PATH, CLIENTS, LATECOMERS, PLAIN, RECEIVERS, REFLECTOR, SENDER_AS, address, clients, hosts, several_paths,
+};
 
-/// The argument with which this program is a reflector.
-pub(crate) const AS_REFLECTOR: &str = "reflector";
-const PLAIN: &str = "plain";
-const ADD_PATH: &str = "add-path";
-const AS: u32 = 65001;
-const REFLECTOR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-const CLIENTS: u8 = 8;
-/// Last octets of addresses.
-const FIRST_CLIENT: u8 = 11;
-const RECEIVERS: [u8; 2] = [31, 32];
-const LATECOMERS: [u8; 2] = [33, 34];
 const ROUTES: u32 = 1_000;
 const RUNS: usize = 5;
 const REFLECTORS: [Software; 5] = [Software::Vipherald, Software::Bird, Software::Frr, Software::OpenBgpd, Software::GoBgp];
@@ -87,18 +74,6 @@ struct Run {
     anonymous_kib: u64,
 }
 
-const fn address(host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 99, 0, host)
-}
-
-fn clients() -> impl Iterator<Item = u8> {
-    FIRST_CLIENT..FIRST_CLIENT + CLIENTS
-}
-
-fn hosts() -> impl Iterator<Item = u8> {
-    clients().chain(RECEIVERS).chain(LATECOMERS)
-}
-
 /// What a client has: its own and those of all.
 fn routes_of(client: u8) -> impl Iterator<Item = Prefix> {
     routes(Ipv4Addr::new(11, client, 0, 0), ROUTES).chain(routes(Ipv4Addr::new(12, 0, 0, 0), ROUTES))
@@ -112,17 +87,16 @@ fn reflect(software: Software, mode: &str) -> Run {
         rack.ip(&format!("address add {}/24 dev eth0", address(host)));
     }
     let router = if software == Software::Vipherald {
-        Router::ourselves(&ours, &[AS_REFLECTOR, mode])
+        Router::ourselves(&ours, &[topology::AS_REFLECTOR, mode])
     } else {
-        let several = |host: u8| mode == ADD_PATH && !clients().any(|client| client == host);
-        let neighbours: Vec<_> = hosts().map(|host| Neighbour { address: address(host), asn: AS, add_path: several(host) }).collect();
-        Router::with_neighbours(software, &ours, REFLECTOR, AS, &neighbours)
+        let neighbour = |host| Neighbour { address: address(host), asn: SENDER_AS, add_path: several_paths(mode, host) };
+        Router::with_neighbours(software, &ours, REFLECTOR, SENDER_AS, &hosts().map(neighbour).collect::<Vec<_>>())
     };
     rack.run(|| measure(&router, mode))
 }
 
 fn measure(router: &Router, mode: &str) -> Run {
-    let dial = |host: u8, add_path: bool| Light::dial(address(host), SocketAddr::from((REFLECTOR, 179)), AS, add_path);
+    let dial = |host: u8, add_path: bool| Light::dial(address(host), SocketAddr::from((REFLECTOR, 179)), SENDER_AS, add_path);
     let receive = |host: u8| dial(host, mode == ADD_PATH).count();
     let receivers = RECEIVERS.map(receive);
     let writers: Vec<(u8, TcpStream)> = clients()
@@ -181,27 +155,5 @@ fn until(router: &Router, holders: &[Holder], count: usize) -> Instant {
         assert!(Instant::now() < deadline, "the receivers hold {last:?} paths instead of {count}");
         router.poke();
         thread::sleep(Duration::from_micros(200));
-    }
-}
-
-/// Is the reflector until it is killed.
-pub(crate) fn serve(mode: &str) -> ! {
-    let peer = |host: u8| DesiredPeer {
-        transport: Transport { passive: true, ..Transport::default() },
-        families: BTreeSet::from([Family::Ipv4Unicast]),
-        hold_time: HoldTime::from_secs(90).unwrap(),
-        connect_retry: Duration::from_secs(1),
-        reflector_client: true,
-        add_path: (mode == ADD_PATH && !clients().any(|client| client == host)).then_some(AddPathMode::Send),
-        ..DesiredPeer::new(address(host).into(), Asn::new(AS).unwrap())
-    };
-    let listen = DesiredListen { address: Ipv4Addr::UNSPECIFIED.into(), port: 179, prefixes: BTreeSet::new(), limit: 1, template: peer(0) };
-    let peers: BTreeMap<_, _> = hosts().map(|host| (format!("peer{host}"), peer(host))).collect();
-    let router_id = BgpIdentifier::try_from(REFLECTOR).ok();
-    let speaker = Speaker::spawn("vipherald", 1).unwrap();
-    speaker.advertise(Arc::default());
-    speaker.configure(Arc::new(DesiredBgp { router_id, listen: Some(listen), peers, ..DesiredBgp::new(Asn::new(AS).unwrap()) }), None);
-    loop {
-        thread::park();
     }
 }

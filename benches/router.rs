@@ -47,9 +47,10 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// This program, with these arguments.
+    /// This speaker (`speaker.rs`, which is built beside this program), with these arguments.
     pub(crate) fn ourselves(namespace: &Namespace, arguments: &[&str]) -> Self {
-        let mut command = namespace.command(std::env::current_exe().unwrap().to_str().unwrap());
+        let program = std::env::current_exe().unwrap().with_file_name("speaker");
+        let mut command = namespace.command(program.to_str().unwrap());
         Self { directory: TempDir::new().unwrap(), processes: vec![Process::start(command.args(arguments))], monitor: None }
     }
 
