@@ -13,7 +13,7 @@ use super::connection::{Connection, Phase};
 use super::{DownReason, Peer, Role, State, Turn};
 use crate::prefix::{Family, Prefix};
 use crate::rib::{AdjRibIn, Import, Learnt, Session, Source};
-use crate::wire::{Negotiated, Notification, RouteRefresh, Update};
+use crate::wire::{Cease, Negotiated, Notification, RouteRefresh, Update};
 
 /// Our routes that the peer may hold of a session which is over.
 #[derive(Debug)]
@@ -337,13 +337,20 @@ fn we_keep(reason: &DownReason, negotiated: &Negotiated) -> bool {
     }
 }
 
-/// Whether the peer may keep our routes after this: also where our last words may not have reached it.
+/// Whether the peer may keep our routes after this: also where our last words may not have reached it, so that it finds out by its hold timer.
 fn peer_may_keep(reason: &DownReason, negotiated: &Negotiated) -> bool {
     let graceful = |notification: &Notification| negotiated.graceful_notification && !notification.is_hard_reset();
     match reason {
         DownReason::ConnectionClosed | DownReason::SendHoldTimerExpired | DownReason::Kept => true,
-        DownReason::Sent { notification, .. } => notification.code == 4 || graceful(notification),
+        DownReason::Sent { notification, .. } if is_final(notification) => graceful(notification),
+        DownReason::Sent { notification, .. } => !notification.is_hard_reset(),
         DownReason::Received(notification) => graceful(notification),
         DownReason::ConnectFailed | DownReason::ConnectTimedOut => false,
     }
+}
+
+/// Whether the operator wants the session no more, or another one: what the peer may keep where it does not hear that is not waited for.
+fn is_final(notification: &Notification) -> bool {
+    let finals = [Cease::AdministrativeShutdown, Cease::PeerDeconfigured, Cease::OtherConfigurationChange];
+    finals.into_iter().any(|cease| (notification.code, notification.subcode) == (6, cease as u8))
 }

@@ -413,7 +413,8 @@ impl Peer {
                 self.wait(turn);
                 self.down(reason, turn);
             }
-            None if reason == DownReason::ConnectionClosed && matches!(connection.phase, Phase::OpenSent) => {
+            // The peer may dial us meanwhile (RFC 4271 §8.2.2, OpenSent, Event 18).
+            None if reason.is_refusal() && matches!(connection.phase, Phase::OpenSent) => {
                 if self.dial == Dial::Done {
                     self.wait(turn);
                 }

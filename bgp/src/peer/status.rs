@@ -89,6 +89,12 @@ impl DownReason {
         }
     }
 
+    /// Whether the peer only wanted no connection at present, as one that rests: it closed without a word, or said no more than that (RFC 4486 §4). Where we
+    /// rested too, each of two speakers would refuse the other while that one does not rest.
+    pub(super) fn is_refusal(&self) -> bool {
+        *self == Self::ConnectionClosed || *self == Self::Received(Notification::cease(Cease::ConnectionRejected))
+    }
+
     /// Whether we ended the session because the peer had told too much.
     pub(super) fn is_over_limit(&self) -> bool {
         matches!(self, Self::Sent { notification, .. } if cause(notification) == TOO_MANY_PREFIXES)

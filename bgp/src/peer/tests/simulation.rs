@@ -351,6 +351,16 @@ impl World {
             self.towards(wire, other(host), Happening::Refused(wire));
             return;
         };
+        if peer.state() == State::Idle {
+            // It rests: the driver says so and closes (RFC 4486 §4).
+            self.wires[wire].accepted = true;
+            let dialler = other(host);
+            let cease = Notification::cease(Cease::ConnectionRejected).encode();
+            self.towards(wire, dialler, Happening::SynAck(wire));
+            self.towards(wire, dialler, Happening::Data(wire, dialler, cease));
+            self.towards(wire, dialler, Happening::Fin(wire, dialler));
+            return;
+        }
         let replaces = peer.may_have_restarted(Role::Passive);
         assert!(!occupied || peer.state() == State::OpenSent || self.hosts[host].sockets.len() == 2 || replaces);
         self.release(host, Role::Passive, Happening::Reset);

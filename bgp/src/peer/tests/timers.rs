@@ -268,12 +268,29 @@ fn rfc4271_section_8_2_2_a_passive_peer_waits_in_active_and_is_never_dialled() {
 }
 
 #[test]
+fn rfc4486_section_4_a_peer_that_wants_no_connection_now_may_dial_and_is_dialled_after_one_retry_time() {
+    let rejected = Notification::cease(Cease::ConnectionRejected).encode();
+    let mut bench = Bench::connecting();
+    for _ in 0..5 {
+        bench.connected(Role::Active);
+        bench.receive(Role::Active, rejected.clone());
+        assert_eq!((bench.peer.state(), bench.peer.accepts()), (State::Active, true));
+        let from = bench.now;
+        assert_eq!(bench.pass_to_deadline(), [Action::Connect, to(State::Active, State::Connect)]);
+        assert!(bench.now - from >= RETRY * 3 / 4 && bench.now - from <= RETRY);
+    }
+    bench.connected(Role::Active);
+    bench.receive(Role::Active, rejected);
+    bench.establish(Role::Passive, &peer_open());
+    assert_eq!(bench.peer.state(), State::Established);
+}
+
+#[test]
 fn rfc4486_section_4_only_some_ceases_lengthen_the_rest() {
     let cases = [
         (Notification::cease(Cease::MaximumNumberOfPrefixesReached), true),
         (Notification::cease(Cease::OutOfResources), true),
         (Notification::cease(Cease::AdministrativeReset), false),
-        (Notification::cease(Cease::ConnectionRejected), false),
         (Notification::cease(Cease::ConnectionCollisionResolution), false),
         (Notification::hold_timer_expired(), false),
         (Notification::unacceptable_hold_time(), true),
