@@ -99,7 +99,8 @@ impl Peer {
             let before = self.retained.take().map(|retained| retained.prefixes).unwrap_or_default();
             let prefixes = before.into_iter().chain(told).collect();
             self.retained = Some(Retained { until: turn.now.checked_add(self.longest_keep(negotiated)), prefixes });
-        } else {
+        } else if !matches!(reason, DownReason::Received(_)) {
+            // Who ends a session that is not Established at its end, as in a collision, has still what it kept of the one before.
             self.retained = None;
         }
         if let Some(adj_rib_in) = &mut self.adj_rib_in {
