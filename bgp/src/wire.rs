@@ -99,12 +99,11 @@ impl Message {
             MessageType::Notification => Self::Notification(Notification::decode(body).ok_or_else(cut)?),
             MessageType::Keepalive => Self::Keepalive,
             MessageType::RouteRefresh => {
-                let refresh = RouteRefresh::decode(body).ok_or_else(cut)?;
-                if negotiated.enhanced_route_refresh && refresh.is_misfit(body.len()) {
+                if negotiated.enhanced_route_refresh && RouteRefresh::is_misfit(body) {
                     let notification = Notification::invalid_route_refresh_length(message);
                     return Err(Error::new(notification, "a mark of a route refresh has not its length"));
                 }
-                Self::RouteRefresh(refresh)
+                Self::RouteRefresh(RouteRefresh::decode(body).ok_or_else(cut)?)
             }
         })
     }

@@ -66,11 +66,13 @@ impl MessageType {
         })
     }
 
-    /// Whether a message of this type can have this length (RFC 4271 §6.1, RFC 2918 §3, RFC 8654 §4).
+    /// Whether a message of this type can have this length (RFC 4271 §6.1, RFC 2918 §3, RFC 8654 §4). A ROUTE-REFRESH of which only the subtype is there is
+    /// told in another way (RFC 7313 §5).
     const fn admits(self, length: usize) -> bool {
         match self {
             Self::Open => length >= 29 && length <= MAX_MESSAGE_LENGTH,
-            Self::Update | Self::RouteRefresh => length >= 23,
+            Self::Update => length >= 23,
+            Self::RouteRefresh => length >= 22,
             Self::Notification => length >= 21,
             Self::Keepalive => length == HEADER_LENGTH,
         }

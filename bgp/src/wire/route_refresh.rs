@@ -88,8 +88,8 @@ impl RouteRefresh {
         Some(Self { afi: reader.u16()?, subtype: reader.u8()?, safi: reader.u8()? })
     }
 
-    /// Whether a mark comes in a body of this length, which it must not have (RFC 7313 §5).
-    pub(super) const fn is_misfit(&self, body_length: usize) -> bool {
-        matches!(self.subtype, Self::BEGINNING | Self::END) && body_length != Self::BODY_LENGTH
+    /// Whether this body is that of a mark, but has not its length (RFC 7313 §5).
+    pub(super) fn is_misfit(body: &[u8]) -> bool {
+        matches!(body.get(2), Some(&(Self::BEGINNING | Self::END))) && body.len() != Self::BODY_LENGTH
     }
 }

@@ -212,6 +212,10 @@ fn rfc7313_5_a_mark_of_another_length() {
         assert_eq!(answer(&octets, &enhanced), (7, 1, octets.clone()));
         assert!(decode(&octets, &external()).is_ok());
     }
+    let cut = with_marker("0016 05 0001 01");
+    assert_eq!(answer(&cut, &enhanced), (7, 1, cut.clone()));
+    assert_eq!(answer(&cut, &external()), (1, 2, vec![0, 22]), "nobody knows of marks");
+    assert_eq!(answer(&with_marker("0016 05 0001 00"), &enhanced), (1, 2, vec![0, 22]), "a request that is cut");
     // A request with route filters behind it (RFC 5291) is not a mark.
     assert!(decode(&with_marker("0018 05 0001 00 01 00"), &enhanced).is_ok());
 }

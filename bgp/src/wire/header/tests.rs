@@ -25,7 +25,7 @@ fn b02_rfc4271_6_1_bad_message_length() {
         ("001C 01", vec![0, 28]),
         ("0016 02", vec![0, 22]),
         ("0014 03 06", vec![0, 20]),
-        ("0016 05", vec![0, 22]),
+        ("0015 05", vec![0, 21]),
     ];
     for (octets, length) in cases {
         assert_eq!(answer(&with_marker(octets), &external()), (1, 2, length), "{octets}");
