@@ -46,8 +46,9 @@ impl Destination {
         (self.last, self.worked) = (Some(peer), true);
     }
 
-    /// What an operator should know of where the peer is: that it is nowhere, or in several places.
+    /// What an operator should know of where the peer is: that it is nowhere, or in several places. Nothing before it was looked for.
     pub(super) fn problem(&self, whereabouts: &Whereabouts) -> Option<String> {
+        whereabouts.get(&self.peer)?;
         match (&self.peer, candidates(&self.peer, whereabouts)) {
             (_, Err(reason)) => Some(reason.to_string()),
             (PeerAddress::Unnumbered(interface), Ok(found)) if found.len() > 1 => {
@@ -101,6 +102,7 @@ mod tests {
     #[test]
     fn a_peer_that_is_nowhere_or_in_two_places_is_told() {
         let mut destination = Destination::new(eth1());
+        assert_eq!(destination.problem(&Whereabouts::new()), None);
         let silent = Whereabouts::from([(eth1(), Err("no router has been heard on eth1".into()))]);
         assert_eq!(destination.next(&silent).unwrap_err().as_ref(), "no router has been heard on eth1");
         assert_eq!(destination.problem(&silent).as_deref(), Some("no router has been heard on eth1"));

@@ -3,6 +3,7 @@
 
 mod changes;
 mod claiming;
+mod dialling_each_other;
 mod ending;
 mod fake_peer;
 mod inspecting;
