@@ -32,7 +32,7 @@ pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
 use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
-use crate::desired::{Compiled, Desired, Lifecycle, NodeDrain, Termination};
+use crate::desired::{Compiled, Desired, Lifecycle, Mode, NodeDrain, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::driver::vrrp::{VirtualRouters, VrrpStatus};
 use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker, Quiesced};
@@ -244,6 +244,7 @@ impl Reconciler {
     /// may have kept it. So may they what others have placed and an earlier process wanted to announce, which is in no record, and what it has reflected.
     fn inherit(&mut self) {
         let former = self.intent.take_former();
+        let by_routers = self.intent.virtual_routing().mode == Mode::Vrrp;
         let KernelState { interface, addresses, .. } = &self.kernel_state;
         let was_wanted = |address: &IpAddr| {
             let of_former =
@@ -251,7 +252,10 @@ impl Reconciler {
             former.as_ref().is_some_and(of_former)
         };
         let placed_by_others = addresses.keys().copied().filter(was_wanted);
-        let left: BTreeSet<IpAddr> = self.kernel_state.left_behind().into_iter().chain(placed_by_others).collect();
+        let left = self.kernel_state.left_behind().into_iter().chain(placed_by_others);
+        // What virtual routers have is in the record too, and was announced only while it was on the interface.
+        let is_announced = |vip: &IpAddr| !by_routers || addresses.contains_key(vip);
+        let left: BTreeSet<IpAddr> = left.filter(is_announced).collect();
         if !left.is_empty() || former.is_some() {
             let around = |prefix: &Prefix| left.iter().any(|vip| prefix.contains(*vip));
             let aggregates = self.intent.aggregates().into_iter().filter(around);

@@ -436,14 +436,15 @@ impl World {
             self.run_routers();
             self.acknowledge();
             self.session(true);
-            match self.wake_at {
-                Some(at) if idle => self.now = self.now.max(at),
-                None if idle => {
-                    if self.round(&[], None) && self.wake_at.is_none() {
+            match self.wake_at.filter(|_| idle) {
+                Some(at) => self.now = self.now.max(at),
+                None if !idle => {}
+                None => {
+                    let rests = self.round(&[], None);
+                    if rests && self.wake_at.is_none() {
                         return self.check_exact();
                     }
                 }
-                _ => {}
             }
         }
         panic!("no rest after {ROUNDS} rounds: {}", plan(&self.desired.clone(), &self.observe(), self.now));

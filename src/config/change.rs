@@ -517,7 +517,7 @@ bgp:
                 ("peers", "[10.9.0.2, '2001:db8::2']"),
             ];
             let has = |key: &str| change.contains(&format!("{key}:"));
-            let written = defaults.iter().filter(|(key, _)| !has(key) && !(*key == "addresses" && has("vips")));
+            let written = defaults.iter().filter(|(key, _)| !has(if *key == "addresses" && has("vips") { "vips" } else { key }));
             let written: String = written.map(|(key, value)| format!(", {key}: {value}")).collect();
             let change = if change.is_empty() { String::new() } else { format!(", {change}") };
             parsed(&format!("{BASE}vrrp: {{groups: [{{name: {name}{written}{change}}}]}}\n"))

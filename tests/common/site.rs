@@ -31,13 +31,15 @@ const LOST: Duration = Duration::from_secs(1);
 /// See the module.
 pub(crate) struct Site {
     pub(crate) link: Link,
+    /// `dataplane.type`.
+    dataplane: &'static str,
     servers: Namespace,
     directory: TempDir,
     bird: Process,
 }
 
 impl Site {
-    pub(crate) fn new(tag: &str) -> Self {
+    pub(crate) fn new(dataplane: &'static str, tag: &str) -> Self {
         let link = Link::new(tag);
         let servers = Namespace::new(&format!("{tag}-s"));
         link.replug(4, &servers);
@@ -55,7 +57,7 @@ impl Site {
         let mut command = link.client.command("bird");
         command.arg("-f").arg("-c").arg(path("bird.conf")).arg("-s").arg(path("bird.ctl")).arg("-P").arg(path("bird.pid"));
         let bird = link.client.spawn(&mut command);
-        let site = Self { link, servers, directory, bird };
+        let site = Self { link, dataplane, servers, directory, bird };
         wait_until("BIRD answers", PATIENCE, || site.birdc("show status").is_some());
         site
     }
@@ -64,7 +66,13 @@ impl Site {
     pub(crate) fn node(&self, host: u8, mode: &str, group: &str) -> Node<'_> {
         let namespace = if host == 1 { &self.link.ours } else { &self.link.theirs };
         namespace.sysctl("net/ipv6/conf/all/forwarding", "1");
-        let node = Node { host: namespace, number: host, group: group.to_owned(), directory: tempfile::tempdir().unwrap() };
+        let node = Node {
+            host: namespace,
+            dataplane: self.dataplane,
+            number: host,
+            group: group.to_owned(),
+            directory: tempfile::tempdir().unwrap(),
+        };
         fs::create_dir(node.path("manifests")).unwrap();
         let ports = format!("{{name: tcp, port: {TCP}, protocol: TCP}}, {{name: udp, port: {UDP}, protocol: UDP}}");
         for (family, endpoint) in [("ipv4", "10.97.0.4"), ("ipv6", "2001:db8:97::4")] {
@@ -110,6 +118,7 @@ fn bird() -> String {
 /// A node with its files.
 pub(crate) struct Node<'a> {
     pub(crate) host: &'a Namespace,
+    dataplane: &'static str,
     number: u8,
     group: String,
     directory: TempDir,
@@ -139,10 +148,11 @@ impl Node<'_> {
     pub(crate) fn configure(&self, mode: &str) {
         let text = format!(
             "node: {{name: node-{}}}\nmode: {mode}\nbgp: {{asn: 65001, peers: [{{name: tor, address: 10.97.0.3, asn: 65000, timers: {{hold: 9s, connectRetry: 1s}}}}]}}\n\
-             dataplane: {{type: nftables}}\ndrain: {{fabricDelay: 200ms, timeout: 5s}}\nstateDir: {}\nhttp: {{address: '127.0.0.1:0'}}\n\
+             dataplane: {{type: {}}}\ndrain: {{fabricDelay: 200ms, timeout: 5s}}\nstateDir: {}\nhttp: {{address: '127.0.0.1:0'}}\n\
              log: {{level: 'info,vipherald=debug', format: text}}\nvrrp:\n  groups:\n  - {{name: vips, interface: eth0, virtualRouterId: 106, \
              vips: [0.0.0.0/0, '::/0'], advertisementInterval: 100ms, {}}}\n",
             self.number,
+            self.dataplane,
             self.path("state"),
             self.group
         );
