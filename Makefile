@@ -24,7 +24,7 @@ test: packages uml-kernel apiserver helm   ## all tests; needs root
 	labs/run --check
 
 test-fast:            ## what needs neither root nor a peer
-	cargo test --workspace --locked --lib --bins --test plan --test convergence --test balancing_model --test config --test cli \
+	cargo test --workspace --locked --lib --bins --test plan --test convergence --test balancing_model --test routing_model --test config --test cli \
 	    --test virtual_services --test malformed_attributes --test differential --test fuzz_corpus --test golden --test simulation
 
 soak: packages uml-kernel   ## the long forms of tests: all combinations; needs root

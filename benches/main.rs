@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How fast routes get to routers, and through a route reflector, beside other speakers in the same run: `make bench`.
 //!
-//! Input: the parts to run (`announce`, `change`, `plan`, `endpoint`, `reflect`, `balance-nft`), all where none is named, and `balance`, which needs IPVS.
+//! Input: the parts to run (`announce`, `change`, `plan`, `endpoint`, `reflect`, `balance-nft`, `failover`), all where none is named, and `balance`, which needs IPVS.
 //! Output: one table for each, in Markdown. `check` measures this speaker only, and fails where a figure is ten times what it was: what `make test` does;
 //! `check balance` likewise what needs IPVS. Every measurement has fresh processes in network namespaces
 //! of its own.
@@ -9,10 +9,17 @@
 
 #[path = "../tests/common/mod.rs"]
 mod common;
+#[path = "../tests/interop_vrrp/keepalived.rs"]
+mod keepalived;
+#[path = "../tests/common/link.rs"]
+mod link;
+#[path = "../tests/common/stream.rs"]
+mod stream;
 
 mod announce;
 mod balance;
 mod change;
+mod failover;
 #[path = "../tests/common/light.rs"]
 mod light;
 mod objects;
@@ -24,6 +31,8 @@ mod topology;
 
 use std::time::Duration;
 
+use common::{Namespace, wait_until};
+
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -31,10 +40,12 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["check"] => [announce::check, change::check, reflect::check].into_iter().for_each(|check| check()),
+        [failover::AS_ROUTER, priority, centiseconds, addresses] => failover::serve(priority, centiseconds, addresses),
+        ["check"] => [announce::check, change::check, reflect::check, failover::check].into_iter().for_each(|check| check()),
+        ["check", "failover"] => failover::check(),
         ["check", "reflect"] => reflect::check(),
         ["check", "balance"] => balance::check(),
-        [] => ["announce", "change", "plan", "endpoint", "reflect", "balance-nft"].into_iter().for_each(part),
+        [] => ["announce", "change", "plan", "endpoint", "reflect", "balance-nft", "failover"].into_iter().for_each(part),
         parts => parts.iter().copied().for_each(part),
     }
 }
@@ -48,6 +59,7 @@ fn part(name: &str) {
         "plan" => plan::compare(),
         "endpoint" => plan::compare_endpoint(),
         "reflect" => reflect::compare(),
-        other => panic!("there is no part '{other}': announce, balance, balance-nft, change, endpoint, plan, reflect, check"),
+        "failover" => failover::compare(),
+        other => panic!("there is no part '{other}': announce, balance, balance-nft, change, endpoint, failover, plan, reflect, check"),
     }
 }

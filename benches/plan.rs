@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bgp::{Asn, Prefix};
 use vipherald::desired::{
-    BalancerKind, Desired, DesiredBgp, DesiredVip, DrainTimes, Lifecycle, RouteSet, Routing, VipIntent, churn, compile,
+    BalancerKind, Desired, DesiredBgp, DesiredVip, DrainTimes, Lifecycle, RouteSet, Routing, VipIntent, VirtualRouting, churn, compile,
 };
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{plan, plan_churn, predict};
@@ -91,6 +91,7 @@ fn one_more(count: u32) -> [Duration; 2] {
         found: Vec::new(),
         bgp: bgp.clone(),
         routing: Routing::default(),
+        vrrp: VirtualRouting::default(),
         real_server_drain: Duration::from_secs(30),
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::from_secs(1), timeout: Duration::from_secs(25) },
     };

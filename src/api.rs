@@ -27,7 +27,9 @@ pub use ingress::{
 pub use selector::LabelSelector;
 pub(crate) use selector::{is_label_key, is_label_value};
 
-pub use router_node::{INSTANCE_LABEL, ObjectCondition, RouterNodePeer, RouterNodeStatus, VipGroup, router_node_name};
+pub use router_node::{
+    INSTANCE_LABEL, ObjectCondition, RouterNodePeer, RouterNodeStatus, RouterNodeVirtualRouter, VipGroup, router_node_name,
+};
 
 /// The annotation, or else the label, by which an object names the policy of its VIPs.
 pub const POLICY_KEY: &str = "vipherald.io/bgp-policy";

@@ -33,7 +33,7 @@ use ipvs::{SyncDaemon, SyncRole, Timeouts};
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, ObjectRef, Scheduler};
-use crate::desired::{BalancerKind, DesiredBgp, DesiredVrrp, DrainTimes, MssClamp, Routing, Scope, UnservedPorts};
+use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, MssClamp, Routing, Scope, UnservedPorts, VirtualRouting};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -72,6 +72,9 @@ impl Config {
                  be VIPs"
                     .to_owned(),
             ),
+            Origin::Directory | Origin::Nowhere if self.vrrp.needs_peers() => {
+                Some("vrrp.groups: 'peers: auto' takes the peers from the RouterNodes of a cluster; without one list their addresses".to_owned())
+            }
             Origin::Nowhere if self.dataplane.kind != DataplaneType::None => {
                 Some("dataplane.type: without --manifests and API server only none is possible; another one needs a restart".to_owned())
             }
@@ -198,8 +201,8 @@ pub struct Config {
     pub bgp: DesiredBgp,
     /// `bgp.policies` and `bgp.aggregates`.
     pub routing: Routing,
-    /// Virtual routers with addresses of the node's own choosing.
-    pub vrrp: DesiredVrrp,
+    /// `mode` and `vrrp`: how packets to VIPs get here, and the virtual routers.
+    pub vrrp: VirtualRouting,
     /// What SIGTERM means.
     pub on_termination: OnTermination,
     /// Of which workload we are a pod; `None` where none is known.

@@ -53,7 +53,7 @@ pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
 pub use self::termination::{Termination, termination};
-pub use self::virtual_routers::{DesiredGroup, DesiredTransport, DesiredVrrp};
+pub use self::virtual_routers::{DesiredGroup, DesiredTransport, DesiredVrrp, KnownPeers, Mode, VirtualRouting};
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
 use self::virtual_services::{admits_nobody, refusals, virtual_service};
 use crate::api::{EXCLUDED_LABEL, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
@@ -80,6 +80,8 @@ pub struct Desired {
     pub bgp: DesiredBgp,
     /// With what routes are announced to every neighbour, and which of them are aggregated.
     pub routing: Routing,
+    /// How packets to VIPs get here, and the virtual routers.
+    pub vrrp: VirtualRouting,
     /// How long steps on the way out may take.
     pub drain: DrainTimes,
     /// How long connections to a real server that is gone may go on, or to those of a dataplane that another one has succeeded.
@@ -314,6 +316,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         found: if excluded { Vec::new() } else { found(config) },
         bgp: config.bgp.clone(),
         routing: config.routing.clone(),
+        vrrp: config.vrrp.clone(),
         drain: config.drain,
         real_server_drain: config.dataplane.drain_timeout,
     };

@@ -5,6 +5,7 @@
 //! already, so that [`plan`](crate::plan) only compares times.
 
 mod balancer;
+mod virtual_routers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -18,6 +19,7 @@ use ipvs::SyncRole;
 pub use self::balancer::{
     Balancer, Forgotten, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
 };
+pub use self::virtual_routers::ObservedVirtualRouters;
 use crate::desired::{Filter, RouteSet, Rules, ServiceKey};
 use crate::plan::{Entries, Step, StepKey, VirtualServiceChange};
 use crate::sysctl::{InterfaceSetting, Sysctl};
@@ -36,6 +38,8 @@ pub struct Observed {
     pub kernel: KernelState,
     /// The speaker.
     pub speaker: ObservedSpeaker,
+    /// The virtual routers.
+    pub virtual_routers: ObservedVirtualRouters,
     /// When the [`Announcement`] of each VIP and each aggregate last changed; what was never announced since process start is withdrawn since then.
     pub announcements: BTreeMap<Prefix, Since<Announcement>>,
     /// Since when real servers are quiesced.
@@ -292,6 +296,8 @@ pub struct ObservedSpeaker {
     pub open_sessions: usize,
     /// Whether some neighbour is yet to be told of the set.
     pub behind: bool,
+    /// Whether some session is Established (RFC 4271 §8.2.2).
+    pub established: bool,
 }
 
 impl ObservedSpeaker {
@@ -401,7 +407,7 @@ impl Observed {
 ///
 /// An [`Announcement`] is kept for each VIP on the interface or in the record, and for each VIP and aggregate advertised or being withdrawn. One that is
 /// nowhere any more is kept for a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still
-/// count.
+/// count. What the virtual routers report is as before.
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
     let started = previous.started.unwrap_or(now);
@@ -412,6 +418,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let mut observed = Observed {
         kernel,
         speaker,
+        virtual_routers: previous.virtual_routers.clone(),
         announcements: BTreeMap::new(),
         quiesced,
         losses,
@@ -432,6 +439,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         StepKey::Advertise
         | StepKey::Record
         | StepKey::Speaker
+        | StepKey::VirtualRouters
         | StepKey::Sysctl(_)
         | StepKey::Interfaces
         | StepKey::Timeouts

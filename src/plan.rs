@@ -12,7 +12,8 @@
 //!   close, then the record goes.
 //! - Aggregates: announced while a VIP inside is; the last VIP waits for its aggregate as for its own prefix. While others keep the aggregate up, a VIP
 //!   does not wait for it: packets go on coming, which is what aggregation means.
-//! - Keep: the sessions close, and nothing else happens.
+//! - Keep: the virtual routers resign, the sessions close, and nothing else happens.
+//! - Virtual routers have VIPs instead of `vips.interface`: `virtual_routers.rs`.
 //!
 //! Invariants: a VIP is in the advertised set only while its address is read back on an interface that is up and its intent is to serve; an address leaves only after
 //! its VIP is withdrawn for `fabric_delay`, or a peer has not acknowledged that for `timeout`; only an address proven ours is ever removed; repeated
@@ -32,6 +33,7 @@ mod step;
 mod succession;
 mod sync;
 mod text;
+mod virtual_routers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -57,6 +59,7 @@ pub use services::{Lack, Unreachable, endpoints_without_host, left_out, unclaime
 use speaker::SpeakerSteps;
 pub use step::{Entries, Step, StepKey};
 pub use sync::{daemons_of_others, owns_daemon};
+use virtual_routers::RouterSteps;
 
 /// What to do now and when to look again.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -151,7 +154,11 @@ struct Planner<'a> {
     balanced: Balanced,
     daemons: Vec<Step>,
     additions: Vec<IpAddr>,
-    /// A VIP is still on its way onto the interface, and nothing has failed about it.
+    /// The addresses that the virtual routers were told.
+    routed: BTreeSet<IpAddr>,
+    /// VIPs that are to be among them.
+    held: BTreeSet<IpAddr>,
+    /// A VIP is still on its way onto the interface, or to a virtual router, and nothing has failed about it.
     arriving: bool,
     /// An address of ours is on the interface.
     occupied: bool,
@@ -181,6 +188,8 @@ impl<'a> Planner<'a> {
             balanced: Balanced::default(),
             daemons: Vec::new(),
             additions: Vec::new(),
+            routed: virtual_routers::routed(observed),
+            held: BTreeSet::new(),
             arriving: false,
             occupied: false,
             wake_at: None,
@@ -204,20 +213,29 @@ impl<'a> Planner<'a> {
         let wanted = serves && block.is_none();
         let announceable = block.is_none() || (block == Some(BlockReason::SysctlMissing) && self.balanced.elsewhere.contains(&address));
         let ownership = ownership(address, self.desired, self.observed);
-        if (intended && announceable && ownership.is_some() && self.is_backed(address)) || is_found(address, self.desired, self.observed) {
+        let served = intended && announceable && self.is_backed(address);
+        let is_for_peers = served && ownership.is_some() && self.is_for_peers(address, ownership);
+        if is_for_peers || is_found(address, self.desired, self.observed) {
             self.announce(address);
         }
+        if served && serves && recorded {
+            self.route(address);
+        }
         match ownership {
+            None if wanted && self.is_by_routers() => self.prepare(address, recorded, confirmed),
             None if wanted => self.enter(address, recorded),
             Some(Ownership::Ours) => {
                 self.occupied = true;
-                let stays = serves && block.is_none_or(BlockReason::keeps_address);
+                let is_placed = !self.is_by_routers() && block.is_none_or(BlockReason::keeps_address);
+                let stays = serves && (is_placed || is_for_peers);
                 if !stays && self.strays_leave() {
                     self.leaving.push(address);
                 } else if !confirmed {
                     self.confirmed.addresses.insert(address);
                 }
             }
+            // Packets come to it on the link of a virtual router.
+            _ if recorded && self.routers_have(address) => {}
             // It may be ours, so its entry stays until the intent is known in full.
             Some(Ownership::Unclaimed) if recorded && !self.strays_leave() => {}
             // Another instance placed it: entered in our record, too, it stays when that one leaves.
@@ -243,11 +261,12 @@ impl<'a> Planner<'a> {
         self.desired.complete || self.desired.lifecycle != Lifecycle::Run
     }
 
-    /// Nothing changes but that the sessions close.
+    /// Nothing changes but that the virtual routers resign and the sessions close.
     fn keep(mut self) -> Plan {
+        let resign = self.stop_routers();
         let open = self.observed.speaker.configured.is_some();
-        let step = (open && self.ready(StepKey::Speaker)).then_some(Step::ReleaseSpeaker);
-        Plan { steps: step.into_iter().collect(), forced: BTreeSet::new(), wake_at: self.wake_at }
+        let release = (open && self.ready(StepKey::Speaker)).then_some(Step::ReleaseSpeaker);
+        Plan { steps: resign.into_iter().chain(release).collect(), forced: BTreeSet::new(), wake_at: self.wake_at }
     }
 
     /// One step onto the interface: never without an entry in the record that has been read back.
@@ -409,9 +428,11 @@ impl<'a> Planner<'a> {
         let settings = self.settings();
         let record = self.record();
         let forget = self.forget_connections();
+        let RouterSteps { first: resign, last: route } = self.router_steps();
         let SpeakerSteps { first, last, speaker } = self.speaker_steps();
         let drop_record = self.drop_record();
         let mut steps = Vec::new();
+        steps.extend(resign);
         steps.extend(first);
         steps.extend(self.removals.into_iter().map(Step::RemoveAddress));
         steps.extend(sysctls.into_iter().map(Step::SetSysctl));
@@ -423,6 +444,7 @@ impl<'a> Planner<'a> {
         steps.extend(self.balanced.steps);
         steps.extend(forget);
         steps.extend(self.additions.into_iter().map(Step::AddAddress));
+        steps.extend(route);
         steps.extend(last);
         steps.extend(speaker);
         steps.extend(drop_record);

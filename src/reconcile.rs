@@ -32,8 +32,9 @@ pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
 use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
-use crate::desired::{Compiled, Desired, Lifecycle, NodeDrain, Termination};
+use crate::desired::{Compiled, Desired, Lifecycle, Mode, NodeDrain, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
+use crate::driver::vrrp::{VirtualRouters, VrrpStatus};
 use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker, Quiesced};
 use crate::plan::{self, Step, StepKey};
 use crate::telemetry::{Metrics, chain};
@@ -87,6 +88,8 @@ struct Reconciler {
     kernel_state: KernelState,
     speaker: Speaker,
     speaker_status: watch::Receiver<Arc<SpeakerStatus>>,
+    routers: Arc<VirtualRouters>,
+    router_status: watch::Receiver<Arc<VrrpStatus>>,
     observed: Arc<Observed>,
     views: watch::Sender<View>,
     signals: Signals,
@@ -121,6 +124,9 @@ impl Reconciler {
             }
             self.hurry(now).await;
             let compiled = self.intent.current(now);
+            if compiled.is_none() {
+                self.route_before_intent();
+            }
             let balancing = compiled.as_ref().and_then(|compiled| compiled.desired.balancing.as_ref());
             self.kernel.balance(balancing.map(|balancing| balancing.rules.balancer));
             self.kernel.adapt(balancing);
@@ -202,8 +208,11 @@ impl Reconciler {
             withdrawing: status.withdrawing(),
             open_sessions: status.open_sessions(),
             behind: !status.peers.values().all(|peer| status.is_current(peer)),
+            established: status.peers.values().any(|peer| peer.established_since.is_some()),
         };
-        self.observed = Arc::new(observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now));
+        let mut observed = observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now);
+        observed.virtual_routers = virtual_routers::observed(&self.router_status.borrow_and_update().clone(), now);
+        self.observed = Arc::new(observed);
         readable
     }
 
@@ -235,6 +244,7 @@ impl Reconciler {
     /// may have kept it. So may they what others have placed and an earlier process wanted to announce, which is in no record, and what it has reflected.
     fn inherit(&mut self) {
         let former = self.intent.take_former();
+        let by_routers = self.intent.virtual_routing().mode == Mode::Vrrp;
         let KernelState { interface, addresses, .. } = &self.kernel_state;
         let was_wanted = |address: &IpAddr| {
             let of_former =
@@ -242,7 +252,10 @@ impl Reconciler {
             former.as_ref().is_some_and(of_former)
         };
         let placed_by_others = addresses.keys().copied().filter(was_wanted);
-        let left: BTreeSet<IpAddr> = self.kernel_state.left_behind().into_iter().chain(placed_by_others).collect();
+        let left = self.kernel_state.left_behind().into_iter().chain(placed_by_others);
+        // What virtual routers have is in the record too, and was announced only while it was on the interface.
+        let is_announced = |vip: &IpAddr| !by_routers || addresses.contains_key(vip);
+        let left: BTreeSet<IpAddr> = left.filter(is_announced).collect();
         if !left.is_empty() || former.is_some() {
             let around = |prefix: &Prefix| left.iter().any(|vip| prefix.contains(*vip));
             let aggregates = self.intent.aggregates().into_iter().filter(around);
@@ -267,8 +280,10 @@ impl Reconciler {
         for address in forced {
             tracing::warn!(%address, "a peer has not acknowledged the withdrawal in time; the address is removed all the same");
         }
-        let withdraws_first = steps.first().is_some_and(|step| matches!(step, Step::Advertise(_)));
-        let (mut of_nft, mut of_kernel, mut of_speaker) = (Vec::new(), Vec::new(), Vec::new());
+        let is_of_routers = |step: &&&Step| step.key() == StepKey::VirtualRouters;
+        let resigns_first = steps.first().is_some_and(|step| is_of_routers(&step));
+        let withdraws_first = steps.iter().find(|step| !is_of_routers(step)).is_some_and(|step| matches!(step, Step::Advertise(_)));
+        let (mut of_nft, mut of_kernel, mut of_speaker, mut of_routers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for step in steps {
             let list = match step.key() {
                 _ if self.kernel.takes_nft(step) => &mut of_nft,
@@ -281,8 +296,12 @@ impl Reconciler {
                 | StepKey::Daemon(_)
                 | StepKey::Connections => &mut of_kernel,
                 StepKey::Advertise | StepKey::Speaker => &mut of_speaker,
+                StepKey::VirtualRouters => &mut of_routers,
             };
             list.push((*step).clone());
+        }
+        if resigns_first {
+            self.execute_on_routers(&of_routers).await;
         }
         if withdraws_first {
             self.execute_on_speaker(&of_speaker).await;
@@ -293,6 +312,9 @@ impl Reconciler {
         let results = self.kernel.execute_all(&of_kernel).await;
         for (step, result) in of_kernel.iter().zip(results) {
             self.account(step, result.as_ref().err().map(|error| error as &dyn Error));
+        }
+        if !resigns_first {
+            self.execute_on_routers(&of_routers).await;
         }
         if !withdraws_first {
             self.execute_on_speaker(&of_speaker).await;
@@ -339,6 +361,8 @@ impl Reconciler {
                 | Step::RemoveVirtualService(_)
                 | Step::RemoveFormer(_)
                 | Step::ForgetConnections(_)
+                | Step::ConfigureVirtualRouters(_)
+                | Step::StopVirtualRouters
                 | Step::DropRecord => continue,
             };
             let problem = self.speaker_status.borrow().problem.clone().unwrap_or_else(|| "it is busy".to_owned());
@@ -357,6 +381,7 @@ impl Reconciler {
             && error.is_none()
             && self.observed.kernel.record.confirmed.contains(address)
             && !self.observed.removed.contains(&step.key())
+            && !self.observed.virtual_routers.has_recorded(*address)
         {
             tracing::warn!(%address, "it was ours, and somebody took it off the interface; it is back");
             self.metrics.count_repair();
@@ -388,7 +413,8 @@ impl Reconciler {
     /// Why a drain that cannot end is given up: each wait in it is bounded, but what only others can mend may fail for ever.
     fn overdue(&self, now: Instant) -> Option<RunError> {
         let bound = self.intent.drain_times()?;
-        let bound = bound.graceful_shutdown + bound.timeout + bound.fabric_delay + DRAIN_SLACK;
+        let hand_over = virtual_routers::longest_hand_over(&self.router_status.borrow());
+        let bound = bound.graceful_shutdown + bound.timeout + bound.fabric_delay + hand_over + DRAIN_SLACK;
         let late = self.leaving_since.is_some_and(|since| now.saturating_duration_since(since) > bound);
         let failing = self.observed.failures.values().map(|failure| failure.error.clone()).collect::<Vec<_>>().join("; ");
         late.then_some(RunError::DrainOverdue { bound, failing })
@@ -401,6 +427,7 @@ impl Reconciler {
             changed = self.intent.changed() => changed?,
             () = self.kernel.changed() => {}
             Ok(()) = self.speaker_status.changed() => {}
+            Ok(()) = self.router_status.changed() => {}
             () = tokio::time::sleep_until(wake.into()) => {}
             name = self.signals.next() => {
                 if self.intent.is_leaving() {

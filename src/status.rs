@@ -14,6 +14,7 @@ mod objects;
 mod peer;
 mod reports;
 mod route;
+mod routed;
 mod router_node;
 mod stored;
 mod time;
@@ -29,7 +30,7 @@ use bgp::{Asn, BgpIdentifier, Family, HoldTime, Prefix};
 use serde::{Deserialize, Serialize};
 
 use crate::api::ObjectRef;
-use crate::desired::{Desired, Lifecycle, NodeDrain, Rejection, RouteSet};
+use crate::desired::{Desired, Lifecycle, Mode, NodeDrain, Rejection, RouteSet};
 use crate::observed::Observed;
 use crate::plan::{Ownership, StepKey};
 
@@ -269,6 +270,9 @@ pub struct NodeStatus {
     /// Whether the node serves or leaves; absent before the first intent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<Phase>,
+    /// How packets to VIPs get here; absent where that is by BGP.
+    #[serde(default, skip_serializing_if = "Mode::is_default")]
+    pub mode: Mode,
     /// Whether the Node asks for its VIPs to leave, and what comes of that.
     #[serde(default)]
     pub node_drain: NodeDrain,
@@ -449,7 +453,7 @@ pub enum VipState {
     Withheld,
     /// On its way in.
     Pending,
-    /// The fabric knows: at least one peer was told.
+    /// The fabric knows: at least one peer was told, or an Active Router has it.
     Announced,
     /// On its way out: some peer may still know.
     Withdrawing,
@@ -498,7 +502,7 @@ pub enum ConditionKind {
     Accepted,
     /// The node takes its packets: the address is there, and somebody balances.
     Programmed,
-    /// Some peer was told.
+    /// Some peer was told, or an Active Router has it.
     Advertised,
 }
 
@@ -551,6 +555,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
             Lifecycle::Drain => Phase::Draining,
             Lifecycle::Standby => Phase::Standby,
         }),
+        mode: inputs.desired.map(|desired| desired.vrrp.mode).unwrap_or_default(),
         node_drain: inputs.node_drain.clone(),
         source: inputs.source.clone(),
         config: inputs.config.clone(),
@@ -584,6 +589,7 @@ fn failure_status(key: StepKey, failure: &crate::observed::Failure) -> FailureSt
         StepKey::Daemon(role) => format!("{role} sync daemon"),
         StepKey::VirtualService(service) => format!("virtual service {service}"),
         StepKey::Speaker => "speaker".to_owned(),
+        StepKey::VirtualRouters => "virtual routers".to_owned(),
     };
     FailureStatus { step, error: failure.error.clone(), count: failure.count }
 }

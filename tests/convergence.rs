@@ -24,7 +24,8 @@ use bgp::rib::Route;
 use bgp::{Asn, Prefix};
 use proptest::prelude::*;
 use vipherald::desired::{
-    Aggregate, Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Policy, RouteSet, Routing, VipIntent, WithholdReason,
+    Aggregate, Desired, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Lifecycle, Policy, RouteSet, Routing, VipIntent, VirtualRouting,
+    WithholdReason,
 };
 use vipherald::observed::{ADDRESS_PROTOCOL, InterfaceState, KernelState, Observed, ObservedAddress, ObservedSpeaker, Record, stamp};
 use vipherald::plan::{Ownership, Plan, Step, StepKey, has_left, ownership, plan};
@@ -261,6 +262,7 @@ impl World {
                 found: Vec::new(),
                 bgp: neighbours(PEERS.len()),
                 routing: routing([None; AGGREGATES.len()]),
+                vrrp: VirtualRouting::default(),
                 real_server_drain: Duration::ZERO,
                 drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
             },
@@ -456,6 +458,7 @@ impl World {
             withdrawing: self.withdrawing(),
             open_sessions: self.open_sessions(),
             behind: false,
+            established: self.open_sessions() > 0,
         };
         self.before = stamp(&self.before, kernel, speaker, self.now);
         self.before.clone()
@@ -535,6 +538,8 @@ impl World {
             | Step::RemoveVirtualService(_)
             | Step::RemoveFormer(_)
             | Step::ForgetConnections(_) => panic!("nobody balances here: {step}"),
+            // Those have a model of their own.
+            Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters => panic!("there are no virtual routers: {step}"),
             Step::AddAddress(vip) => {
                 let protocol = self.protocols.then_some(ADDRESS_PROTOCOL);
                 let attributes = ObservedAddress { prefix_length: Prefix::host(*vip).length(), protocol };

@@ -69,7 +69,7 @@ fn spawn(host: &Namespace) -> VirtualRouters {
 }
 
 fn configure(routers: &VirtualRouters, group: &DesiredGroup) {
-    routers.configure(Arc::new(DesiredVrrp { groups: [("main".to_owned(), group.clone())].into() }));
+    routers.configure(Arc::new(DesiredVrrp { groups: [("main".to_owned(), group.clone())].into(), complete: true }));
 }
 
 /// Waits for what a group says that has its virtual routers.

@@ -44,7 +44,7 @@ fn start(host: &Namespace, group: &DesiredGroup) -> VirtualRouters {
 }
 
 fn configure(routers: &VirtualRouters, group: &DesiredGroup) {
-    routers.configure(Arc::new(DesiredVrrp { groups: [("main".to_owned(), group.clone())].into() }));
+    routers.configure(Arc::new(DesiredVrrp { groups: [("main".to_owned(), group.clone())].into(), complete: true }));
 }
 
 fn wait_for(what: &str, routers: &VirtualRouters, wanted: impl Fn(&GroupStatus) -> bool) {

@@ -32,6 +32,8 @@ mod lease;
 mod maintenance;
 #[path = "common/passage.rs"]
 mod passage;
+#[path = "kubernetes_status/peers.rs"]
+mod peers;
 #[path = "common/port.rs"]
 mod port;
 #[path = "kubernetes_status/releases.rs"]

@@ -3,6 +3,9 @@
 //! now) and the plan that must come of it, `expected.txt`. `UPDATE_GOLDENS=1` writes the latter anew; the difference is reviewed like code.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/routers.rs"]
+mod routers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -13,6 +16,7 @@ use std::time::{Duration, Instant};
 use bgp::rib::Route;
 use bgp::{Asn, Family, Prefix};
 use ipvs::{Timeouts, Weight};
+use routers::RoutersInput;
 use serde::Deserialize;
 use vipherald::api::{Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
@@ -89,6 +93,9 @@ struct DesiredInput {
     complete: bool,
     drain: bool,
     standby: bool,
+    keep: bool,
+    /// Where given, there is a group of virtual routers for VIPs.
+    mode: Option<String>,
     peers: Vec<String>,
     graceful_shutdown: Time,
     fabric_delay: Time,
@@ -125,6 +132,8 @@ impl Default for DesiredInput {
             complete: true,
             drain: false,
             standby: false,
+            keep: false,
+            mode: None,
             peers: vec!["rr1".to_owned()],
             graceful_shutdown: Time(Duration::ZERO),
             fabric_delay: Time(Duration::from_secs(1)),
@@ -148,10 +157,11 @@ impl DesiredInput {
         }
         Desired {
             complete: self.complete,
-            lifecycle: match (self.drain, self.standby) {
-                (true, _) => Lifecycle::Drain,
-                (false, true) => Lifecycle::Standby,
-                (false, false) => Lifecycle::Run,
+            lifecycle: match (self.drain, self.standby, self.keep) {
+                (true, ..) => Lifecycle::Drain,
+                (false, true, _) => Lifecycle::Standby,
+                (false, false, true) => Lifecycle::Keep,
+                (false, false, false) => Lifecycle::Run,
             },
             vips,
             balancing: self.services.map(|services| DesiredBalancing {
@@ -161,6 +171,7 @@ impl DesiredInput {
             found: self.found.into_iter().map(Prefix::host).collect(),
             bgp: neighbours(&self.peers),
             routing,
+            vrrp: routers::routing(self.mode.as_deref()),
             real_server_drain: Duration::from_secs(30),
             drain: DrainTimes { graceful_shutdown: self.graceful_shutdown.0, fabric_delay: self.fabric_delay.0, timeout: self.timeout.0 },
         }
@@ -289,6 +300,9 @@ struct ObservedInput {
     filters: BTreeMap<String, String>,
     /// Of which the connection table may have something from before they served.
     begun: BTreeSet<String>,
+    routers: RoutersInput,
+    /// Some peer is yet to be told of the set.
+    behind: bool,
 }
 
 impl Default for ObservedInput {
@@ -335,6 +349,8 @@ impl Default for ObservedInput {
             losses: BTreeMap::new(),
             filters: BTreeMap::new(),
             begun: BTreeSet::new(),
+            routers: RoutersInput::default(),
+            behind: false,
         }
     }
 }
@@ -427,8 +443,10 @@ impl ObservedInput {
                 configured: self.peers.map(|names| Arc::new(DesiredBgp { asn: desired.bgp.asn, ..neighbours(&names) })),
                 withdrawing: self.withdrawing.iter().map(|text| prefix(text)).collect(),
                 open_sessions: self.open_sessions,
-                behind: false,
+                behind: self.behind,
+                established: true,
             },
+            virtual_routers: self.routers.typed(desired),
         };
         observed.forgotten.note(&serve_on, &observed.kernel.record);
         observed

@@ -377,7 +377,9 @@ impl Books {
             | Step::RemoveFormer(_)
             | Step::ConfigureSpeaker(..)
             | Step::StopSpeaker
-            | Step::ReleaseSpeaker => {
+            | Step::ReleaseSpeaker
+            | Step::ConfigureVirtualRouters(_)
+            | Step::StopVirtualRouters => {
                 return Err(KernelError::NotForKernel);
             }
         }

@@ -14,7 +14,7 @@ use super::{ForwardingMethod, Kind, Scheduler};
 pub const REVISION_ANNOTATION: &str = "vipherald.io/crd-revision";
 
 /// Counts the changes of the definitions, so that an older program leaves a newer definition alone.
-pub const REVISION: u64 = 1;
+pub const REVISION: u64 = 2;
 
 /// The definitions, in the order in which they are installed.
 #[must_use]
@@ -157,6 +157,14 @@ fn router_node() -> Value {
             "lastError": text("Why there is no session."),
         }),
     );
+    let router = object(
+        "The virtual routers with one VRID.",
+        &["virtualRouterId"],
+        json!({
+            "virtualRouterId": number("Their VRID."),
+            "addresses": texts("From where they advertise, one address of each family that the interface has."),
+        }),
+    );
     let group = object(
         "VIPs of which the same is to be said.",
         &[],
@@ -180,6 +188,11 @@ fn router_node() -> Value {
             "vipCount": number("How many VIPs are wanted here."),
             "announcedCount": number("How many of them are announced."),
             "peers": {"type": "array", "description": "The BGP peers.", "items": peer},
+            "virtualRouters": {
+                "type": "array",
+                "description": "From where it advertises as a virtual router, for the other nodes.",
+                "items": router,
+            },
             "vips": {"type": "array", "description": "The VIPs.", "items": group},
             "conditions": conditions(),
         }),

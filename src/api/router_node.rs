@@ -36,6 +36,9 @@ pub struct RouterNodeStatus {
     pub announced_count: u32,
     /// The BGP peers in order.
     pub peers: Vec<RouterNodePeer>,
+    /// From where it advertises as a virtual router, for the other nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub virtual_routers: Vec<RouterNodeVirtualRouter>,
     /// The VIPs.
     pub vips: Vec<VipGroup>,
     /// Ready and the like.
@@ -60,6 +63,16 @@ pub struct RouterNodePeer {
     /// Why there is no session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+}
+
+/// The virtual routers of a node with one VRID.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RouterNodeVirtualRouter {
+    /// Their VRID.
+    pub virtual_router_id: u8,
+    /// From where they advertise, one address of each family that the interface has.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// VIPs of which the same is to be said.

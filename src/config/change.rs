@@ -72,6 +72,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     put("domain", config.scope.domain.clone());
     put("namespaces", words(&config.scope.namespaces));
     put("namespaceSelector", config.scope.namespace_selector.as_ref().map(ToString::to_string).unwrap_or_default());
+    put("mode", config.vrrp.mode.as_str().to_owned());
     put("node.name", config.node_name.clone());
     put("node.externalInterface", config.external_interface.clone().unwrap_or_else(|| "that of the default route".to_owned()));
     put("node.labelExternalIP", config.label_external_ip.to_string());
@@ -158,6 +159,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     routing_values(&config.routing, &mut put);
     for (name, group) in &config.vrrp.groups {
         group_values(name, group, &mut put);
+        put(&format!("vrrp.groups[{name}].vips"), format!("{:?}", config.vrrp.vips.get(name).map(words)));
     }
     values
 }
@@ -266,6 +268,7 @@ fn group_values<R>(name: &str, group: &DesiredGroup, put: &mut impl FnMut(&str, 
         "peers",
         match &group.transport {
             DesiredTransport::Multicast => "multicast".to_owned(),
+            transport if *transport == DesiredTransport::AUTO => "auto".to_owned(),
             DesiredTransport::Unicast { peers, .. } => words(peers),
         },
     );
@@ -394,6 +397,7 @@ bgp:
         ("domain", "domain: enm"),
         ("namespaces", "namespaces: [enm]"),
         ("namespaceSelector", "namespaceSelector: team=enm"),
+        ("mode", "mode: vrrp"),
         ("node.name", "node: {name: n}"),
         ("node.externalInterface", "node: {externalInterface: eth7}"),
         ("node.labelExternalIP", "node: {labelExternalIP: false}"),
@@ -449,12 +453,18 @@ bgp:
         assert_eq!(OUTSIDE_BGP.iter().map(|(key, _)| *key).collect::<Vec<_>>(), known);
         let allow = "vips: {allow: [{prefix: 10.0.0.0/24}]}\n";
         let old = parsed(&(BASE.to_owned() + allow));
+        let with_group = "vrrp: {groups: [{name: a, interface: eth1, virtualRouterId: 7, vips: [10.0.0.0/24]}]}\n";
         for (key, text) in OUTSIDE_BGP {
-            let text = if text.starts_with("vips") { (*text).to_owned() } else { format!("{allow}{text}") };
+            let text = match *key {
+                "mode" => format!("{allow}{with_group}{text}"),
+                _ if text.starts_with("vips") => (*text).to_owned(),
+                _ => format!("{allow}{text}"),
+            };
             // What is below it can only change where it is.
             let with_sync = "dataplane: {type: ipvs, connectionSync: {interface: eth1}}\n";
             let with_pool = "vips: {allow: [{prefix: 10.0.0.0/24}], pools: [{name: a, prefixes: [10.0.0.128/25]}]}\n";
             let old = match *key {
+                "mode" => parsed(&format!("{BASE}{allow}{with_group}")),
                 key if key.starts_with("dataplane.connectionSync") => parsed(&format!("{BASE}{allow}{with_sync}")),
                 key if key.starts_with("vips.pools") => parsed(&format!("{BASE}{with_pool}")),
                 key if key.starts_with("drain.taints") => parsed(&format!("{BASE}{allow}drain: {{taints: [{{key: a}}]}}\n")),
@@ -479,6 +489,7 @@ bgp:
         ("interface", "interface: eth8"),
         ("virtualRouterId", "virtualRouterId: 8"),
         ("addresses", "addresses: [10.0.1.9, 2001:db8::9, 2001:db8::8]"),
+        ("vips", "vips: [10.0.0.0/24]"),
         ("version", "version: 2, addresses: [10.0.1.9], peers: [10.9.0.2]"),
         ("priority", "priority: 101"),
         ("advertisementInterval", "advertisementInterval: 10ms"),
@@ -505,7 +516,8 @@ bgp:
                 ("addresses", "[10.0.1.9, '2001:db8::9']"),
                 ("peers", "[10.9.0.2, '2001:db8::2']"),
             ];
-            let written = defaults.iter().filter(|(key, _)| !change.contains(&format!("{key}:")));
+            let has = |key: &str| change.contains(&format!("{key}:"));
+            let written = defaults.iter().filter(|(key, _)| !has(if *key == "addresses" && has("vips") { "vips" } else { key }));
             let written: String = written.map(|(key, value)| format!(", {key}: {value}")).collect();
             let change = if change.is_empty() { String::new() } else { format!(", {change}") };
             parsed(&format!("{BASE}vrrp: {{groups: [{{name: {name}{written}{change}}}]}}\n"))

@@ -13,6 +13,7 @@ use super::nft_words::is_nft_word;
 use super::read::{Kind, Refusal};
 use super::{LogFormat, OnCordon, OnTermination, WithoutEndpoints, Workload};
 use crate::api::{Kind as ApiKind, LabelSelector, ObjectRef, is_label_key, is_label_value};
+use crate::desired::Mode;
 
 pub(super) mod bgp;
 pub(super) mod dataplane;
@@ -83,6 +84,16 @@ pub(super) const PREFIX: Kind<Prefix> = Kind {
         let network: IpNetwork = text.contains('/').then(|| text.parse().ok()).flatten().ok_or(Refusal::Unexpected)?;
         let prefix = IpNetwork::new(network.network(), network.prefix()).map_or_else(|_| text.to_owned(), |whole| whole.to_string());
         Prefix::new(network.ip(), network.prefix()).map_err(|error| Refusal::Because(format!("{error}; the prefix is {prefix}")))
+    },
+};
+
+pub(super) const MODE: Kind<Mode> = Kind {
+    expected: "bgp or vrrp",
+    numeric: false,
+    parse: |text| match text {
+        "bgp" => Ok(Mode::Bgp),
+        "vrrp" => Ok(Mode::Vrrp),
+        _ => Err(Refusal::Unexpected),
     },
 };
 

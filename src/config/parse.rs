@@ -14,7 +14,7 @@ use super::{
     OnTermination, Vips, WithoutEndpoints, kinds, policy, pools, speaker, tree, virtual_routers,
 };
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::desired::{DrainTimes, MssClamp, Scheduling, Scope, UnservedPorts, translated};
+use crate::desired::{DesiredBgp, DrainTimes, Mode, MssClamp, Scheduling, Scope, UnservedPorts, translated};
 
 const INSTANCE: &str = "vipherald";
 const INTERFACE: &str = "lo";
@@ -52,6 +52,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let root = reader.root(tree);
     let instance = reader.or(&root, "instance", &kinds::INSTANCE, INSTANCE.to_owned());
     let scope = scope(reader, &root);
+    let mode = reader.or(&root, "mode", &kinds::MODE, Mode::Bgp);
     let node_name = node_name(reader, &root);
     let node = reader.section(&root, "node");
     let external_interface = reader.optional(&node, "externalInterface", &kinds::INTERFACE);
@@ -59,9 +60,11 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let vips = vips(reader, &root);
     let dataplane = dataplane(reader, &root, vips.as_ref());
     let bgp_section = reader.section(&root, "bgp");
-    let bgp = speaker::bgp(reader, &bgp_section, node_name.as_deref());
+    // Virtual routers do without BGP.
+    let is_needed = root.has("bgp") || mode != Some(Mode::Vrrp);
+    let bgp = if is_needed { speaker::bgp(reader, &bgp_section, node_name.as_deref()) } else { Some(DesiredBgp::nobody()) };
     let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
-    let vrrp = virtual_routers::virtual_routers(reader, &root, vips.as_ref().map(|vips| vips.interface.as_str()));
+    let vrrp = mode.map(|mode| virtual_routers::virtual_routing(reader, &root, mode, vips.as_ref(), dataplane.as_ref()));
     let drain_section = reader.section(&root, "drain");
     let on_termination = reader.or(&drain_section, "onTermination", &kinds::ON_TERMINATION, OnTermination::Auto);
     let workload = reader.optional(&drain_section, "workload", &kinds::WORKLOAD);
@@ -85,7 +88,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         dataplane: dataplane?,
         bgp: bgp?,
         routing,
-        vrrp,
+        vrrp: vrrp?,
         on_termination: on_termination?,
         workload,
         on_cordon: on_cordon?,

@@ -55,6 +55,11 @@ impl<'n> Section<'n> {
         self.find(name).is_some()
     }
 
+    /// Whether this word is there instead of something else.
+    pub(super) fn says(&self, name: &str, word: &str) -> bool {
+        matches!(self.find(name), Some(Node { value: Value::Text(text), .. }) if text == word)
+    }
+
     pub(super) fn key(&self, name: &str) -> String {
         join(&self.path, name)
     }

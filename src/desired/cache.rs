@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::addresses::{not_allowed, unfit};
-use super::{Desired, DesiredBalancing, DesiredVip, DesiredVirtualService, Lifecycle, NodeDrain, ServiceKey};
+use super::{Desired, DesiredBalancing, DesiredVip, DesiredVirtualService, KnownPeers, Lifecycle, NodeDrain, ServiceKey};
 use crate::config::Config;
 
 const FILE: &str = "desired.json";
@@ -21,6 +21,9 @@ const VERSION: u32 = 3;
 
 /// Why VIPs have left the node; absent while they have not.
 const DRAINED: &str = "drained";
+
+/// From where other nodes advertise.
+const PEERS: &str = "vrrp-peers.json";
 
 #[derive(Serialize, Deserialize)]
 struct Cached<V, S> {
@@ -78,6 +81,23 @@ pub fn load_drain(state_dir: &Path) -> NodeDrain {
     fs::read_to_string(state_dir.join(DRAINED)).map_or(NodeDrain::None, |reason| NodeDrain::Drained { reason })
 }
 
+/// Keeps from where other nodes advertise, for a start of which the API server does not tell that.
+///
+/// # Errors
+/// The directory cannot be made, or the file not be written.
+pub fn save_peers(state_dir: &Path, peers: &KnownPeers) -> io::Result<()> {
+    fs::create_dir_all(state_dir)?;
+    let unfinished = state_dir.join(format!(".{PEERS}"));
+    fs::write(&unfinished, serde_json::to_vec(peers)?)?;
+    fs::rename(unfinished, state_dir.join(PEERS))
+}
+
+/// From where other nodes advertised when that was known last.
+#[must_use]
+pub fn load_peers(state_dir: &Path) -> KnownPeers {
+    fs::read(state_dir.join(PEERS)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
 /// The intent that was kept last, without what the configuration no longer allows. It is not complete, so that nothing is removed as a stray. Its lifecycle
 /// is that of a drain where nothing of it was left.
 #[must_use]
@@ -113,6 +133,7 @@ pub fn load(state_dir: &Path, config: &Config) -> Option<Desired> {
         found: super::found(config),
         bgp: config.bgp.clone(),
         routing: config.routing.clone(),
+        vrrp: config.vrrp.clone(),
         drain: config.drain,
         real_server_drain: config.dataplane.drain_timeout,
     })

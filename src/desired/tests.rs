@@ -52,7 +52,7 @@ pub(crate) fn config() -> Config {
             connection_sync: None,
         },
         bgp: DesiredBgp { peers: [("rr1".into(), peer)].into(), ..DesiredBgp::new(Asn::new(65001).unwrap()) },
-        vrrp: DesiredVrrp::default(),
+        vrrp: VirtualRouting::default(),
         routing: Routing::default(),
         on_termination: OnTermination::Auto,
         on_cordon: OnCordon::Auto,

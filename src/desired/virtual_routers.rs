@@ -4,14 +4,107 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use bgp::Prefix;
+use serde::{Deserialize, Serialize};
 use vrrp::router::{Announcing, ChecksumChoice, Preempt};
-use vrrp::{Interval, Priority, Version, Vrid};
+use vrrp::{Family, Interval, Priority, Version, Vrid};
+
+/// How packets to VIPs get to a node.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Every node that serves a VIP has it on `vips.interface`, and announces it by BGP.
+    #[default]
+    Bgp,
+    /// One node has it on the link of a virtual router, which others take over. Every node balances.
+    Vrrp,
+}
+
+impl Mode {
+    /// As it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bgp => "bgp",
+            Self::Vrrp => "vrrp",
+        }
+    }
+
+    /// Whether it is what is meant where nothing is said.
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What the intent says of virtual routers: their groups, and which of them have VIPs.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct VirtualRouting {
+    /// How packets to VIPs get here.
+    pub mode: Mode,
+    /// All groups by name. Those with VIPs have no addresses here.
+    pub groups: BTreeMap<String, DesiredGroup>,
+    /// The groups that have VIPs where the mode is [`Mode::Vrrp`], and the prefixes of those. No prefix is there twice.
+    pub vips: BTreeMap<String, BTreeSet<Prefix>>,
+}
+
+impl VirtualRouting {
+    /// The group of a VIP: the one with the longest prefix around it. `None` where there is none, or where that can have no virtual router of its family: version 2 has
+    /// IPv4 only, and so may be all of its unicast peers.
+    #[must_use]
+    pub fn group_of(&self, vip: IpAddr) -> Option<&str> {
+        let around =
+            |prefixes: &BTreeSet<Prefix>| prefixes.iter().filter(|prefix| prefix.contains(vip)).map(|prefix| prefix.length()).max();
+        let candidates = self.vips.iter().filter_map(|(name, prefixes)| Some((around(prefixes)?, name)));
+        let (_, name) = candidates.max_by_key(|(length, _)| *length)?;
+        self.groups.get(name).filter(|group| group.has_routers_of(Family::of(vip))).map(|_| name.as_str())
+    }
+
+    /// Whether some group speaks to whoever is known as another node of the instance.
+    #[must_use]
+    pub fn needs_peers(&self) -> bool {
+        self.groups.values().any(|group| group.transport == DesiredTransport::AUTO)
+    }
+
+    /// With these peers, for the groups that speak to whoever is known.
+    #[must_use]
+    pub fn with_peers(mut self, known: &KnownPeers) -> Self {
+        for group in self.groups.values_mut().filter(|group| group.transport == DesiredTransport::AUTO) {
+            let peers = known.get(&group.vrid.number()).cloned().unwrap_or_default();
+            group.transport = DesiredTransport::Unicast { peers, single: false };
+        }
+        self
+    }
+
+    /// The groups that have addresses of their own.
+    pub fn with_addresses(&self) -> impl Iterator<Item = (&String, &DesiredGroup)> {
+        self.groups.iter().filter(|(name, _)| !self.vips.contains_key(*name))
+    }
+}
 
 /// All virtual routers of this node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DesiredVrrp {
     /// Groups by name.
     pub groups: BTreeMap<String, DesiredGroup>,
+    /// These are all: what an earlier process has left of others goes. Until then it stays as it is, unanswered for.
+    pub complete: bool,
+}
+
+impl DesiredVrrp {
+    /// Whether it is an address of one of them.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.groups.values().any(|group| group.addresses.contains(&address))
+    }
+
+    /// Whether each address of the other one is an address of the same group here.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        other.groups.iter().all(|(name, group)| {
+            let here = self.groups.get(name).map(|group| &group.addresses);
+            group.addresses.iter().all(|address| here.is_some_and(|here| here.contains(address)))
+        })
+    }
 }
 
 /// The virtual routers of IPv4 and IPv6 with one VRID on one interface, which are Active together or not at all.
@@ -68,6 +161,15 @@ impl DesiredGroup {
             serving: true,
         }
     }
+
+    /// Whether it can have a virtual router of this family. As long as no peers are known, of either.
+    fn has_routers_of(&self, family: Family) -> bool {
+        let has_peers = match &self.transport {
+            DesiredTransport::Multicast => true,
+            DesiredTransport::Unicast { peers, .. } => peers.is_empty() || peers.iter().any(|peer| Family::of(*peer) == family),
+        };
+        has_peers && (self.version == Version::V3 || family == Family::Ipv4)
+    }
 }
 
 /// How advertisements travel.
@@ -82,4 +184,72 @@ pub enum DesiredTransport {
         /// Whether it starts without peers of a family: there are none.
         single: bool,
     },
+}
+
+impl DesiredTransport {
+    /// To the other nodes of the instance, which are not known yet.
+    pub const AUTO: Self = Self::Unicast { peers: BTreeSet::new(), single: false };
+}
+
+/// From where the other nodes of the instance advertise, by VRID.
+pub type KnownPeers = BTreeMap<u8, BTreeSet<IpAddr>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn prefix(address: &str, length: u8) -> Prefix {
+        Prefix::new(ip(address), length).unwrap()
+    }
+
+    fn routing(groups: &[(&str, Version, DesiredTransport, &[Prefix])]) -> VirtualRouting {
+        let mut routing = VirtualRouting { mode: Mode::Vrrp, ..VirtualRouting::default() };
+        for (vrid, (name, version, transport, prefixes)) in (1..).zip(groups) {
+            let group = DesiredGroup::new("eth1".to_owned(), Vrid::new(vrid).unwrap(), Vec::new());
+            let group = DesiredGroup { version: *version, transport: transport.clone(), ..group };
+            routing.groups.insert((*name).to_owned(), group);
+            routing.vips.insert((*name).to_owned(), prefixes.iter().copied().collect());
+        }
+        routing
+    }
+
+    fn unicast(peers: &[&str]) -> DesiredTransport {
+        DesiredTransport::Unicast { peers: peers.iter().map(|peer| ip(peer)).collect(), single: peers.is_empty() }
+    }
+
+    #[test]
+    fn a_vip_is_of_the_group_with_the_longest_prefix_that_can_have_it() {
+        let all = [prefix("0.0.0.0", 0), prefix("::", 0)];
+        let routing = routing(&[
+            ("all", Version::V3, DesiredTransport::Multicast, &all),
+            ("few", Version::V3, unicast(&["10.9.0.2"]), &[prefix("10.0.0.0", 24), prefix("2001:db8::", 64)]),
+            ("old", Version::V2, unicast(&[]), &[prefix("10.0.0.0", 28), prefix("2001:db8:1::", 64)]),
+        ]);
+        for (vip, group) in [
+            ("192.0.2.1", Some("all")),
+            ("2001:db8:2::1", Some("all")),
+            ("10.0.0.77", Some("few")),
+            ("10.0.0.7", Some("old")),
+            ("2001:db8::7", None),
+            ("2001:db8:1::7", None),
+        ] {
+            assert_eq!(routing.group_of(ip(vip)), group, "{vip}");
+        }
+    }
+
+    #[test]
+    fn groups_that_speak_to_whoever_is_known_get_those_of_their_vrid() {
+        let all = [prefix("0.0.0.0", 0)];
+        let known = KnownPeers::from([(1, BTreeSet::from([ip("10.9.0.2")])), (2, BTreeSet::from([ip("10.9.0.3")]))]);
+        let before = routing(&[("a", Version::V3, DesiredTransport::AUTO, &all), ("b", Version::V3, unicast(&["10.9.0.9"]), &[])]);
+        assert!(before.needs_peers());
+        let after = before.clone().with_peers(&known);
+        let expected = DesiredTransport::Unicast { peers: BTreeSet::from([ip("10.9.0.2")]), single: false };
+        assert_eq!((&after.groups["a"].transport, &after.groups["b"].transport), (&expected, &unicast(&["10.9.0.9"])));
+        assert_eq!(before.clone().with_peers(&KnownPeers::new()), before, "as long as none is known");
+    }
 }

@@ -16,6 +16,8 @@ mod pace;
 mod reports;
 mod request;
 
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -33,9 +35,10 @@ use self::objects::{ObjectWriter, Pass, Wanted};
 use self::pace::Pace;
 use self::reports::{NodeReports, Reported, follow};
 use self::request::{ApiServer, RequestError};
-use crate::api::{Kind, ObjectRef};
+use crate::api::{Kind, ObjectRef, RouterNodeVirtualRouter};
 use crate::config::InForce;
-use crate::desired::{Compiled, NodeDrain, asked};
+use crate::desired::{Compiled, DesiredTransport, KnownPeers, NodeDrain, asked};
+use crate::driver::vrrp::sources;
 use crate::source::kube::Access;
 use crate::source::{Snapshot, Snapshots};
 use crate::status::{NodeStatus, Phase, Reports, Time, is_heard};
@@ -72,12 +75,21 @@ pub struct Sources {
     pub snapshots: Snapshots,
     /// What the loop makes of them; `None` before it has looked.
     pub view: watch::Receiver<Option<NodeView>>,
-    /// Where what cannot be written, and why, is told, for who asks this node.
+    /// What is told of all that.
+    pub told: Told,
+    /// For jitter.
+    pub seed: u64,
+}
+
+/// What a [`Publisher`] tells the daemon.
+#[derive(Debug)]
+pub struct Told {
+    /// What cannot be written, and why, for who asks this node.
     pub troubles: watch::Sender<Arc<Vec<String>>>,
     /// Whether VIPs leave this node while it goes on, for the loop.
     pub node_drain: watch::Sender<NodeDrain>,
-    /// For jitter.
-    pub seed: u64,
+    /// From where the other nodes advertise as virtual routers, as was known last, for the loop.
+    pub peers: watch::Sender<KnownPeers>,
 }
 
 /// The running thread.
@@ -92,7 +104,7 @@ impl Publisher {
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn spawn(sources: Sources) -> std::io::Result<Self> {
+    pub fn spawn(sources: Sources) -> io::Result<Self> {
         let (stop, stopping) = oneshot::channel();
         let (done, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -124,24 +136,32 @@ struct Task {
     node_trouble: Option<String>,
     drainer: Drainer,
     label: NodeLabel,
+    /// From where this node advertises as a virtual router.
+    routers: Vec<RouterNodeVirtualRouter>,
+    /// While somebody has to know of the other nodes.
+    following: Option<Following>,
     /// While the Lease is held.
     objects: Option<Office>,
+}
+
+/// What the other nodes say.
+struct Following {
+    reports: watch::Receiver<Reported>,
+    follower: JoinHandle<()>,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
 }
 
 /// What the holder of the Lease has.
 struct Office {
     writer: ObjectWriter,
-    reports: watch::Receiver<Reported>,
-    follower: JoinHandle<()>,
     pace: Pace,
     due: bool,
     trouble: Option<String>,
-}
-
-impl Drop for Office {
-    fn drop(&mut self) {
-        self.follower.abort();
-    }
 }
 
 impl Task {
@@ -156,8 +176,10 @@ impl Task {
             node_due: true,
             node_resync: now + RESYNC,
             node_trouble: None,
-            drainer: Drainer::new(&sources.namespace, &config.instance, &config.node_name, sources.node_drain.clone()),
+            drainer: Drainer::new(&sources.namespace, &config.instance, &config.node_name, sources.told.node_drain.clone()),
             label: NodeLabel::new(&config.instance, sources.seed),
+            routers: Vec::new(),
+            following: None,
             objects: None,
             sources,
         }
@@ -169,6 +191,7 @@ impl Task {
                 self.lease.turn(&mut self.server).await;
             }
             self.take_or_leave_office();
+            self.follow_peers();
             self.write_node().await;
             self.write_objects().await;
             self.drain().await;
@@ -203,8 +226,8 @@ impl Task {
             .min()
             .unwrap_or(now);
         let reported = async {
-            match &mut self.objects {
-                Some(office) => drop(office.reports.changed().await),
+            match &mut self.following {
+                Some(following) => drop(following.reports.changed().await),
                 None => std::future::pending().await,
             }
         };
@@ -233,21 +256,42 @@ impl Task {
         match (self.lease.is_held(), &self.objects) {
             (true, None) => {
                 let config = Arc::clone(&self.sources.config.borrow().config);
-                let (sender, reports) = watch::channel(Reported::default());
-                let follower = tokio::spawn(follow(self.sources.access.clone(), config.instance.clone(), sender, self.sources.seed));
                 let writer = ObjectWriter::new(&config.instance, &config.node_name);
-                self.objects = Some(Office {
-                    writer,
-                    reports,
-                    follower,
-                    pace: Pace::new(Instant::now(), self.sources.seed),
-                    due: true,
-                    trouble: None,
-                });
+                let pace = Pace::new(Instant::now(), self.sources.seed);
+                self.objects = Some(Office { writer, pace, due: true, trouble: None });
             }
             (false, Some(_)) => self.objects = None,
             (true, Some(_)) | (false, None) => {}
         }
+    }
+
+    /// Follows the other nodes while that is of use, and tells from where they advertise. What is not known takes no peer away.
+    fn follow_peers(&mut self) {
+        let config = Arc::clone(&self.sources.config.borrow().config);
+        let needs_peers = config.vrrp.needs_peers();
+        if !needs_peers && self.objects.is_none() {
+            self.following = None;
+        } else if self.following.is_none() {
+            let (sender, reports) = watch::channel(Reported::default());
+            let follower = tokio::spawn(follow(self.sources.access.clone(), config.instance.clone(), sender, self.sources.seed));
+            self.following = Some(Following { reports, follower });
+        }
+        let nodes = self.following.as_mut().and_then(|following| following.reports.borrow_and_update().nodes.clone());
+        if let Some(nodes) = nodes.filter(|_| needs_peers) {
+            let known = peers(&nodes, &config.node_name);
+            self.sources.told.peers.send_if_modified(|told| *told != known && std::mem::replace(told, known.clone()) != known);
+        }
+        let compiled = self.sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
+        let vips: Vec<IpAddr> = compiled.iter().flat_map(|compiled| compiled.desired.vips.keys()).copied().collect();
+        let groups = config.vrrp.groups.values().filter(|group| group.transport == DesiredTransport::AUTO);
+        let found: io::Result<Vec<_>> = groups.map(|group| Ok((group.vrid.number(), sources(group, &vips)?))).collect();
+        let Ok(found) = found.inspect_err(|error| tracing::warn!(%error, "it cannot be read from where virtual routers advertise")) else {
+            return;
+        };
+        let router = |(virtual_router_id, addresses)| RouterNodeVirtualRouter { virtual_router_id, addresses };
+        let routers: Vec<_> = found.into_iter().map(router).collect();
+        self.node_due |= routers != self.routers;
+        self.routers = routers;
     }
 
     async fn write_node(&mut self) {
@@ -271,7 +315,7 @@ impl Task {
         denied.extend(self.drainer.denied());
         denied.extend(self.label.denied().map(ToOwned::to_owned));
         let time = Time::from(SystemTime::now());
-        match self.node.write(&mut self.server, &view.status, owner.as_deref(), &denied, time).await {
+        match self.node.write(&mut self.server, (&view.status, &self.routers), owner.as_deref(), &denied, time).await {
             Ok(written) => {
                 self.node_due = false;
                 self.node_trouble = None;
@@ -311,11 +355,11 @@ impl Task {
         let denied = office.map(|office| office.writer.denied()).unwrap_or_default();
         let failing =
             [self.lease.trouble(), self.node_trouble.as_deref(), self.label.trouble(), office.and_then(|office| office.trouble.as_deref())];
-        let unread = office.and_then(|office| office.reports.borrow().trouble.clone());
+        let unread = self.following.as_ref().and_then(|following| following.reports.borrow().trouble.clone());
         let mut troubles: Vec<String> =
             failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).chain(self.drainer.denied()).collect();
         troubles.dedup();
-        self.sources.troubles.send_if_modified(|told| {
+        self.sources.told.troubles.send_if_modified(|told| {
             let differs = **told != troubles;
             if differs {
                 *told = Arc::new(troubles);
@@ -337,6 +381,7 @@ impl Task {
 
     async fn write_objects(&mut self) {
         let Some(office) = &mut self.objects else { return };
+        let nodes = self.following.as_mut().and_then(|following| following.reports.borrow_and_update().nodes.clone());
         let now = Instant::now();
         if office.writer.deadline() <= now {
             office.due = true;
@@ -345,7 +390,7 @@ impl Task {
             return;
         }
         let denied = office.writer.denied();
-        match write_objects(&self.sources, &mut self.server, &self.lease, office).await {
+        match write_objects(&self.sources, &mut self.server, &self.lease, (office, nodes)).await {
             Ok(pass) => {
                 office.due = pass == Pass::More;
                 office.trouble = None;
@@ -370,15 +415,28 @@ fn complain(trouble: &mut Option<String>, error: &RequestError, consequence: &st
 }
 
 /// One pass, once all that it needs is known.
-async fn write_objects(sources: &Sources, server: &mut ApiServer, lease: &Lease, office: &mut Office) -> Result<Pass, RequestError> {
+async fn write_objects(
+    sources: &Sources,
+    server: &mut ApiServer,
+    lease: &Lease,
+    (office, nodes): (&mut Office, Option<Arc<NodeReports>>),
+) -> Result<Pass, RequestError> {
     office.pace.not_before(Instant::now() + SETTLE);
     let snapshot = sources.snapshots.borrow().clone();
     let compiled = sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
-    let nodes = office.reports.borrow_and_update().nodes.clone();
     let (Some(snapshot), Some(compiled), Some(nodes)) = (snapshot, compiled, nodes) else { return Ok(Pass::Done) };
     let config = Arc::clone(&sources.config.borrow().config);
     let wanted = Wanted { snapshot: &snapshot, compiled: &compiled, config: &config, reports: &heard(&nodes, &snapshot) };
     office.writer.pass(server, &wanted, || lease.is_held()).await
+}
+
+/// From where the other nodes advertise, whether they are Ready or not: who is away comes again.
+fn peers(nodes: &NodeReports, own: &str) -> KnownPeers {
+    let mut known = KnownPeers::new();
+    for router in nodes.iter().filter(|(node, _)| *node != own).flat_map(|(_, status)| &status.virtual_routers) {
+        known.entry(router.virtual_router_id).or_default().extend(&router.addresses);
+    }
+    known
 }
 
 /// What counts of the reports: those of Nodes that are there and Ready.

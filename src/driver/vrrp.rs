@@ -24,17 +24,20 @@ mod socket;
 mod status;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tokio::sync::watch;
+use vrrp::Family;
 
 pub use status::{GroupStatus, OtherRouter, RouterStatus, VrrpStatus};
 
-use crate::desired::DesiredVrrp;
+use crate::desired::{DesiredGroup, DesiredVrrp};
 use bell::{Bell, bell};
 use clerk::Clerk;
 use netlink::{Monitor, Netlink};
+use placement::Inventory;
 use run::Driver;
 
 /// The virtual routers of this node. Dropping it leaves all as it is, for the next process; [`stop`](Self::stop) first to hand over.
@@ -101,6 +104,20 @@ impl Drop for VirtualRouters {
             tracing::error!("the VRRP thread ended in a panic");
         }
     }
+}
+
+/// From where virtual routers of this group would advertise to unicast peers: an address of each family that its interface has, and none of these.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn sources(group: &DesiredGroup, vips: &[IpAddr]) -> io::Result<Vec<IpAddr>> {
+    let mut netlink = Netlink::open()?;
+    let Some(link) = netlink.link(&group.interface)? else { return Ok(Vec::new()) };
+    let mut inventory = Inventory::default();
+    inventory.replace(netlink.addresses(link.index)?);
+    let configured = [(Family::Ipv4, group.source_ipv4.map(IpAddr::V4)), (Family::Ipv6, group.source_ipv6.map(IpAddr::V6))];
+    let is_virtual: Vec<IpAddr> = group.addresses.iter().chain(vips).copied().collect();
+    Ok(configured.into_iter().filter_map(|(family, configured)| inventory.source(family, false, configured, &is_virtual)).collect())
 }
 
 /// What the slow loop wants.

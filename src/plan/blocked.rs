@@ -12,13 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use super::StepKey;
 use super::ownership::{Ownership, ownership};
-use crate::desired::{BalancerKind, Desired};
+use crate::desired::{BalancerKind, Desired, Mode};
 use crate::observed::{InterfaceState, IpvsAvailability, KernelState, Observed};
 use crate::sysctl::Sysctl;
 
 /// Why a VIP that is to be served cannot be placed on this node.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub enum BlockReason {
+    /// Virtual routers have VIPs, and no group of them this one.
+    NoVirtualRouter,
     /// `vips.interface` is not there.
     InterfaceMissing,
     /// `vips.interface` is down: the kernel delivers nothing to its addresses.
@@ -57,19 +59,25 @@ pub fn blocked(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Block
 
 /// What keeps this VIP off the node, if anything.
 pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, node: &OfNode) -> Option<BlockReason> {
+    let KernelState { addresses, elsewhere, .. } = &observed.kernel;
+    let is_by_routers = desired.vrrp.mode == Mode::Vrrp;
+    let routers = &observed.virtual_routers;
+    // What their record says is read soon after a start.
+    let may_be_routed = || routers.has_recorded(vip) || (routers.recorded.is_none() && !desired.vrrp.vips.is_empty());
+    let is_theirs = || elsewhere.contains(&vip) && !addresses.contains_key(&vip) && !may_be_routed();
+    // Where virtual routers have VIPs, nothing goes by `vips.interface`, nor by the policies of BGP.
     match observed.kernel.interface {
-        InterfaceState::Missing => Some(BlockReason::InterfaceMissing),
+        _ if is_by_routers && desired.vrrp.group_of(vip).is_none() => Some(BlockReason::NoVirtualRouter),
+        InterfaceState::Missing if !is_by_routers => Some(BlockReason::InterfaceMissing),
         _ if observed.kernel.gateways.contains(&vip) => Some(BlockReason::Gateway),
         _ if !node.has_family_of(vip, desired, observed) => {
             Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address })
         }
-        _ if observed.kernel.elsewhere.contains(&vip) && !observed.kernel.addresses.contains_key(&vip) => {
-            Some(BlockReason::OnOtherInterface)
-        }
+        _ if is_theirs() => Some(BlockReason::OnOtherInterface),
         _ if observed.kernel.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
-        InterfaceState::Down => Some(BlockReason::InterfaceDown),
-        InterfaceState::Up if lacks_policy(vip, desired, observed) => Some(BlockReason::PolicyNotFound),
-        InterfaceState::Up => node.no_balancing,
+        InterfaceState::Down if !is_by_routers => Some(BlockReason::InterfaceDown),
+        _ if !is_by_routers && lacks_policy(vip, desired, observed) => Some(BlockReason::PolicyNotFound),
+        _ => node.no_balancing,
     }
 }
 

@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use super::{RealServerChange, Step, VirtualServiceChange};
 use crate::desired::{Rules, ServiceKey};
-use crate::observed::{ADDRESS_PROTOCOL, Observed, ObservedAddress, ObservedRealServer, ObservedVirtualService, Record, stamp};
+use crate::observed::{
+    ADDRESS_PROTOCOL, Observed, ObservedAddress, ObservedRealServer, ObservedVirtualRouters, ObservedVirtualService, Record, stamp,
+};
 
 /// The observation after all of these steps succeeded.
 #[must_use]
@@ -19,6 +21,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
     let mut kernel = observed.kernel.clone();
     let mut speaker = observed.speaker.clone();
     let mut forgotten: BTreeSet<ServiceKey> = BTreeSet::new();
+    let mut routers = observed.virtual_routers.clone();
     for step in steps {
         match step {
             Step::Advertise(set) => speaker.advertised = Some(Arc::clone(set)),
@@ -88,11 +91,16 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
                 speaker.advertised = set.clone().or_else(|| speaker.advertised.take());
             }
             Step::StopSpeaker | Step::ReleaseSpeaker => (speaker.configured, speaker.open_sessions) = (None, 0),
+            Step::ConfigureVirtualRouters(desired) => routers.predict(desired),
+            Step::StopVirtualRouters => {
+                routers = ObservedVirtualRouters { stopping: true, recorded: Some(BTreeSet::new()), ..ObservedVirtualRouters::default() };
+            }
             Step::DropRecord => kernel.record = Record::default(),
         }
     }
     let mut after = stamp(&before, kernel, speaker, now);
     after.forgotten.note(&forgotten, &after.kernel.record);
+    after.virtual_routers = routers;
     after
 }
 

@@ -416,7 +416,8 @@ impl Planner<'_> {
     /// but not this one of them, go at once.
     fn holds_services(&self, vip: IpAddr) -> bool {
         let announced = self.announcement(Prefix::host(vip)).value != Announcement::Withdrawn;
-        !self.is_wanted(vip) && (announced || self.observed.kernel.addresses.contains_key(&vip) && self.is_ours(vip))
+        let is_here = || self.observed.kernel.addresses.contains_key(&vip) && self.is_ours(vip);
+        !self.is_wanted(vip) && (announced || is_here() || self.routers_have(vip))
     }
 
     /// Whether the VIP is to be served and can be.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ipvs::{SyncDaemon, SyncRole, Timeouts};
 
 use super::VirtualServiceChange;
-use crate::desired::{DesiredBgp, Filter, RouteSet, Rules, ServiceKey};
+use crate::desired::{DesiredBgp, DesiredVrrp, Filter, RouteSet, Rules, ServiceKey};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
 /// One change to the node. Steps that carry a whole set can be repeated without effect.
@@ -70,6 +70,10 @@ pub enum Step {
     StopSpeaker,
     /// Close all sessions so that peers which agreed on graceful restart keep our routes.
     ReleaseSpeaker,
+    /// Make these all virtual routers of this node.
+    ConfigureVirtualRouters(Arc<DesiredVrrp>),
+    /// Let the virtual routers resign, and have none any more.
+    StopVirtualRouters,
     /// Remove the instance's nft table, which is empty.
     DropRecord,
 }
@@ -100,6 +104,7 @@ impl Step {
             Self::SetTimeouts(_) => StepKey::Timeouts,
             Self::StartDaemon(SyncDaemon { role, .. }) | Self::StopDaemon(role) => StepKey::Daemon(*role),
             Self::ConfigureSpeaker(..) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
+            Self::ConfigureVirtualRouters(_) | Self::StopVirtualRouters => StepKey::VirtualRouters,
         }
     }
 }
@@ -154,4 +159,6 @@ pub enum StepKey {
     Daemon(SyncRole),
     /// The neighbours.
     Speaker,
+    /// The virtual routers.
+    VirtualRouters,
 }

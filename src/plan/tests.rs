@@ -9,7 +9,7 @@ use ipvs::{Timeouts, Weight};
 
 use super::*;
 use crate::api::{ForwardingMethod, Kind, ObjectRef, PortRange, Protocol, Scheduler};
-use crate::desired::{Aggregate, DesiredBalancing, DesiredBgp, DesiredVip, DrainTimes, Routing, Scheduling};
+use crate::desired::{Aggregate, DesiredBalancing, DesiredBgp, DesiredVip, DrainTimes, Routing, Scheduling, VirtualRouting};
 use crate::observed::{
     ADDRESS_PROTOCOL, Failure, InterfaceState, IpvsAvailability, KernelState, ObservedAddress, ObservedRealServer, ObservedSpeaker,
     ObservedVirtualService, Record, ServiceMode,
@@ -28,6 +28,7 @@ pub(super) fn desired() -> Desired {
         found: Vec::new(),
         bgp: DesiredBgp::new(Asn::new(65001).unwrap()),
         routing: Routing::default(),
+        vrrp: VirtualRouting::default(),
         real_server_drain: Duration::ZERO,
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
     }
@@ -273,6 +274,8 @@ fn failures_are_counted_under_what_a_step_is_about() {
         (Step::ConfigureSpeaker(Arc::new(desired().bgp), None), StepKey::Speaker),
         (Step::StopSpeaker, StepKey::Speaker),
         (Step::ReleaseSpeaker, StepKey::Speaker),
+        (Step::ConfigureVirtualRouters(Arc::default()), StepKey::VirtualRouters),
+        (Step::StopVirtualRouters, StepKey::VirtualRouters),
     ];
     for (step, key) in keys {
         assert_eq!(step.key(), key, "{step}");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ipvs::Timeouts;
 
 use super::{Entries, Plan, RealServerChange, Step, VirtualServiceChange};
-use crate::desired::{Filter, Scheduling, ServiceKey};
+use crate::desired::{DesiredGroup, Filter, Scheduling, ServiceKey};
 use crate::observed::ServiceMode;
 use crate::sysctl::InterfaceSetting;
 
@@ -85,6 +85,14 @@ impl fmt::Display for Step {
             }
             Self::ReleaseSpeaker => f.write_str("close the sessions; peers keep the routes"),
             Self::StopSpeaker => f.write_str("stop the speaker"),
+            Self::ConfigureVirtualRouters(vrrp) => {
+                let group = |(name, group): (&String, &DesiredGroup)| {
+                    format!("{name} (VRID {} on {}): {}", group.vrid, group.interface, list(&group.addresses))
+                };
+                write!(f, "configure virtual routers {}", list(vrrp.groups.iter().map(group).collect::<Vec<_>>()))?;
+                f.write_str(if vrrp.complete { "" } else { "; what else an earlier process has left stays" })
+            }
+            Self::StopVirtualRouters => f.write_str("resign in all virtual routers"),
             Self::DropRecord => f.write_str("drop the record"),
         }
     }

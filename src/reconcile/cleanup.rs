@@ -9,11 +9,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use bgp::Asn;
-
 use crate::actuator::{Kernel, abandoned};
 use crate::admin::{AdminError, InstanceLock};
-use crate::desired::{Desired, DesiredBalancing, DesiredBgp, DrainTimes, Lifecycle, Routing, Rules};
+use crate::desired::{Desired, DesiredBalancing, DesiredBgp, DrainTimes, Lifecycle, Routing, Rules, VirtualRouting};
 use crate::driver::vrrp::VirtualRouters;
 use crate::observed::{self, KernelState, Observed, ObservedSpeaker};
 use crate::plan::{self, Step, StepKey, predict};
@@ -26,12 +24,6 @@ const NO_INTERFACE: &str = "lo";
 
 /// `nft` is given up before that.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The speaker is not started.
-const NO_AS: Asn = match Asn::new(1) {
-    Some(asn) => asn,
-    None => panic!(),
-};
 
 /// Why nothing, or not all, was taken away.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +101,7 @@ async fn leave_virtual_routers(instance: &str, dry_run: bool, tell: &mut impl Fn
 }
 
 const fn is_of_kernel(step: &Step) -> bool {
-    !matches!(step.key(), StepKey::Advertise | StepKey::Speaker)
+    !matches!(step.key(), StepKey::Advertise | StepKey::Speaker | StepKey::VirtualRouters)
 }
 
 /// The intent to have nothing. What balances, if anything, is what the record tells of.
@@ -132,9 +124,10 @@ fn leaving(kernel: &mut Kernel, state: &KernelState) -> Desired {
         vips: BTreeMap::new(),
         balancing,
         found: Vec::new(),
-        bgp: DesiredBgp::new(NO_AS),
+        bgp: DesiredBgp::nobody(),
         routing: Routing::default(),
         drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: Duration::ZERO, timeout: Duration::ZERO },
+        vrrp: VirtualRouting::default(),
         real_server_drain: Duration::ZERO,
     }
 }

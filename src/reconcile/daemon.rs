@@ -20,7 +20,7 @@ use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
 use crate::desired::{LastGood, NodeDrain, cache};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
-use crate::driver::kube::{NodeView, Publisher, Sources};
+use crate::driver::kube::{NodeView, Publisher, Sources, Told};
 use crate::driver::vrrp::{VirtualRouters, VrrpStatus};
 use crate::observed::{KernelState, Observed};
 use crate::source::kube::{Access, ApiHealth};
@@ -82,21 +82,23 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let cluster = access.is_some();
     let before = if cluster { cache::load_drain(&config.state_dir) } else { NodeDrain::None };
     let (node_drain, drain_ordered) = watch::channel(before);
-    let publisher = publisher(access, &in_force, &snapshots, node_view, (troubles, node_drain)).await?;
+    let (peers, known_peers) = watch::channel(cache::load_peers(&config.state_dir));
+    let publisher = publisher(access, &in_force, &snapshots, node_view, Told { troubles, node_drain, peers }).await?;
     let _tasks = [
         Task(tokio::spawn(note_changes(changes, (speaker.subscribe(), virtual_routers.subscribe()), source.health(), status, noted))),
         Task(tokio::spawn(async move { complain("admin socket", admin.serve(desk).await) })),
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
-    let following = Task(tokio::spawn(virtual_routers::follow(Arc::clone(&virtual_routers), in_force.clone(), views.subscribe())));
     let kept_quiesced = quiesced::load(&config.state_dir);
     let reconciler = Reconciler {
-        intent: Intent::new(in_force, snapshots, drain_ordered, purpose, last_good, started),
+        intent: Intent::new(in_force, snapshots, (drain_ordered, known_peers), purpose, last_good, started),
         kernel,
         kernel_state: KernelState::default(),
         speaker_status: speaker.subscribe(),
         speaker,
+        router_status: virtual_routers.subscribe(),
+        routers: Arc::clone(&virtual_routers),
         observed: Arc::new(Observed { quiesced: kept_quiesced.clone(), ..Observed::default() }),
         kept_quiesced,
         views,
@@ -111,7 +113,6 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         at_rest: false,
     };
     let left = reconciler.run().await;
-    drop(following);
     if !matches!(left, Ok(Left::AtOnce)) {
         virtual_routers::leave(&virtual_routers).await;
     }
@@ -175,12 +176,12 @@ async fn publisher(
     config: &watch::Receiver<Arc<InForce>>,
     snapshots: &Snapshots,
     view: watch::Receiver<Option<NodeView>>,
-    (troubles, node_drain): (watch::Sender<Arc<Vec<String>>>, watch::Sender<NodeDrain>),
+    told: Told,
 ) -> Result<Option<Publisher>, Box<dyn Error + Send + Sync>> {
     let Some(access) = access else { return Ok(None) };
     let namespace = access.client().await?.default_namespace().to_owned();
     let seed = RandomState::new().hash_one(Instant::now());
-    let sources = Sources { access, namespace, config: config.clone(), snapshots: snapshots.clone(), view, troubles, node_drain, seed };
+    let sources = Sources { access, namespace, config: config.clone(), snapshots: snapshots.clone(), view, told, seed };
     Ok(Some(Publisher::spawn(sources)?))
 }
 

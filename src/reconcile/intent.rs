@@ -17,7 +17,8 @@ use tokio::sync::watch;
 use super::purpose::Purpose;
 use crate::config::{Config, DataplaneType, InForce};
 use crate::desired::{
-    self, Compiled, Desired, DesiredVirtualService, DrainTimes, LastGood, Lifecycle, NodeDrain, ServiceKey, Termination, cache,
+    self, Compiled, Desired, DesiredVirtualService, DrainTimes, KnownPeers, LastGood, Lifecycle, NodeDrain, ServiceKey, Termination,
+    VirtualRouting, cache,
 };
 use crate::source::{Snapshot, Snapshots};
 use crate::telemetry::chain;
@@ -35,6 +36,10 @@ pub(super) struct Intent {
     node_drain: watch::Receiver<NodeDrain>,
     /// What of that the state directory has.
     kept_drain: NodeDrain,
+    /// From where the other nodes advertise.
+    peers: watch::Receiver<KnownPeers>,
+    /// What of that the state directory has.
+    kept_peers: KnownPeers,
     purpose: Purpose,
     state_dir: PathBuf,
     /// The last good intent of an earlier process that has not withdrawn everything; `None` once it was taken.
@@ -57,7 +62,7 @@ impl Intent {
     pub(super) fn new(
         config: watch::Receiver<Arc<InForce>>,
         snapshots: Snapshots,
-        node_drain: watch::Receiver<NodeDrain>,
+        (node_drain, peers): (watch::Receiver<NodeDrain>, watch::Receiver<KnownPeers>),
         purpose: Purpose,
         last_good: LastGood,
         started: Instant,
@@ -69,6 +74,8 @@ impl Intent {
             snapshots,
             kept_drain: cache::load_drain(&state_dir),
             node_drain,
+            kept_peers: cache::load_peers(&state_dir),
+            peers,
             purpose,
             state_dir,
             former,
@@ -87,7 +94,8 @@ impl Intent {
     pub(super) fn current(&mut self, now: Instant) -> Option<Arc<Compiled>> {
         let stale = self.config.has_changed().unwrap_or(false)
             || self.snapshots.has_changed().unwrap_or(false)
-            || self.node_drain.has_changed().unwrap_or(false);
+            || self.node_drain.has_changed().unwrap_or(false)
+            || self.peers.has_changed().unwrap_or(false);
         if self.in_force.is_none() || stale {
             self.compile(now);
         }
@@ -176,6 +184,11 @@ impl Intent {
         self.former.take()
     }
 
+    /// The virtual routers of the configuration in force.
+    pub(super) fn virtual_routing(&self) -> VirtualRouting {
+        self.config.borrow().config.vrrp.clone().with_peers(&self.peers.borrow())
+    }
+
     /// The times of a drain, once there is an intent.
     pub(super) fn drain_times(&self) -> Option<DrainTimes> {
         Some(self.in_force.as_ref()?.desired.drain)
@@ -218,6 +231,7 @@ impl Intent {
             }
             // Nobody decides about it any more where that is an error.
             Ok(()) = self.node_drain.changed() => self.node_drain.mark_changed(),
+            Ok(()) = self.peers.changed() => self.peers.mark_changed(),
             () = impatient => {}
         }
         Ok(())
@@ -247,6 +261,13 @@ impl Intent {
             }
             self.kept_drain = drain;
         }
+        let peers = self.peers.borrow().clone();
+        if peers != self.kept_peers {
+            if let Err(error) = cache::save_peers(&self.state_dir, &peers) {
+                tracing::warn!(%error, "it cannot be kept who the peers of virtual routers are: a start without the API server may wait for it");
+            }
+            self.kept_peers = peers;
+        }
     }
 
     fn compile(&mut self, now: Instant) {
@@ -257,6 +278,7 @@ impl Intent {
             None if now >= self.patience_ends => last_good(&self.state_dir, &config),
             None => return,
         };
+        compiled.desired.vrrp = compiled.desired.vrrp.with_peers(&self.peers.borrow_and_update());
         self.basis = snapshot.map(|snapshot| (snapshot, config));
         self.cached = self.snapshots.borrow().is_none();
         let drained = matches!(*self.node_drain.borrow_and_update(), NodeDrain::Drained { .. });

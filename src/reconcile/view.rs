@@ -155,6 +155,9 @@ fn found_addresses(desired: &Desired, observed: &Observed) -> BTreeSet<IpAddr> {
 fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacle> {
     let obstacle = |(vip, reason): (IpAddr, BlockReason)| {
         let message = match reason {
+            BlockReason::NoVirtualRouter => {
+                "no group of vrrp.groups has it in its vips, with version 3 where it is an IPv6 address, and with peers of its family where there are any"
+            }
             BlockReason::InterfaceMissing => "there is no such interface",
             BlockReason::InterfaceDown => "the interface is down, so the kernel delivers nothing to it",
             BlockReason::Gateway => "it is the next hop of a route of this node, which would cut itself off",

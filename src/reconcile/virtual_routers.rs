@@ -1,48 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which virtual routers there are to be: those of the configuration while the node serves, none while it leaves or stands by.
+//! The loop and the virtual routers: what it reads of them, how it tells them, what there are of them before an intent, and how they leave.
 //!
-//! Input: configuration and lifecycle. Output: the whole set, for [`VirtualRouters`], which nobody waits for but the end of the daemon.
+//! Inputs: their status, the configuration, steps of a plan. Output: an [`ObservedVirtualRouters`]; whole sets for [`VirtualRouters`], which nobody waits for but the end
+//! of the daemon.
 
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::time::timeout;
+use vrrp::router::State;
 
-use super::View;
-use crate::config::InForce;
-use crate::desired::{DesiredVrrp, Lifecycle, NodeDrain};
-use crate::driver::vrrp::{VirtualRouters, VrrpStatus};
+use super::Reconciler;
+use crate::desired::{DesiredVrrp, NodeDrain, VirtualRouting};
+use crate::driver::vrrp::{RouterStatus, VirtualRouters, VrrpStatus};
+use crate::observed::ObservedVirtualRouters;
+use crate::plan::Step;
 
 /// What a hand-over may take beyond the longest that any router waits for another one.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// Keeps them so while the daemon runs. Until the loop has looked at the node for the first time nothing is known of its lifecycle.
-pub(super) async fn follow(routers: Arc<VirtualRouters>, mut config: watch::Receiver<Arc<InForce>>, mut views: watch::Receiver<View>) {
-    if views.changed().await.is_err() {
-        return;
+/// How long they may take to take a whole set; they do so at once unless they cannot.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A status is at most so much older than what was heard.
+const STATUS_AGE: Duration = Duration::from_secs(1);
+
+/// A whole set that they cannot take yet.
+#[derive(Debug, thiserror::Error)]
+#[error("the virtual routers have not taken it yet: {0}")]
+struct NotTaken(String);
+
+/// What matters of them to the planner.
+pub(super) fn observed(status: &VrrpStatus, now: Instant) -> ObservedVirtualRouters {
+    let mut settled = BTreeSet::new();
+    for router in status.groups.iter().filter(|group| !group.leaving).flat_map(|group| group.routers.values()) {
+        settled.extend(router.config.addresses.iter().filter(|address| is_settled(*address, router, now)));
     }
-    loop {
-        match wanted(&config.borrow_and_update().config.vrrp, &views.borrow_and_update()) {
-            Some(desired) => routers.configure(Arc::new(desired)),
-            None => routers.stop(),
-        }
-        tokio::select! {
-            Ok(()) = config.changed() => {}
-            Ok(()) = views.changed() => {}
-            else => return,
+    ObservedVirtualRouters {
+        configured: status.configured.clone(),
+        stopping: status.stopping,
+        recorded: status.recorded.as_ref().map(|recorded| recorded.values().flatten().copied().collect()),
+        settled,
+    }
+}
+
+/// Whether packets to an address of this virtual router find it: here, or at the Active Router that is heard. One that lists as many as it can may have more.
+fn is_settled(address: IpAddr, router: &RouterStatus, now: Instant) -> bool {
+    match router.state {
+        State::Initialize => false,
+        State::Active => router.placed.contains(&address),
+        State::Backup => {
+            let lists =
+                |listed: &vrrp::Addresses| listed.iter().any(|listed| listed == address) || listed.len() >= listed.family().most_listed();
+            let is_heard = router.heard.is_some_and(|heard| {
+                heard.priority.is_some() && now.saturating_duration_since(heard.at) < heard.interval.duration() * 4 + STATUS_AGE
+            });
+            is_heard && router.listed.as_ref().is_some_and(lists)
         }
     }
 }
 
-/// `None` where they are to hand over.
-fn wanted(configured: &DesiredVrrp, view: &View) -> Option<DesiredVrrp> {
-    // Before the first intent, what an earlier process knew of the Node counts.
-    let stands_by = matches!(view.node_drain, NodeDrain::Drained { .. });
-    let unknown = if stands_by { Lifecycle::Standby } else { Lifecycle::Run };
-    match view.compiled.as_ref().map_or(unknown, |compiled| compiled.desired.lifecycle) {
-        Lifecycle::Run => Some(configured.clone()),
-        Lifecycle::Standby | Lifecycle::Keep | Lifecycle::Drain => None,
+/// Those that there are before the first intent, for which nobody is waited: those with addresses of their own. `None` where the node was drained, as far
+/// as is known, and so has none.
+fn before_intent(configured: &VirtualRouting, node_drain: &NodeDrain) -> Option<DesiredVrrp> {
+    let groups = configured.with_addresses().map(|(name, group)| (name.clone(), group.clone())).collect();
+    match node_drain {
+        NodeDrain::Drained { .. } => None,
+        NodeDrain::None | NodeDrain::Waiting { .. } => Some(DesiredVrrp { groups, complete: false }),
+    }
+}
+
+impl Reconciler {
+    /// What is intended for VIPs is not known yet.
+    pub(super) fn route_before_intent(&self) {
+        match before_intent(&self.intent.virtual_routing(), &self.intent.node_drain()) {
+            Some(desired) if desired.groups.is_empty() => {}
+            Some(desired) => self.routers.configure(Arc::new(desired)),
+            None => self.routers.stop(),
+        }
+    }
+
+    pub(super) async fn execute_on_routers(&mut self, steps: &[Step]) {
+        for step in steps {
+            match step {
+                Step::ConfigureVirtualRouters(desired) => self.routers.configure(Arc::clone(desired)),
+                _ => self.routers.stop(),
+            }
+            let is_taken = |status: &Arc<VrrpStatus>| match step {
+                Step::ConfigureVirtualRouters(desired) => status.configured.as_ref() == Some(desired),
+                _ => status.stopping,
+            };
+            let taken = matches!(timeout(PATIENCE, self.router_status.wait_for(is_taken)).await, Ok(Ok(_)));
+            let problem = self.router_status.borrow().record_problem.clone().unwrap_or_else(|| "they are busy".to_owned());
+            self.account(step, (!taken).then_some(&NotTaken(problem) as &dyn Error));
+        }
     }
 }
 
@@ -53,7 +108,7 @@ pub(super) async fn leave(routers: &VirtualRouters) {
     let bound = longest_hand_over(&status.borrow()) + SLACK;
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
     tokio::select! {
-        stopped = tokio::time::timeout(bound, status.wait_for(|status| status.stopped)) => {
+        stopped = timeout(bound, status.wait_for(|status| status.stopped)) => {
             if !matches!(stopped, Ok(Ok(_))) {
                 tracing::warn!(after = ?bound, "virtual routers have not left in time; what is left of their addresses the next start takes away");
             }
@@ -65,33 +120,29 @@ pub(super) async fn leave(routers: &VirtualRouters) {
 }
 
 /// The longest that another router waits before it takes over (RFC 9568 §6.1; RFC 3768 §6.1 adds up to a second).
-fn longest_hand_over(status: &VrrpStatus) -> Duration {
+pub(super) fn longest_hand_over(status: &VrrpStatus) -> Duration {
     let intervals = status.groups.iter().flat_map(|group| group.routers.values()).map(|router| router.config.interval.duration());
     intervals.max().unwrap_or_default() * 4
 }
 
 #[cfg(test)]
 mod tests {
+    use bgp::Prefix;
+
     use super::*;
-    use crate::desired::compile;
-    use crate::desired::tests::config;
-    use crate::source::Snapshot;
+    use crate::desired::DesiredGroup;
 
     #[test]
-    fn there_are_none_while_the_node_leaves_or_stands_by() {
-        let configured = DesiredVrrp::default();
-        let drained = NodeDrain::Drained { reason: "it is cordoned".to_owned() };
-        let of = |lifecycle: Option<Lifecycle>, node_drain: &NodeDrain| {
-            let mut compiled = compile(&Snapshot::default(), &config());
-            compiled.desired.lifecycle = lifecycle.unwrap_or(Lifecycle::Run);
-            let compiled = lifecycle.map(|_| Arc::new(compiled));
-            wanted(&configured, &View { compiled, node_drain: node_drain.clone(), ..View::default() }).is_some()
+    fn nobody_is_waited_for_to_have_addresses_of_the_configuration_but_a_node_that_was_drained_stays_so() {
+        let group = |addresses| DesiredGroup::new("eth1".to_owned(), vrrp::Vrid::new(7).unwrap(), addresses);
+        let own = group(vec!["10.0.0.9".parse().unwrap()]);
+        let configured = VirtualRouting {
+            groups: [("own".to_owned(), own.clone()), ("vips".to_owned(), group(vec![]))].into(),
+            vips: [("vips".to_owned(), BTreeSet::from([Prefix::new(std::net::Ipv4Addr::UNSPECIFIED.into(), 0).unwrap()]))].into(),
+            ..VirtualRouting::default()
         };
-        assert!(of(Some(Lifecycle::Run), &NodeDrain::None));
-        for lifecycle in [Lifecycle::Standby, Lifecycle::Keep, Lifecycle::Drain] {
-            assert!(!of(Some(lifecycle), &NodeDrain::None), "{lifecycle:?}");
-        }
-        assert!(of(None, &NodeDrain::None), "nobody is waited for to know whom to serve");
-        assert!(!of(None, &drained), "but a node that was drained stays so");
+        let expected = DesiredVrrp { groups: [("own".to_owned(), own)].into(), complete: false };
+        assert_eq!(before_intent(&configured, &NodeDrain::None), Some(expected));
+        assert_eq!(before_intent(&configured, &NodeDrain::Drained { reason: "it is cordoned".to_owned() }), None);
     }
 }

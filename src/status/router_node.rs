@@ -9,15 +9,21 @@ use std::net::IpAddr;
 
 use super::condition::Verdict;
 use super::{ConditionKind, NodeStatus, PeerStatus, Phase, SourceState, Time, Truth, VipState, VipStatus};
-use crate::api::{RouterNodePeer, RouterNodeStatus, VipGroup};
-use crate::desired::NodeDrain;
+use crate::api::{RouterNodePeer, RouterNodeStatus, RouterNodeVirtualRouter, VipGroup};
+use crate::desired::{Mode, NodeDrain};
 
 /// So many different things are said of VIPs at most; what is beyond is one more thing.
 const MOST_GROUPS: usize = 200;
 
-/// See the module. `denied` is what the node would write and may not.
+/// See the module. `routers`: from where this node advertises. `denied` is what the node would write and may not.
 #[must_use]
-pub fn router_node_status(node: &NodeStatus, before: Option<&RouterNodeStatus>, denied: &[String], now: Time) -> RouterNodeStatus {
+pub fn router_node_status(
+    node: &NodeStatus,
+    routers: &[RouterNodeVirtualRouter],
+    before: Option<&RouterNodeStatus>,
+    denied: &[String],
+    now: Time,
+) -> RouterNodeStatus {
     let wanted = node.vips.iter().filter(|vip| !vip.owners.is_empty());
     let announced = node.vips.iter().filter(|vip| vip.state == VipState::Announced);
     let peer = |peer: &PeerStatus| router_node_peer(peer, before, now);
@@ -31,10 +37,11 @@ pub fn router_node_status(node: &NodeStatus, before: Option<&RouterNodeStatus>, 
         instance: node.identity.instance.clone(),
         node: node.identity.node.clone(),
         version: node.identity.version.clone(),
-        mode: "bgp".to_owned(),
+        mode: node.mode.as_str().to_owned(),
         vip_count: count(wanted.count()),
         announced_count: count(announced.count()),
         peers: node.peers.iter().map(peer).collect(),
+        virtual_routers: routers.to_vec(),
         vips: groups(&node.vips),
         conditions: verdicts.iter().map(condition).collect(),
     }
@@ -151,7 +158,9 @@ fn ready(node: &NodeStatus) -> Verdict {
 fn peers_established(node: &NodeStatus) -> Verdict {
     let verdict = |status, reason, message: String| Verdict::new("PeersEstablished", status, reason, message);
     let down: Vec<&str> = node.peers.iter().filter(|peer| peer.established_since.is_none()).map(|peer| peer.name.as_str()).collect();
-    if node.peers.is_empty() {
+    if node.peers.is_empty() && node.mode == Mode::Vrrp {
+        verdict(Truth::True, "NotNeeded", "virtual routers have the VIPs, and no peer is configured".to_owned())
+    } else if node.peers.is_empty() {
         verdict(Truth::False, "NoPeers", "no peer is configured in bgp.peers".to_owned())
     } else if down.is_empty() {
         verdict(Truth::True, "AllEstablished", format!("{} of {0}", node.peers.len()))

@@ -12,7 +12,7 @@ use super::*;
 use crate::api::Kind;
 use crate::desired::{
     Aggregate, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, Policy, RejectionReason, RouteSet, Routing, Subject, Transport, VipIntent,
-    WithholdReason,
+    VirtualRouting, WithholdReason,
 };
 use crate::observed::Failure;
 
@@ -64,6 +64,7 @@ impl Node {
             found: Vec::new(),
             bgp,
             routing: Routing::default(),
+            vrrp: VirtualRouting::default(),
             real_server_drain: Duration::ZERO,
             drain,
         };

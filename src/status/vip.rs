@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Each VIP in words: where it is between nothing and the fabric, and why it is not further.
 //!
-//! Invariant: a VIP is called Announced only while it is in the advertised set, its address is there and some peer was told.
+//! Invariant: a VIP is called Announced only while it is in the advertised set, its address is there and some peer was told, or while an Active Router has it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use bgp::Prefix;
 
+use super::routed::{Routed, routed};
 use super::{Condition, ConditionKind, GracefulShutdownStatus, Inputs, NodeStatus, Ownership, PeerView, Time, Truth, VipState, VipStatus};
-use crate::desired::{DesiredVip, Lifecycle, NodeDrain, Rejection, RejectionReason, Subject, VipIntent, WithholdReason};
+use crate::desired::{DesiredVip, Lifecycle, Mode, NodeDrain, Rejection, RejectionReason, Subject, VipIntent, WithholdReason};
 use crate::plan::{self, Lack, StepKey, Unreachable};
 
 /// What to do about kube-proxy where it manages IPVS too.
@@ -26,19 +27,23 @@ pub(super) fn statuses(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> Ve
     let covered = advertised.flat_map(|set| &set.covered);
     let mut addresses: BTreeSet<IpAddr> = wanted.chain(ours).chain(inputs.found).chain(covered).copied().collect();
     addresses.extend(hosts);
+    let routed = routed(inputs.vrrp);
     let before = |address| previous?.vips.iter().find(|vip| vip.address == address);
-    addresses.into_iter().map(|address| Facts::new(address, inputs).status(inputs.now.into(), before(address))).collect()
+    addresses
+        .into_iter()
+        .map(|address| Facts::new(address, inputs, routed.get(&address).copied()).status(inputs.now.into(), before(address)))
+        .collect()
 }
 
 /// A word for machines and a sentence for persons.
 #[derive(Clone, Debug)]
-struct Why {
+pub(super) struct Why {
     reason: String,
     message: String,
 }
 
 impl Why {
-    fn new(reason: &str, message: impl Into<String>) -> Self {
+    pub(super) fn new(reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), message: message.into() }
     }
 }
@@ -59,10 +64,12 @@ struct Facts<'a> {
     found: bool,
     /// The peers that were told.
     told: Vec<&'a str>,
+    /// The virtual router of which it is an address.
+    routed: Option<Routed<'a>>,
 }
 
 impl<'a> Facts<'a> {
-    fn new(address: IpAddr, inputs: &'a Inputs<'a>) -> Self {
+    fn new(address: IpAddr, inputs: &'a Inputs<'a>, routed: Option<Routed<'a>>) -> Self {
         let speaker = inputs.speaker;
         let host = Prefix::host(address);
         let announced = speaker.advertised.as_ref().and_then(|set| Some(set.announces(address)?.0));
@@ -83,6 +90,7 @@ impl<'a> Facts<'a> {
             in_set: announced.is_some(),
             withdrawing: speaker.withdrawing.contains(&prefix),
             told: told.map(|(name, _)| name.as_str()).collect(),
+            routed,
         }
     }
 
@@ -130,12 +138,15 @@ impl<'a> Facts<'a> {
     fn state(&self) -> (VipState, Why) {
         let hindrance = self.hindrance();
         if hindrance.is_none()
-            && !(self.in_set || self.withdrawing)
+            && !(self.in_set || self.withdrawing || self.routed.is_some())
             && let Some(why) = self.unbacked()
         {
             return (VipState::Pending, why);
         }
-        let (state, mut why) = self.standing(hindrance);
+        let (state, mut why) = if self.is_by_routers() { self.routing(hindrance) } else { self.standing(hindrance) };
+        if let Some(routed) = self.routed.filter(|_| !self.is_by_routers()) {
+            why.message.push_str(&format!("; {} goes on having it until a peer is told", routed.name()));
+        }
         let unserved = self.unserved();
         if !unserved.is_empty() && matches!(state, VipState::Announced | VipState::Pending) {
             why.message.push_str(&format!("; not all of it is served: {}", unserved.join("; ")));
@@ -174,6 +185,41 @@ impl<'a> Facts<'a> {
         }
     }
 
+    fn is_by_routers(&self) -> bool {
+        self.inputs.desired.is_some_and(|desired| desired.vrrp.mode == Mode::Vrrp)
+    }
+
+    /// Where it stands between nothing and the Active Router.
+    fn routing(&self, hindrance: Option<Why>) -> (VipState, Why) {
+        match (hindrance, self.routed) {
+            (Some(why), _) if self.in_set || self.withdrawing => (VipState::Withdrawing, self.leaving(why)),
+            (Some(why), _) if self.placement == Some(Ownership::Ours) => (VipState::Draining, self.draining(why)),
+            (Some(why), Some(routed)) => {
+                (VipState::Draining, Why { message: format!("{}; {} gives it up", why.message, routed.name()), ..why })
+            }
+            (Some(why), None) => (VipState::Withheld, why),
+            (None, None) => (VipState::Pending, self.unrouted()),
+            (None, Some(routed)) => {
+                let (state, mut why) = routed.standing(self.address);
+                if self.in_set {
+                    why.message.push_str("; until then it is announced by BGP as before");
+                }
+                (state, why)
+            }
+        }
+    }
+
+    /// Why it is not an address of a virtual router yet.
+    fn unrouted(&self) -> Why {
+        let failures = &self.inputs.observed.failures;
+        match failures.get(&StepKey::Record).or_else(|| failures.get(&StepKey::VirtualRouters)) {
+            Some(failure) => {
+                Why::new("StepFailed", format!("no virtual router can have it: {} (tried {} times)", failure.error, failure.count))
+            }
+            None => Why::new("Routing", "it is about to be an address of a virtual router"),
+        }
+    }
+
     /// Whether the address is on the interface and may be announced.
     fn placed(&self) -> bool {
         self.found || matches!(self.placement, Some(Ownership::Ours | Ownership::Used))
@@ -202,7 +248,8 @@ impl<'a> Facts<'a> {
             VipIntent::Withhold(reason) => Some(withheld(reason)),
             VipIntent::Serve { .. } => {
                 let obstacle = self.inputs.obstacles.get(&self.address)?;
-                Some(Why::new(&obstacle.reason, format!("it cannot be on {interface}: {}", obstacle.message)))
+                let place = if self.is_by_routers() { "served".to_owned() } else { format!("on {interface}") };
+                Some(Why::new(&obstacle.reason, format!("it cannot be {place}: {}", obstacle.message)))
             }
         }
     }
@@ -403,15 +450,23 @@ impl<'a> Facts<'a> {
     }
 
     fn programmed(&self) -> (Truth, Why) {
-        match (self.hindrance(), self.placed()) {
+        let is_routed = self.is_by_routers() && self.routed.is_some();
+        match (self.hindrance(), self.placed() || is_routed) {
             (Some(why), _) => (Truth::False, why),
+            (None, false) if self.is_by_routers() => (Truth::False, self.unrouted()),
             (None, false) => (Truth::False, if self.in_set || self.withdrawing { self.lost() } else { self.placing() }),
             (None, true) if self.found => (Truth::True, Why::new("FoundOnInterface", "another program placed it, and serves it")),
             (None, true) if self.is_balanced_here() => self.balanced(),
             (None, true) => {
-                (Truth::Unknown, Why::new("BalancedElsewhere", "its address is in place; kube-proxy, or another program, balances it"))
+                let message = format!("{}; kube-proxy, or another program, balances it", self.place());
+                (Truth::Unknown, Why::new("BalancedElsewhere", message))
             }
         }
+    }
+
+    /// How far its address is where it is to be.
+    fn place(&self) -> &'static str {
+        if self.is_by_routers() { "a virtual router has its address" } else { "its address is in place" }
     }
 
     fn is_balanced_here(&self) -> bool {
@@ -420,18 +475,16 @@ impl<'a> Facts<'a> {
 
     /// Its address is in place, and we balance.
     fn balanced(&self) -> (Truth, Why) {
+        let place = self.place();
         let unserved = self.unserved();
         let ports =
             self.inputs.desired.iter().filter_map(|desired| desired.balancing.as_ref()).flat_map(|balancing| balancing.of(self.address));
         if unserved.is_empty() {
-            (Truth::True, Why::new("Programmed", "its address is in place, and all of its ports are balanced"))
+            (Truth::True, Why::new("Programmed", format!("{place}, and all of its ports are balanced")))
         } else if unserved.len() < ports.count() {
-            (
-                Truth::True,
-                Why::new("PartlyProgrammed", format!("its address is in place; not all of it is served: {}", unserved.join("; "))),
-            )
+            (Truth::True, Why::new("PartlyProgrammed", format!("{place}; not all of it is served: {}", unserved.join("; "))))
         } else {
-            (Truth::False, Why::new("NotProgrammed", format!("its address is in place; nothing of it is served: {}", unserved.join("; "))))
+            (Truth::False, Why::new("NotProgrammed", format!("{place}; nothing of it is served: {}", unserved.join("; "))))
         }
     }
 

@@ -107,6 +107,8 @@ const fn step_name(step: &Step) -> &'static str {
         Step::ConfigureSpeaker(..) => "configure_speaker",
         Step::ReleaseSpeaker => "release_speaker",
         Step::StopSpeaker => "stop_speaker",
+        Step::ConfigureVirtualRouters(_) => "configure_virtual_routers",
+        Step::StopVirtualRouters => "stop_virtual_routers",
         Step::DropRecord => "drop_record",
     }
 }

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use bgp::{Asn, Prefix};
 use ipvs::Timeouts;
-use vipherald::desired::{Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RouteSet, Routing, Rules};
+use vipherald::desired::{
+    Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RouteSet, Routing, Rules, VirtualRouting,
+};
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Balancer, IpvsAvailability, KernelState, Links, Observed, ObservedAddress, ObservedSpeaker, Record, ServiceMode,
     stamp,
@@ -69,6 +71,7 @@ impl World {
                 found: Vec::new(),
                 bgp: DesiredBgp { peers, ..DesiredBgp::new(Asn::new(65001).unwrap()) },
                 routing: Routing::default(),
+                vrrp: VirtualRouting::default(),
                 real_server_drain: DRAIN_TIMEOUT,
                 drain: DrainTimes { graceful_shutdown: Duration::ZERO, fabric_delay: FABRIC_DELAY, timeout: TIMEOUT },
             },
@@ -350,6 +353,7 @@ impl World {
             withdrawing: self.withdrawing().into_iter().map(Prefix::host).collect(),
             open_sessions: usize::from(self.peer.is_some()),
             behind: false,
+            established: self.peer.is_some(),
         };
         self.before = stamp(&self.before, kernel, speaker, self.now);
         self.before.clone()
@@ -503,7 +507,13 @@ impl World {
                 return set.iter().try_for_each(|set| self.carry_out(&Step::Advertise(Arc::clone(set)), fault));
             }
             Step::StopSpeaker | Step::ReleaseSpeaker => self.configured = None,
-            Step::SetInterfaces(_) | Step::SetTimeouts(_) | Step::RemoveFormer(_) | Step::StartDaemon(_) | Step::StopDaemon(_) => {
+            Step::SetInterfaces(_)
+            | Step::SetTimeouts(_)
+            | Step::RemoveFormer(_)
+            | Step::StartDaemon(_)
+            | Step::StopDaemon(_)
+            | Step::ConfigureVirtualRouters(_)
+            | Step::StopVirtualRouters => {
                 panic!("this world has none: {step}")
             }
         }

@@ -20,7 +20,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("", "c.yaml:1:1: bgp.asn: this key is missing, expected an AS number from 1 to 4294967294"),
     (
         "- 1\n",
-        "c.yaml:1:1: expected a map with the keys instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, vrrp, drain, startup, stateDir, http, log, found a list",
+        "c.yaml:1:1: expected a map with the keys instance, domain, namespaces, namespaceSelector, mode, node, vips, dataplane, bgp, vrrp, drain, startup, stateDir, http, log, found a list",
     ),
     (
         "@drain: 5s\n",
@@ -39,7 +39,16 @@ const MISTAKES: &[(&str, &str)] = &[
         "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
-    ("@mode: vrrp\n", "c.yaml:2:1: mode: unknown key; did you mean 'node'?"),
+    ("@mdoe: vrrp\n", "c.yaml:2:1: mdoe: unknown key; did you mean 'mode'?"),
+    ("@mode: vrrp\n", "c.yaml:2:7: mode: with 'vrrp' a group of vrrp.groups has to say by 'vips' which VIPs are its own"),
+    (
+        "@mode: vrrp\nvips: {allow: [{prefix: 10.0.0.0/24}]}\ndataplane: {type: none}\nvrrp: {groups: [{name: a, interface: e1, virtualRouterId: 1, vips: [10.0.0.0/24]}]}\n",
+        "c.yaml:2:7: mode: with dataplane.type 'none' there are no VIPs that a virtual router could have; 'bgp' announces what is found on vips.interface",
+    ),
+    (
+        "@vrrp:\n  groups:\n  - {name: a, interface: e1, virtualRouterId: 1, vips: [10.0.0.0/8], addresses: [10.0.0.9]}\n  - {name: b, interface: e1, virtualRouterId: 2, vips: [10.0.0.0/8, '::/0'], version: 2}\n  - {name: c, interface: e1, virtualRouterId: 3, vips: []}\n",
+        "c.yaml:4:81: vrrp.groups[0].addresses: the group has 'vips': its addresses are those of them that are served; leave one of both out\nc.yaml:5:56: vrrp.groups[1].vips: VIPs in 10.0.0.0/8 are those of group 'a' already\nc.yaml:6:56: vrrp.groups[2].vips: expected at least one prefix such as 0.0.0.0/0",
+    ),
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
@@ -47,7 +56,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "@vrrp: {groups: [{}]}\n",
-        "c.yaml:2:17: vrrp.groups[0].name: this key is missing, expected the name of a group (1 to 63 of letters, digits, '-', '_' and '.')\nc.yaml:2:17: vrrp.groups[0].interface: this key is missing, expected the name of an interface (1 to 15 octets, without '/', ':' and spaces)\nc.yaml:2:17: vrrp.groups[0].virtualRouterId: this key is missing, expected a number from 1 to 255\nc.yaml:2:17: vrrp.groups[0].addresses: expected at least one address such as 10.0.0.9",
+        "c.yaml:2:17: vrrp.groups[0].name: this key is missing, expected the name of a group (1 to 63 of letters, digits, '-', '_' and '.')\nc.yaml:2:17: vrrp.groups[0].interface: this key is missing, expected the name of an interface (1 to 15 octets, without '/', ':' and spaces)\nc.yaml:2:17: vrrp.groups[0].virtualRouterId: this key is missing, expected a number from 1 to 255\nc.yaml:2:17: vrrp.groups[0].addresses: expected at least one address such as 10.0.0.9, or 'vips' instead",
     ),
     (
         "@vrrp:\n  groups:\n  - {name: a, interface: lo, virtualRouterId: 0, addresses: [127.0.0.1], priority: 256}\n",
@@ -436,7 +445,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("@instance: ${node-name}\n", "c.yaml:2:11: instance: expected the name of a variable in ${ }, found 'node-name'"),
     (
         "@\"a\\e[31m\": 1\ninstance: \"\\0\"\n",
-        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, domain, namespaces, namespaceSelector, node, vips, dataplane, bgp, vrrp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '\\u{0}'",
+        "c.yaml:2:1: a\\u{1b}[31m: unknown key; expected one of instance, domain, namespaces, namespaceSelector, mode, node, vips, dataplane, bgp, vrrp, drain, startup, stateDir, http, log\nc.yaml:3:11: instance: expected 1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, found '\\u{0}'",
     ),
 ];
 

@@ -112,6 +112,7 @@ impl World {
             | Step::RemoveVirtualService(_)
             | Step::RemoveFormer(_)
             | Step::ForgetConnections(_) => panic!("nobody balances here: {made}"),
+            Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters => panic!("there are no virtual routers: {made}"),
             Step::DropRecord => {
                 assert_eq!(self.record, Record { exists: true, ..Record::default() }, "drops a record that holds something");
                 assert!(self.desired.lifecycle == Lifecycle::Drain && self.open_sessions() == 0 && self.configured.is_none());
@@ -397,7 +398,9 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::ChangeVirtualService(..)
         | Step::RemoveVirtualService(_)
         | Step::RemoveFormer(_)
-        | Step::ForgetConnections(_) => 2,
+        | Step::ForgetConnections(_)
+        | Step::ConfigureVirtualRouters(_)
+        | Step::StopVirtualRouters => 2,
     }
 }
 

@@ -61,6 +61,8 @@ fn config_schema() -> Value {
     let peers = schema["properties"]["bgp"]["properties"]["peers"]["items"]["properties"].as_object().unwrap().clone();
     let dynamic: Map<String, Value> = peers.into_iter().filter(|(key, _)| !OF_CONFIGURED_PEERS.contains(&key.as_str())).collect();
     schema["properties"]["bgp"]["properties"]["listen"]["properties"].as_object_mut().unwrap().extend(dynamic);
+    // A list, or the word 'auto'.
+    schema["properties"]["vrrp"]["properties"]["groups"]["items"]["properties"]["peers"]["type"] = json!(["array", "string"]);
     schema["properties"]["vips"]["required"] = json!(["allow"]);
     schema["properties"]["vips"]["properties"]["allow"]["items"]["required"] = json!(["prefix"]);
     schema["required"] = json!(["vips"]);

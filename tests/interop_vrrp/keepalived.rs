@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! keepalived with one VRRP instance, in the foreground of a host.
 
+#![allow(dead_code, reason = "each of those who use it needs a part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::net::IpAddr;
 
 use nix::sys::signal::Signal;
@@ -47,7 +50,7 @@ impl Setup {
 /// See the module. Dropping it kills it.
 pub(crate) struct Keepalived {
     process: Process,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Keepalived {
@@ -59,7 +62,7 @@ impl Keepalived {
         command.args(["--vrrp", "--dont-fork", "--log-console", "--log-detail"]);
         command.arg("--use-file").arg(path("keepalived.conf")).arg("--pid").arg(path("pid")).arg("--vrrp_pid").arg(path("vrrp.pid"));
         let process = host.spawn(&mut command);
-        Self { process, _directory: directory }
+        Self { process, directory }
     }
 
     pub(crate) fn wait_until_active(&self) {
@@ -76,6 +79,13 @@ impl Keepalived {
 
     pub(crate) fn is_running(&self) -> bool {
         self.process.is_running()
+    }
+
+    /// Ends both of its processes as `kill -9` does: it says nothing.
+    pub(crate) fn crash(&self) {
+        let id = std::fs::read_to_string(self.directory.path().join("vrrp.pid")).unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(id.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+        self.process.kill();
     }
 
     /// Ends it in order: it resigns.

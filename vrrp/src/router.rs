@@ -138,6 +138,8 @@ pub struct VirtualRouter {
     /// `None`: nobody knows, as an earlier process may have held them.
     holding: Option<Holding>,
     heard: Option<Heard>,
+    /// What that one listed.
+    listed: Option<Addresses>,
     /// The forms of the checksum that the peers send, and the last one of anybody.
     forms: BTreeMap<IpAddr, ChecksumForm>,
     last_form: Option<ChecksumForm>,
@@ -213,6 +215,7 @@ impl VirtualRouter {
             mode: Mode::Initialize { handover_until: None },
             holding: None,
             heard: None,
+            listed: None,
             forms: BTreeMap::new(),
             last_form: None,
             differing: BTreeMap::new(),

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::request::{ApiServer, Place, RequestError};
-use crate::api::{INSTANCE_LABEL, RouterNodeStatus, router_node_name};
+use crate::api::{INSTANCE_LABEL, RouterNodeStatus, RouterNodeVirtualRouter, router_node_name};
 use crate::status::{API_VERSION, NodeStatus, Time, router_node_status};
 
 /// All RouterNodes.
@@ -42,7 +42,7 @@ impl NodeWriter {
     pub(super) async fn write(
         &mut self,
         server: &mut ApiServer,
-        status: &NodeStatus,
+        (status, routers): (&NodeStatus, &[RouterNodeVirtualRouter]),
         owner: Option<&str>,
         denied: &[String],
         now: Time,
@@ -53,7 +53,7 @@ impl NodeWriter {
             written = true;
         }
         let before = self.stored.as_ref().map(|(before, _)| before);
-        let wanted = router_node_status(status, before, denied, now);
+        let wanted = router_node_status(status, routers, before, denied, now);
         if before == Some(&wanted) {
             return Ok(written);
         }

@@ -24,6 +24,9 @@ use crate::telemetry::chain;
 /// Datagrams that are read before the clock is looked at again: more than wait in a socket, so that it is empty then unless somebody floods it.
 const MOST_READ: usize = 1024;
 
+/// Why addresses that have come a moment ago are not there yet. Where they cannot be recorded, that is told by itself.
+const UNRECORDED: &str = "its addresses are not recorded yet";
+
 /// What cannot change of a group: another one is a group that comes while this one goes.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Identity {
@@ -132,6 +135,10 @@ impl Running {
         self.group.iter().flat_map(Group::members)
     }
 
+    fn router(&self, id: MemberId) -> Option<&VirtualRouter> {
+        self.routers().find(|(member, _)| *member == id).map(|(_, router)| router)
+    }
+
     /// Makes it as it is to be, as far as the interface and the record of addresses let it.
     pub(super) fn adopt(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory, recorded: &BTreeSet<IpAddr>) {
         let before = self.problem.take();
@@ -145,7 +152,8 @@ impl Running {
             self.problem = self.take_over(now, link, inventory, recorded).err();
         }
         self.tell(now, link, inventory);
-        if let Some(problem) = self.problem.as_ref().filter(|_| self.problem != before) {
+        let is_told = |problem: &&String| self.problem != before && *problem != UNRECORDED;
+        if let Some(problem) = self.problem.as_ref().filter(is_told) {
             let Identity { name, interface, vrid, .. } = &self.identity;
             tracing::warn!(group = name, %interface, %vrid, problem, "the virtual router cannot be as it is configured yet");
         }
@@ -158,7 +166,7 @@ impl Running {
         let configs = self.configs(inventory)?;
         let addresses = self.desired.addresses.iter().copied().collect();
         if !inventory.is_prepared(&addresses, recorded) {
-            return Err("its addresses are not recorded yet".to_owned());
+            return Err(UNRECORDED.to_owned());
         }
         self.open(link, &configs).map_err(|error| format!("cannot open a socket of VRRP on {}: {error}", self.interface()))?;
         let in_force: Vec<&Config> = self.routers().map(|(_, router)| router.config()).collect();
@@ -279,9 +287,11 @@ impl Running {
 
     fn take(&mut self, family: Family, datagram: vrrp::wire::Datagram) {
         let now = Instant::now();
-        self.handle(now, &Event::Received(datagram));
         let id = MemberId { vrid: self.identity.vrid, family };
-        let heard = self.routers().find(|(member, _)| *member == id).and_then(|(_, router)| router.heard());
+        let listed = self.router(id).and_then(VirtualRouter::listed).cloned();
+        self.handle(now, &Event::Received(datagram));
+        self.news |= listed.as_ref() != self.router(id).and_then(VirtualRouter::listed);
+        let heard = self.router(id).and_then(VirtualRouter::heard);
         if let Some(heard) = heard.filter(|heard| heard.at == now) {
             self.news |= self.others.entry(id).or_default().heard(heard);
         }
@@ -364,6 +374,7 @@ impl Running {
                 foreign: placed.iter().copied().filter(|address| !inventory.is_ours(*address, recorded)).collect(),
                 placed,
                 heard: router.heard(),
+                listed: router.listed().cloned(),
                 others: self.others.get(&id).map(|others| others.status(router.differing())).unwrap_or_default(),
                 checksums: destinations.into_iter().map(|destination| (destination, router.checksum_form(destination))).collect(),
                 counters: *router.counters(),

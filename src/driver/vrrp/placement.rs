@@ -158,6 +158,8 @@ pub(super) struct Wanted {
     pub(super) left: BTreeSet<IpAddr>,
     /// Those of them that are not answered for.
     pub(super) silent: BTreeSet<IpAddr>,
+    /// To go where they are there.
+    released: BTreeSet<IpAddr>,
 }
 
 impl Wanted {
@@ -171,8 +173,16 @@ impl Wanted {
                 self.silent.extend(&addresses);
             }
             None => self.left.extend(addresses),
-            Some(Holding::Released) => {}
+            Some(Holding::Released) => self.released.extend(addresses),
         }
+    }
+
+    /// What no virtual router speaks of stays, and is not answered for.
+    pub(super) fn leave_others(&mut self, recorded: &BTreeSet<IpAddr>) {
+        let is_spoken_of = |address: &IpAddr| [&self.held, &self.left, &self.released].iter().any(|set| set.contains(address));
+        let others: Vec<IpAddr> = recorded.iter().copied().filter(|address| !is_spoken_of(address)).collect();
+        self.left.extend(&others);
+        self.silent.extend(&others);
     }
 
     /// Those that are there and not answered for.

@@ -209,7 +209,7 @@ impl Driver {
     fn review(&mut self) {
         let desired = match &self.current {
             Target::Run(desired) => Arc::clone(desired),
-            Target::Stop => Arc::default(),
+            Target::Stop => Arc::new(DesiredVrrp { complete: true, ..DesiredVrrp::default() }),
             Target::Nothing | Target::Quit => return,
         };
         // What an earlier process has left is not known before.
@@ -232,6 +232,9 @@ impl Driver {
             let of_interface = || self.groups.values().filter(|group| group.interface() == name);
             let mut wanted = Wanted::default();
             of_interface().for_each(|group| group.want(&mut wanted));
+            if !desired.complete {
+                wanted.leave_others(recorded);
+            }
             interface.queue = interface.inventory.changes(&wanted, recorded);
             let addresses = of_interface().flat_map(Running::desired_addresses).collect();
             let to_record = interface.inventory.to_record(&addresses, recorded);
@@ -388,6 +391,7 @@ impl Driver {
         let is_clean = self.done.recorded.as_ref().is_some_and(BTreeMap::is_empty) && self.done.problem.is_none();
         VrrpStatus {
             configured: if let Target::Run(desired) = &self.current { Some(Arc::clone(desired)) } else { None },
+            stopping: self.current == Target::Stop,
             stopped: self.current == Target::Stop
                 && groups.is_empty()
                 && is_clean

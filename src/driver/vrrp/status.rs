@@ -17,6 +17,8 @@ use crate::desired::DesiredVrrp;
 pub struct VrrpStatus {
     /// What was taken last as the whole configuration; `None` before the first, and after they were stopped.
     pub configured: Option<Arc<DesiredVrrp>>,
+    /// They were told to stop, and nothing else since.
+    pub stopping: bool,
     /// They were stopped: no address is there any more, and no record of one.
     pub stopped: bool,
     /// What the record says: the addresses on each interface that are ours where they are there. `None` until that was read.
@@ -83,6 +85,8 @@ pub struct RouterStatus {
     pub foreign: BTreeSet<IpAddr>,
     /// The last advertisement of another router.
     pub heard: Option<Heard>,
+    /// What that lists.
+    pub listed: Option<Addresses>,
     /// The other routers with this VRID on the link, by the addresses that they advertise from.
     pub others: BTreeMap<IpAddr, OtherRouter>,
     /// The form of the checksum that is sent to each destination.

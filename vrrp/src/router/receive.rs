@@ -102,6 +102,9 @@ impl VirtualRouter {
             self.forms.insert(source, form);
         }
         self.heard = Some(Heard { source, priority: advertisement.priority, interval: advertisement.interval, at: turn.now });
+        if self.listed.as_ref() != Some(&advertisement.addresses) {
+            self.listed = Some(advertisement.addresses.clone());
+        }
         self.compare(turn, source, advertisement);
     }
 

@@ -203,6 +203,12 @@ impl VirtualRouter {
         self.heard
     }
 
+    /// What it listed: a part of its addresses, where they are as many as a message [can list](crate::Family::most_listed).
+    #[must_use]
+    pub const fn listed(&self) -> Option<&Addresses> {
+        self.listed.as_ref()
+    }
+
     /// The other routers that listed other addresses for this virtual router when they were heard last, and what they listed.
     #[must_use]
     pub const fn differing(&self) -> &BTreeMap<IpAddr, Addresses> {
