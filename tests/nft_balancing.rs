@@ -488,3 +488,8 @@ fn no_error_while_a_long_range_of_ports_changes() {
 fn every_flow_has_a_server_while_a_long_range_changes() {
     flood::every_flow_has_a_server_while_a_long_range_changes("nftables");
 }
+
+#[test]
+fn no_error_where_a_hand_over_ends_halfway() {
+    traffic::no_error_where_a_hand_over_ends_halfway("nftables");
+}

@@ -32,3 +32,8 @@ fn no_error_while_kube_proxy_gives_back_and_a_setting_is_missing() {
 fn no_error_while_a_long_range_of_ports_changes() {
     traffic::no_error_while_a_long_range_of_ports_changes("ipvs");
 }
+
+#[test]
+fn no_error_where_a_hand_over_ends_halfway() {
+    traffic::no_error_where_a_hand_over_ends_halfway("ipvs");
+}

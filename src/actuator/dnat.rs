@@ -242,7 +242,9 @@ impl Dnat {
                 _ => continue,
             };
             self.write(&mut script, key, after.as_ref());
-            let before = self.known.services.get(&key).into_iter().flat_map(|service| &service.real_servers);
+            // While nothing dispatches there, somebody else has new connections, maybe with the same real servers: they and those from before go on.
+            let is_met = after.is_some() || Rules::dispatches(Family::of(key.vip).ip, &self.known.rules);
+            let before = self.known.services.get(&key).filter(|_| is_met).into_iter().flat_map(|service| &service.real_servers);
             let stays = |server: &&ObservedRealServer| {
                 after.as_ref().is_some_and(|after| after.real_servers.iter().any(|other| other.address == server.address))
             };

@@ -229,6 +229,13 @@ impl Planner<'_> {
         desired.filter.sources.is_none() || (self.has_filter(key, desired) && (!self.balanced.unruly || self.balanced.handing_over))
     }
 
+    /// Whether one that nobody asks for may be let in: nobody comes whom its filter does not admit. Whether rules are ours is not known without an intent for
+    /// them, unless they leave new connections to somebody else; without any, everybody comes anyway.
+    fn stays_guarded(&self, key: ServiceKey) -> bool {
+        let record = &self.observed.kernel.record;
+        self.lets_others_in() || record.filters.get(&key).is_none_or(|filter| filter.sources.is_none())
+    }
+
     fn has_filter(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
         desired.is_filtered_by(key, self.observed.kernel.record.filters.get(&key))
     }
@@ -282,11 +289,11 @@ impl Planner<'_> {
                     Some(desired) if self.is_guarded(key, desired) => self.reopen_service(key),
                     Some(_) | None => {}
                 }
-                let guarded = desired.is_none_or(|desired| self.is_guarded(key, desired));
-                if !confirmed && guarded {
-                    self.confirmed.services.insert(key);
-                } else if confirmed && !guarded {
-                    self.balanced.unguarded.insert(key.vip);
+                match desired {
+                    Some(desired) if confirmed && !self.is_guarded(key, desired) => drop(self.balanced.unguarded.insert(key.vip)),
+                    Some(desired) if !confirmed && self.is_guarded(key, desired) => drop(self.confirmed.services.insert(key)),
+                    None if !confirmed && self.stays_guarded(key) => drop(self.confirmed.services.insert(key)),
+                    Some(_) | None => {}
                 }
                 if let Some(desired) = desired {
                     self.keep_service(key, desired, observed, confirmed);

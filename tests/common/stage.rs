@@ -36,6 +36,8 @@ pub(crate) struct Stage {
     pub(crate) bgp: &'static str,
     /// `dataplane.type`.
     pub(crate) dataplane: &'static str,
+    /// Programs that the daemon finds before those of the same name in its PATH.
+    pub(crate) programs: Option<PathBuf>,
 }
 
 impl Stage {
@@ -63,7 +65,7 @@ impl Stage {
             hosts.ip(&format!("addr add {server}/{length} dev eth0"));
         }
         let files = tempfile::tempdir().unwrap();
-        Self { client, router, servers: hosts, files, daemon: None, bgp: "", dataplane }
+        Self { client, router, servers: hosts, files, daemon: None, bgp: "", dataplane, programs: None }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -103,6 +105,9 @@ impl Stage {
         let file = self.configure(instance, dataplane);
         let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
         command.args(["run", "--config"]).arg(file).arg("--manifests").arg(self.manifests(instance));
+        if let Some(programs) = &self.programs {
+            command.env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()));
+        }
         self.router.spawn(&mut command)
     }
 

@@ -6,6 +6,8 @@
 //! has a kernel with what that dataplane needs.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+mod halfway;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
@@ -18,6 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+pub(crate) use self::halfway::no_error_where_a_hand_over_ends_halfway;
 use super::common::{Namespace, inside, wait_until};
 use super::stage::{Stage, VIP, eric, service, slice};
 
