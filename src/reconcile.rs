@@ -139,8 +139,11 @@ impl Reconciler {
                 dataplane: self.intent.chosen_dataplane(),
                 observed: Arc::clone(&self.observed),
             });
-            let steps: Vec<&Step> = plan.steps.iter().filter(|step| !(self.kernel.is_busy() && self.kernel.takes_nft(step))).collect();
-            if readable && !steps.is_empty() {
+            // Virtual routers that are to resign do not wait for the kernel.
+            let is_possible = |step: &&Step| readable || step.key() == StepKey::VirtualRouters;
+            let is_free = |step: &&Step| !(self.kernel.is_busy() && self.kernel.takes_nft(step));
+            let steps: Vec<&Step> = plan.steps.iter().filter(is_possible).filter(is_free).collect();
+            if !steps.is_empty() {
                 self.execute(&steps, &plan.forced).await;
                 self.metrics.count_pass(now.elapsed());
                 self.rest_when_busy().await;

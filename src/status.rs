@@ -9,6 +9,7 @@ mod capability;
 mod condition;
 mod details;
 mod envelope;
+mod failure;
 mod notes;
 mod objects;
 mod peer;
@@ -32,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::ObjectRef;
 use crate::desired::{Desired, Lifecycle, Mode, NodeDrain, Rejection, RouteSet};
 use crate::observed::Observed;
-use crate::plan::{Ownership, StepKey};
+use crate::plan::Ownership;
 
 pub(crate) use balancer::ipvs_status;
 pub use balancer::{
@@ -44,6 +45,8 @@ pub use condition::Verdict;
 pub(crate) use details::{Clock, by_name, self_description};
 pub use details::{ConnectionStatus, FailureCounts, PeerDetails, RestartOffer, RestartStatus, TimerStatus, TransportStatus};
 pub use envelope::{Answer, Envelope};
+pub use failure::FailureStatus;
+use failure::failure_status;
 pub use objects::{ACCEPTED, Facts, KINDS, ObjectStatus, is_heard, object_statuses};
 pub use peer::{PeerStatus, RouteState, RouteStatus};
 pub use reports::Reports;
@@ -529,18 +532,6 @@ impl Truth {
     }
 }
 
-/// A step that fails.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FailureStatus {
-    /// What it is about.
-    pub step: String,
-    /// In words, with all causes.
-    pub error: String,
-    /// How often in a row.
-    pub count: u32,
-}
-
 /// Makes a status. Times of what did not change are taken from `previous`.
 #[must_use]
 pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeStatus {
@@ -560,7 +551,7 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
         source: inputs.source.clone(),
         config: inputs.config.clone(),
         speaker: SpeakerStatus {
-            asn: inputs.desired.map(|desired| desired.bgp.asn.number()),
+            asn: inputs.desired.map(|desired| &desired.bgp).filter(|bgp| bgp.has_as()).map(|bgp| bgp.asn.number()),
             router_id: inputs.speaker.router_id.map(|id| id.to_string()),
             started: inputs.speaker.started,
             listen_error: inputs.speaker.listen_error.clone(),
@@ -575,23 +566,6 @@ pub fn node_status(inputs: &Inputs<'_>, previous: Option<&NodeStatus>) -> NodeSt
         vrrp: inputs.vrrp.to_vec(),
         failures: inputs.observed.failures.iter().map(|(key, failure)| failure_status(*key, failure)).collect(),
     }
-}
-
-fn failure_status(key: StepKey, failure: &crate::observed::Failure) -> FailureStatus {
-    let step = match key {
-        StepKey::Advertise => "advertise".to_owned(),
-        StepKey::Record => "record".to_owned(),
-        StepKey::Address(address) => format!("address {address}"),
-        StepKey::Sysctl(setting) => format!("sysctl {setting}"),
-        StepKey::Interfaces => "settings of external interfaces".to_owned(),
-        StepKey::Timeouts => "timeouts of IPVS".to_owned(),
-        StepKey::Connections => "connection table".to_owned(),
-        StepKey::Daemon(role) => format!("{role} sync daemon"),
-        StepKey::VirtualService(service) => format!("virtual service {service}"),
-        StepKey::Speaker => "speaker".to_owned(),
-        StepKey::VirtualRouters => "virtual routers".to_owned(),
-    };
-    FailureStatus { step, error: failure.error.clone(), count: failure.count }
 }
 
 /// Makes a fresh status whenever somebody asks.

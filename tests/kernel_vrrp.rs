@@ -7,6 +7,7 @@ mod common;
 #[path = "common/link.rs"]
 mod link;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -357,4 +358,24 @@ fn a_thousand_addresses_do_not_keep_it_from_advertising() {
     wait_until("they are where they belong", PATIENCE, || (count(&link.ours), count(&link.theirs)) == (0, 1000));
     let group = other.status().group("main").unwrap().clone();
     assert_eq!(group.routers[&Family::Ipv4].counters.became_active, 1, "nobody took over while it placed them");
+}
+
+/// What VIPs there are does not keep those of the other family from being served; a family that has begun goes with its group.
+#[test]
+fn a_family_without_a_source_keeps_only_itself_away() {
+    let link = Link::new("part");
+    let own = "address del 2001:db8:97::1/64 dev eth0";
+    link.ours.ip(own);
+    let transport = DesiredTransport::Unicast { peers: BTreeSet::new(), single: true };
+    let partial = DesiredGroup { transport, partial: true, ..group(100) };
+    let routers = start(&link.ours, &partial);
+    wait_for("IPv4 is Active", &routers, |group| group.state() == State::Active && group.routers.len() == 1);
+    assert_eq!(routers.status().group("main").unwrap().problem.as_deref(), Some("eth0 has no IPv6 address to advertise from"));
+    wait_until("it has the address", PATIENCE, || has(&link.ours, VIP4) && !has(&link.ours, vip6()));
+    link.ours.ip("address add 2001:db8:97::1/64 dev eth0 nodad");
+    wait_until_active(&routers);
+    wait_until("it has both", PATIENCE, || has_all(&link.ours));
+    link.ours.ip(own);
+    wait_for("none is Active", &routers, |group| group.state() == State::Initialize);
+    wait_until("it has none", PATIENCE, || has_none(&link.ours));
 }

@@ -3,6 +3,8 @@
 //! now) and the plan that must come of it, `expected.txt`. `UPDATE_GOLDENS=1` writes the latter anew; the difference is reviewed like code.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/policies.rs"]
+mod policies;
 #[path = "common/routers.rs"]
 mod routers;
 
@@ -16,12 +18,13 @@ use std::time::{Duration, Instant};
 use bgp::rib::Route;
 use bgp::{Asn, Family, Prefix};
 use ipvs::{Timeouts, Weight};
+use policies::PolicyInput;
 use routers::RoutersInput;
 use serde::Deserialize;
 use vipherald::api::{Kind, ObjectRef, PortRange, Scheduler};
 use vipherald::desired::{
-    Aggregate, BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter,
-    Lifecycle, Policy, RouteSet, Routing, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
+    BalancerKind, Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DesiredVirtualService, DrainTimes, Filter, Lifecycle,
+    RouteSet, Rules, Scheduling, ServiceKey, UnservedPorts, VipIntent, WithholdReason,
 };
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Balancer, Failure, Forgotten, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
@@ -108,16 +111,6 @@ struct DesiredInput {
     aggregates: BTreeMap<String, String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[derive(Default)]
-struct PolicyInput {
-    community: u32,
-    prefixes: Vec<String>,
-    /// Where given, the only ones that are told.
-    peers: Option<BTreeSet<String>>,
-}
-
 impl Default for DesiredInput {
     fn default() -> Self {
         Self {
@@ -147,7 +140,7 @@ impl Default for DesiredInput {
 
 impl DesiredInput {
     fn typed(self) -> Desired {
-        let routing = routing(self.policies, &self.aggregates);
+        let routing = policies::routing(self.policies, &self.aggregates);
         let vip = |intent| DesiredVip { owners: BTreeSet::new(), intent, policy: None };
         let serve = self.serve.into_iter().map(|address| (address, vip(VipIntent::Serve { without_endpoints: false })));
         let withhold = self.withhold.into_iter().map(|address| (address, vip(VipIntent::Withhold(WithholdReason::NoEndpoints))));
@@ -176,18 +169,6 @@ impl DesiredInput {
             drain: DrainTimes { graceful_shutdown: self.graceful_shutdown.0, fabric_delay: self.fabric_delay.0, timeout: self.timeout.0 },
         }
     }
-}
-
-fn routing(policies: BTreeMap<String, PolicyInput>, aggregates: &BTreeMap<String, String>) -> Routing {
-    let policies = policies.into_iter().map(|(name, PolicyInput { community, prefixes, peers })| {
-        let route = Route { communities: BTreeSet::from([community]), peers: peers.map(Arc::new), ..Route::originated() };
-        (name, Policy { prefixes: prefixes.iter().map(|text| prefix(text)).collect(), route })
-    });
-    let aggregates = aggregates.iter().map(|(text, words)| {
-        let (vips, policy) = words.split_once(' ').map_or((words.as_str(), None), |(vips, policy)| (vips, Some(policy.to_owned())));
-        (prefix(text), Aggregate { policy, suppress: vips == "suppress" })
-    });
-    Routing { policies: policies.collect(), aggregates: aggregates.collect() }
 }
 
 /// A prefix, or the host prefix of an address.

@@ -37,14 +37,22 @@ impl DesiredBgp {
         Self { asn, router_id: None, cluster_id: None, host_name: None, send_software_version: false, listen: None, peers: BTreeMap::new() }
     }
 
-    /// A speaker that has nobody to speak to, and so no need of an AS: it has the number of none (RFC 6793 §9).
+    /// The number of no AS (RFC 6793 §9).
+    const NONE: Asn = match Asn::new(Asn::TRANS as u32) {
+        Some(asn) => asn,
+        None => panic!(),
+    };
+
+    /// A speaker that has nobody to speak to, and so no need of an AS.
     #[must_use]
     pub const fn nobody() -> Self {
-        const NONE: Asn = match Asn::new(Asn::TRANS as u32) {
-            Some(asn) => asn,
-            None => panic!(),
-        };
-        Self::new(NONE)
+        Self::new(Self::NONE)
+    }
+
+    /// Whether it is of an AS.
+    #[must_use]
+    pub fn has_as(&self) -> bool {
+        self.asn != Self::NONE
     }
 
     /// Whether we are the route reflector of some neighbour, or of one that may come.

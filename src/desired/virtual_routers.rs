@@ -136,6 +136,8 @@ pub struct DesiredGroup {
     pub least_ttl: u8,
     /// The virtual addresses of both families, in the order in which they are listed.
     pub addresses: Vec<IpAddr>,
+    /// Whether it begins with one family where the interface has no address of the other one to advertise from; else it takes no part at all.
+    pub partial: bool,
     /// Whether the node does what the addresses are there for; a group that does not serve is not Active.
     pub serving: bool,
 }
@@ -158,6 +160,7 @@ impl DesiredGroup {
             announcing: Announcing::DEFAULT,
             least_ttl: vrrp::wire::TTL,
             addresses,
+            partial: false,
             serving: true,
         }
     }

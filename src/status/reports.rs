@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::objects::listed;
+use super::routed::BACKUP;
 use super::{Truth, VipState};
 use crate::api::{RouterNodeStatus, VipGroup};
 
@@ -35,7 +36,8 @@ impl Reports {
 
     /// Where a VIP stands.
     pub(super) fn standing(&self, vip: IpAddr) -> Standing<'_> {
-        let mut standing = Standing { announcing: BTreeMap::new(), groups: BTreeMap::new(), silent: Vec::new(), unheard: Vec::new() };
+        let mut standing =
+            Standing { announcing: BTreeMap::new(), backup: Vec::new(), groups: BTreeMap::new(), silent: Vec::new(), unheard: Vec::new() };
         for (node, status) in &self.nodes {
             match status {
                 None => standing.unheard.push(node),
@@ -46,7 +48,9 @@ impl Reports {
             let Some(group) = self.nodes.get(node).and_then(|status| status.as_ref()?.vips.get(*number)) else { continue };
             standing.silent.retain(|silent| silent != node);
             standing.groups.insert(node, group);
-            if group.state == VipState::Announced.as_str() {
+            if group.state == VipState::Announced.as_str() && group.reason == BACKUP {
+                standing.backup.push(node);
+            } else if group.state == VipState::Announced.as_str() {
                 standing.announcing.insert(node, &group.peers);
             }
         }
@@ -56,8 +60,10 @@ impl Reports {
 
 /// One VIP on all nodes.
 pub(super) struct Standing<'a> {
-    /// The nodes that announce it, each with the peers that were told.
+    /// The nodes that announce it, or have it as Active Routers, each with the peers that were told.
     pub(super) announcing: BTreeMap<&'a str, &'a [String]>,
+    /// Those that hear an Active Router which has it.
+    backup: Vec<&'a str>,
     /// What each node says that knows it.
     groups: BTreeMap<&'a str, &'a VipGroup>,
     /// Nodes that do not know it yet.
@@ -99,6 +105,11 @@ impl Standing<'_> {
             let reason = if others.is_empty() { "Announced" } else { "AnnouncedBySome" };
             let nodes: Vec<&str> = self.announcing.keys().copied().collect();
             return (Truth::True, reason.to_owned(), self.on("announced by", &nodes, &others));
+        }
+        // Such as one that is none of ours.
+        if let Some(group) = self.backup.first().and_then(|node| self.groups.get(node)) {
+            let reason = if others.is_empty() { "Announced" } else { "AnnouncedBySome" };
+            return (Truth::True, reason.to_owned(), self.with_others(group.message.clone(), &others));
         }
         match self.groups.values().next() {
             None => self.unreported(),

@@ -11,6 +11,9 @@ use vrrp::Family;
 use super::vip::Why;
 use super::{VipState, VirtualRouterStatus, VrrpGroupStatus};
 
+/// Why a VIP is called Announced on a node that is Backup.
+pub(super) const BACKUP: &str = "Backup";
+
 /// The virtual router of which a VIP is an address.
 #[derive(Clone, Copy)]
 pub(super) struct Routed<'a> {
@@ -48,7 +51,7 @@ impl Routed<'_> {
                 (VipState::Pending, Why::new("NotListed", message))
             }
             ("Backup", Some(active)) => {
-                (VipState::Announced, Why::new("Backup", format!("{active} has it, as the Active Router of {name}; this node is Backup")))
+                (VipState::Announced, Why::new(BACKUP, format!("{active} has it, as the Active Router of {name}; this node is Backup")))
             }
             ("Backup", None) => (VipState::Pending, Why::new("Electing", format!("no Active Router of {name} is heard yet"))),
             _ => {

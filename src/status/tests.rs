@@ -15,6 +15,7 @@ use crate::desired::{
     VirtualRouting, WithholdReason,
 };
 use crate::observed::Failure;
+use crate::plan::StepKey;
 
 /// All inputs in one hand.
 pub(crate) struct Node {

@@ -212,6 +212,11 @@ impl<'a> Facts<'a> {
     /// Why it is not an address of a virtual router yet.
     fn unrouted(&self) -> Why {
         let failures = &self.inputs.observed.failures;
+        let group = self.inputs.desired.and_then(|desired| desired.vrrp.group_of(self.address));
+        let group = self.inputs.vrrp.iter().find(|shown| Some(shown.name.as_str()) == group && !shown.problems.is_empty());
+        if let Some(group) = group {
+            return Why::new("Initialize", format!("group {} takes no part in it here: {}", group.name, group.problems.join("; ")));
+        }
         match failures.get(&StepKey::Record).or_else(|| failures.get(&StepKey::VirtualRouters)) {
             Some(failure) => {
                 Why::new("StepFailed", format!("no virtual router can have it: {} (tried {} times)", failure.error, failure.count))

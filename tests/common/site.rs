@@ -66,6 +66,8 @@ impl Site {
     pub(crate) fn node(&self, host: u8, mode: &str, group: &str) -> Node<'_> {
         let namespace = if host == 1 { &self.link.ours } else { &self.link.theirs };
         namespace.sysctl("net/ipv6/conf/all/forwarding", "1");
+        // Nobody is answered for an address of another interface, such as `lo`.
+        namespace.sysctl("net/ipv4/conf/all/arp_ignore", "1");
         let node = Node {
             host: namespace,
             dataplane: self.dataplane,

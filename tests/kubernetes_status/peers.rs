@@ -36,6 +36,8 @@ fn peers_are_the_other_nodes_of_the_instance_and_follow_them() {
         let (kind, name) = kind.split_once(' ').unwrap();
         cluster.until_conditions(kind, name, ["True=Accepted", "True=Programmed", "True=Announced"]);
     }
+    let has = if held(&first) > 0 { "n1" } else { "n2" };
+    wait_until("the object says where the VIP is", LIMIT, || cluster.get("ericingress", "eric")["status"]["announcing"] == json!([has]));
     let status = |node: &str| cluster.get("routernode", &format!("vipherald-{node}"))["status"].clone();
     assert_eq!(status("n1")["mode"], "vrrp");
     assert_eq!(status("n1")["virtualRouters"], json!([{"virtualRouterId": 106, "addresses": ["10.98.0.1"]}]));

@@ -149,7 +149,7 @@ impl Running {
             self.index = link.map(|link| link.index);
         }
         if !self.leaving {
-            self.problem = self.take_over(now, link, inventory, recorded).err();
+            self.problem = self.take_over(now, link, inventory, recorded).unwrap_or_else(Some);
         }
         self.tell(now, link, inventory);
         let is_told = |problem: &&String| self.problem != before && *problem != UNRECORDED;
@@ -160,10 +160,16 @@ impl Running {
         self.news |= self.problem != before;
     }
 
-    /// Puts the configuration in force. The error is why it cannot be.
-    fn take_over(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory, recorded: &BTreeSet<IpAddr>) -> Result<(), String> {
+    /// Puts the configuration in force. The error is why it cannot be; what is returned else is why it is in part.
+    fn take_over(
+        &mut self,
+        now: Instant,
+        link: Option<Link>,
+        inventory: &Inventory,
+        recorded: &BTreeSet<IpAddr>,
+    ) -> Result<Option<String>, String> {
         let Some(link) = link else { return Err(format!("there is no interface {}", self.interface())) };
-        let configs = self.configs(inventory)?;
+        let (configs, lacking) = self.configs(inventory)?;
         let addresses = self.desired.addresses.iter().copied().collect();
         if !inventory.is_prepared(&addresses, recorded) {
             return Err(UNRECORDED.to_owned());
@@ -172,7 +178,7 @@ impl Running {
         let in_force: Vec<&Config> = self.routers().map(|(_, router)| router.config()).collect();
         let is_in_force = in_force.len() == configs.len() && configs.iter().all(|config| in_force.contains(&config));
         if is_in_force {
-            return Ok(());
+            return Ok(lacking);
         }
         self.news = true;
         let actions = match &mut self.group {
@@ -187,13 +193,13 @@ impl Running {
         self.others.retain(|id, _| members.contains(id));
         self.sockets.retain(|family, _| members.iter().any(|id| id.family == *family));
         self.carry_out(actions);
-        Ok(())
+        Ok(lacking)
     }
 
-    /// A virtual router for each family of its addresses.
-    fn configs(&self, inventory: &Inventory) -> Result<Vec<Config>, String> {
+    /// A virtual router for each family of its addresses, and why there is none for one of them. A family that has one goes with the group where it loses its address.
+    fn configs(&self, inventory: &Inventory) -> Result<(Vec<Config>, Option<String>), String> {
         let desired = &self.desired;
-        let mut configs = vec![];
+        let (mut configs, mut lacking) = (vec![], None);
         for (family, configured) in
             [(Family::Ipv4, desired.source_ipv4.map(IpAddr::V4)), (Family::Ipv6, desired.source_ipv6.map(IpAddr::V6))]
         {
@@ -204,14 +210,19 @@ impl Running {
             let transport = transport(&desired.transport, family);
             let link_local = family == Family::Ipv6 && takes_link_local(&transport);
             let Some(primary) = inventory.source(family, link_local, configured, &desired.addresses) else {
-                return Err(match configured {
+                let why = match configured {
                     Some(address) => format!("{} does not have the address {address} to advertise from", desired.interface),
                     None => format!(
                         "{} has no {}{family} address to advertise from",
                         desired.interface,
                         if link_local { "link-local " } else { "" }
                     ),
-                });
+                };
+                if desired.partial && !self.routers().any(|(id, _)| id.family == family) {
+                    lacking = Some(why);
+                    continue;
+                }
+                return Err(why);
             };
             configs.push(Config {
                 version: desired.version,
@@ -225,7 +236,7 @@ impl Running {
                 ..Config::new(desired.vrid, primary, Addresses::new(&of_family).map_err(|error| error.to_string())?)
             });
         }
-        if configs.is_empty() { Err("it has no virtual address".to_owned()) } else { Ok(configs) }
+        if configs.is_empty() { Err(lacking.unwrap_or_else(|| "it has no virtual address".to_owned())) } else { Ok((configs, lacking)) }
     }
 
     fn open(&mut self, link: Link, configs: &[Config]) -> std::io::Result<()> {
@@ -293,7 +304,8 @@ impl Running {
         self.news |= listed.as_ref() != self.router(id).and_then(VirtualRouter::listed);
         let heard = self.router(id).and_then(VirtualRouter::heard);
         if let Some(heard) = heard.filter(|heard| heard.at == now) {
-            self.news |= self.others.entry(id).or_default().heard(heard);
+            let differing = self.router(id).and_then(|router| router.differing().get(&heard.source)).cloned();
+            self.news |= self.others.entry(id).or_default().heard(&self.identity, heard, differing.as_ref());
         }
     }
 
@@ -329,10 +341,7 @@ impl Running {
                 Action::Discarded { source, reason } => {
                     self.news |= self.others.entry(id).or_default().discarded(&self.identity, source, reason);
                 }
-                Action::AddressesDiffer { source, listed } => {
-                    Others::differs(&self.identity, source, &listed);
-                    self.news = true;
-                }
+                Action::AddressesDiffer { .. } => self.news = true,
             }
         }
     }

@@ -13,6 +13,8 @@ use super::status::OtherRouter;
 
 /// So many are kept: who invents routers is not to fill the memory.
 const MOST: usize = 16;
+/// Addresses come and go on all nodes within that time.
+const SETTLED: Duration = Duration::from_secs(5);
 /// Between two complaints about one router.
 const QUIET: Duration = Duration::from_secs(30);
 
@@ -27,12 +29,24 @@ struct Entry {
     router: OtherRouter,
     seen: Instant,
     complained: Option<Instant>,
+    /// Since when it lists other addresses, and whether that was said.
+    differs: Option<(Instant, bool)>,
 }
 
 impl Others {
-    /// An advertisement was taken. Whether that changes who is there, and with which priority.
-    pub(super) fn heard(&mut self, heard: Heard) -> bool {
+    /// An advertisement was taken, which lists other addresses than this router where these are given. Whether that changes who is there, and with which priority.
+    pub(super) fn heard(&mut self, identity: &Identity, heard: Heard, differing: Option<&Addresses>) -> bool {
         let entry = self.entry(heard.source);
+        match (differing, &mut entry.differs) {
+            (None, differs) => *differs = None,
+            (Some(_), differs @ None) => *differs = Some((heard.at, false)),
+            (Some(listed), Some((since, is_said))) => {
+                if !*is_said && heard.at.saturating_duration_since(*since) >= SETTLED {
+                    *is_said = true;
+                    differs(identity, heard.source, listed);
+                }
+            }
+        }
         let before = entry.router.heard.replace(heard);
         before.is_none_or(|before| (before.priority, before.interval) != (heard.priority, heard.interval))
     }
@@ -50,15 +64,6 @@ impl Others {
         is_new
     }
 
-    /// It lists other addresses.
-    pub(super) fn differs(Identity { name, interface, vrid, .. }: &Identity, source: IpAddr, listed: &Addresses) {
-        let listing = listed.iter().take(4).map(|address| address.to_string()).collect::<Vec<_>>().join(" ");
-        tracing::warn!(
-            group = name, %interface, %vrid, %source, listed = listed.len(), listing,
-            "another router lists other addresses for this VRID: it may be of another virtual router"
-        );
-    }
-
     /// Each of them, with what those list that list other addresses.
     pub(super) fn status(&self, differing: &BTreeMap<IpAddr, Addresses>) -> BTreeMap<IpAddr, OtherRouter> {
         let status =
@@ -72,9 +77,22 @@ impl Others {
             let oldest = self.routers.iter().min_by_key(|(_, entry)| entry.seen).map(|(source, _)| *source);
             oldest.and_then(|oldest| self.routers.remove(&oldest));
         }
-        let entry =
-            self.routers.entry(source).or_insert_with(|| Entry { router: OtherRouter::default(), seen: Instant::now(), complained: None });
+        let entry = self.routers.entry(source).or_insert_with(|| Entry {
+            router: OtherRouter::default(),
+            seen: Instant::now(),
+            complained: None,
+            differs: None,
+        });
         entry.seen = Instant::now();
         entry
     }
+}
+
+/// It lists other addresses.
+fn differs(Identity { name, interface, vrid, .. }: &Identity, source: IpAddr, listed: &Addresses) {
+    let listing = listed.iter().take(4).map(|address| address.to_string()).collect::<Vec<_>>().join(" ");
+    tracing::warn!(
+        group = name, %interface, %vrid, %source, listed = listed.len(), listing,
+        "another router lists other addresses for this VRID: it may be of another virtual router"
+    );
 }

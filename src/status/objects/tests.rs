@@ -78,6 +78,24 @@ fn a_vip_that_all_nodes_announce() {
     assert_eq!(status.announcing.into_iter().collect::<Vec<_>>(), ["n1", "n2"]);
 }
 
+/// Where virtual routers have VIPs, the node that has one is named.
+#[test]
+fn a_vip_of_a_virtual_router_is_where_it_is_active() {
+    let says = |reason| Some(vec![group("Announced", "True", reason, &["10.0.0.7"])]);
+    let manifests = [service("web", "externalIPs: [10.0.0.7]")];
+    let programmed = "Programmed=True Programmed: 10.0.0.7: on n1, n2 (2 of 2 nodes)";
+    let nodes = reports(&[("n1", says("Backup")), ("n2", says("Active"))]);
+    let expected =
+        ["Accepted=True Accepted: VIP 10.0.0.7", programmed, "Advertised=True Announced: 10.0.0.7: announced by n2 (1 of 2 nodes)"];
+    assert_says(&config(), &manifests, &nodes, "web", &expected);
+    let announcing: Vec<Vec<String>> =
+        statuses(&config(), &manifests, &nodes).values().map(|status| status.announcing.iter().cloned().collect()).collect();
+    assert_eq!(announcing, [["n2"]]);
+    let elsewhere = reports(&[("n1", says("Backup")), ("n2", says("Backup"))]);
+    let expected = ["Accepted=True Accepted: VIP 10.0.0.7", programmed, "Advertised=True Announced: 10.0.0.7: as Backup"];
+    assert_says(&config(), &manifests, &elsewhere, "web", &expected);
+}
+
 #[test]
 fn one_node_is_enough_and_the_others_are_told() {
     let nodes = reports(&[
