@@ -60,6 +60,11 @@ impl<'n> Section<'n> {
         matches!(self.find(name), Some(Node { value: Value::Text(text), .. }) if text == word)
     }
 
+    /// Whether a list with nothing in it is there.
+    pub(super) fn is_empty_list(&self, name: &str) -> bool {
+        matches!(self.find(name), Some(Node { value: Value::List(elements), .. }) if elements.is_empty())
+    }
+
     pub(super) fn key(&self, name: &str) -> String {
         join(&self.path, name)
     }

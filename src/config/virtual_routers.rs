@@ -37,8 +37,10 @@ pub(super) fn virtual_routing(
     let section = reader.section(root, "vrrp");
     let elements = reader.list(&section, "groups").unwrap_or_default();
     let mut routing = VirtualRouting { mode, ..VirtualRouting::default() };
+    let mut some_have_vips = false;
     for element in &elements {
         let section = reader.element(element);
+        some_have_vips |= section.has("vips");
         let name = reader.required(&section, "name", &kinds_of_vrrp::GROUP_NAME);
         let of_vips = section.has("vips").then(|| prefixes(reader, &section, &routing));
         let group = group(reader, &section);
@@ -52,7 +54,7 @@ pub(super) fn virtual_routing(
     }
     if mode == Mode::Vrrp {
         let mut report = |message: &str| reader.report(root.place_of("mode"), root.key("mode"), message.to_owned());
-        if routing.vips.is_empty() {
+        if !some_have_vips {
             report("with 'vrrp' a group of vrrp.groups has to say by 'vips' which VIPs are its own");
         }
         if dataplane.is_some_and(|dataplane| dataplane.kind == DataplaneType::None) {
@@ -71,7 +73,7 @@ fn prefixes(reader: &mut Reader<'_>, section: &Section<'_>, earlier: &VirtualRou
         let message = "the group has 'vips': its addresses are those of them that are served; leave one of both out".to_owned();
         reader.report(section.place_of("addresses"), section.key("addresses"), message);
     }
-    if prefixes.is_empty() {
+    if section.is_empty_list("vips") {
         reader.report(section.place_of("vips"), section.key("vips"), "expected at least one prefix such as 0.0.0.0/0".to_owned());
     }
     for (name, others) in &earlier.vips {

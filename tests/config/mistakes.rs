@@ -42,6 +42,10 @@ const MISTAKES: &[(&str, &str)] = &[
     ("@mdoe: vrrp\n", "c.yaml:2:1: mdoe: unknown key; did you mean 'mode'?"),
     ("@mode: vrrp\n", "c.yaml:2:7: mode: with 'vrrp' a group of vrrp.groups has to say by 'vips' which VIPs are its own"),
     (
+        "@mode: vrrp\nvrrp: {groups: [{name: a, interface: e1, virtualRouterId: 0, vips: [10.97.0.9/24]}]}\n",
+        "c.yaml:3:59: vrrp.groups[0].virtualRouterId: expected a number from 1 to 255, found '0'\nc.yaml:3:69: vrrp.groups[0].vips[0]: expected a prefix such as 10.0.0.0/24 or 2001:db8::/64, found '10.97.0.9/24': 10.97.0.9/24 has bits set beyond its length; the prefix is 10.97.0.0/24",
+    ),
+    (
         "@mode: vrrp\nvips: {allow: [{prefix: 10.0.0.0/24}]}\ndataplane: {type: none}\nvrrp: {groups: [{name: a, interface: e1, virtualRouterId: 1, vips: [10.0.0.0/24]}]}\n",
         "c.yaml:2:7: mode: with dataplane.type 'none' there are no VIPs that a virtual router could have; 'bgp' announces what is found on vips.interface",
     ),
