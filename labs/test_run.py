@@ -7,8 +7,10 @@ Run: python3 labs/test_run.py
 
 import json
 import os
+import socket
 import struct
 import tempfile
+import threading
 import unittest
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,6 +20,10 @@ from unittest import mock
 from runner import kernel, lab, topology
 from runner.expect import FOREVER, Expectations
 from runner.images import IMAGES
+from runner.node import LabError
+from runner.operation import Directories
+from runner.pair import PairExpectations
+from runner.probes import Probes
 
 LABS = Path(__file__).resolve().parent
 
@@ -210,6 +216,142 @@ class ExpectationsTest(unittest.TestCase):
         self.expect.serving.remove("n2")
         _, differences = self.expect.spread({"n1": 49, "n2": 1, "n3": 50})
         self.assertEqual(differences, ["n2 got requests although it serves none"])
+
+
+class FakeRouterNode(FakeNode):
+    """Its addresses are on eth1, and it says of itself what it is given."""
+
+    def __init__(self, number, state, vips):
+        super().__init__([f"2.0.0.{number}"], [on_lo("10.0.0.250", 32)])
+        self.number, self.on_link = number, {f"2.0.0.{number}": 24, **dict.fromkeys(vips, 32)}
+        self.reported = {"vrrp": [{"routers": [{"family": "IPv4", "state": state}]}],
+                         "vips": [{"address": "10.0.0.7", "state": "Announced", "reason": state}]}
+
+    def run(self, argv):
+        if "link" in argv:
+            return json.dumps([{"address": f"02:00:00:00:00:0{self.number}"}])
+        if "eth1" in argv:
+            return json.dumps([{"addr_info": [{"local": address, "prefixlen": length} for address, length in self.on_link.items()]}])
+        return super().run(argv)
+
+
+class FakeToR(FakeNode):
+    """It knows the VIP at an Ethernet address."""
+
+    def __init__(self, at):
+        super().__init__([])
+        self.at = at
+
+    def run(self, argv):
+        return json.dumps([{"dst": "10.0.0.7", "lladdr": self.at}, {"dst": "10.0.0.8"}]) if "neigh" in argv else super().run(argv)
+
+
+PAIR = {**DATA, "vips": {"ipv4": ["10.0.0.7"], "ipv6": []}, "racks": {"rack": ["n1", "n2"]},
+        "routes": {"tor": {"ipv4": [["2.0.0.1", "e"], ["2.0.0.2", "e"]], "ipv6": []}},
+        "virtualRouters": {"interface": "eth1", "neighbours": {"tor": "e"}}}
+
+
+class PairExpectationsTest(unittest.TestCase):
+    """n1 is Active, n2 Backup."""
+
+    def setUp(self):
+        self.nodes = {"tor": FakeToR("02:00:00:00:00:01"), "n1": FakeRouterNode(1, "Active", ["10.0.0.7"]), "n2": FakeRouterNode(2, "Backup", [])}
+        self.expect = PairExpectations(SimpleNamespace(nodes=self.nodes), PAIR, lambda node, noun, *_: json.dumps({noun: node.reported[noun]}))
+
+    def test_one_active_router_that_has_the_vips_is_no_difference_whichever_it_is(self):
+        self.assertEqual(self.expect.differences(), [])
+        self.expect.active = "n1"
+        self.assertEqual(self.expect.differences() + self.expect.neighbours(), [])
+        self.assertEqual(self.expect.answering(), ["n1"])
+
+    def test_another_active_router_than_the_expected_one_is_a_difference(self):
+        self.expect.active = "n2"
+        self.assertEqual(self.expect.differences(), ["n1: eth1 still has VIPs", "n2: eth1 has no 10.0.0.7/32"])
+        self.assertEqual(self.expect.neighbours(), ["tor: 10.0.0.7 is at 02:00:00:00:00:01, expected 02:00:00:00:00:02 of n2"])
+
+    def test_no_and_two_holders_are_differences(self):
+        self.nodes["n2"].on_link["10.0.0.7"] = 32
+        self.assertIn("n2: eth1 still has VIPs", self.expect.differences())
+        for name in ("n1", "n2"):
+            del self.nodes[name].on_link["10.0.0.7"]
+        self.assertIn("no router node has the VIPs", self.expect.differences())
+
+    def test_a_vip_with_a_subnet_or_on_lo_is_a_difference(self):
+        self.nodes["n1"].on_link["10.0.0.7"] = 24
+        self.nodes["n2"].lo.append(on_lo("10.0.0.7", 32))
+        self.assertEqual(self.expect.differences(), ["n2: lo still has 10.0.0.7", "n1: eth1 has no 10.0.0.7/32"])
+
+    def test_what_a_node_says_of_itself_has_to_agree(self):
+        self.nodes["n2"].reported["vrrp"][0]["routers"][0]["state"] = "Active"
+        self.nodes["n1"].reported["vips"] = []
+        self.assertEqual(self.expect.differences(), ["n1 says {}, expected {'10.0.0.7': ('Announced', 'Active')}",
+                                                     "n2: the IPv4 router is Active, expected Backup"])
+
+    def test_an_unplugged_node_waits_and_a_node_that_does_not_answer_is_a_difference(self):
+        self.expect.taking_part.remove("n2")
+        self.expect.unplugged.append("n2")
+        self.assertEqual(self.expect.differences(), ["n2: the IPv4 router is Backup, expected Initialize"])
+        self.expect.ask = mock.Mock(side_effect=LabError("no daemon"))
+        self.assertEqual(self.expect.differences(), ["no daemon", "no daemon"])
+
+    def test_a_node_that_announces_has_the_vip_on_lo_and_the_tor_goes_through_it(self):
+        self.expect.taking_part.remove("n2")
+        self.expect.serving.append("n2")
+        self.assertEqual(self.expect.answering(), ["n2"])
+        self.assertEqual(self.expect.differences(), ["tor: 10.0.0.7 has next hops none, expected 2.0.0.2 dev e",
+                                                     "n2: lo has no 10.0.0.7/32 scope global",
+                                                     "n2 says {'10.0.0.7': ('Announced', 'Backup')}, expected {'10.0.0.7': ('Announced', 'Served')}"])
+
+    def test_a_vip_that_is_left_after_the_service_is_a_difference(self):
+        self.expect.withdraw_all()
+        self.assertIn("n1: eth1 still has VIPs", self.expect.differences())
+        self.nodes["n1"].on_link = self.nodes["n2"].on_link
+        for name in ("n1", "n2"):
+            self.nodes[name].reported["vips"] = []
+        self.assertEqual(self.expect.differences(), [])
+
+
+class ProbesTest(unittest.TestCase):
+    def test_what_is_not_answered_is_lost_and_no_more(self):
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind(("127.0.0.1", 0))
+        silence = []
+
+        def answer():
+            while (received := server.recvfrom(16))[0] == b"?":
+                if silence:
+                    silence.pop()
+                else:
+                    server.sendto(b"!", received[1])
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        client = SimpleNamespace(command=lambda argv: [argv[0], str(LABS / "hosts/probe.py"), *argv[2:]])
+        try:
+            with Probes(client, server.getsockname()[1], 5, ["127.0.0.1"]) as probes:
+                silence += 3 * [None]
+                probes.go_on()
+                outcome = probes.outcome()
+        finally:
+            server.sendto(b"end", server.getsockname())
+            thread.join()
+            server.close()
+        self.assertEqual(outcome["127.0.0.1"]["lost"], 3)
+        self.assertGreaterEqual(outcome["127.0.0.1"]["sent"], 103)
+
+
+class ConfigurationTest(unittest.TestCase):
+    def test_a_configuration_is_replaced_in_one_step_and_only_where_it_says_so(self):
+        with tempfile.TemporaryDirectory() as directory:
+            copy = Path(directory) / "copy"
+            copy.mkdir()
+            (copy / "config.yaml").write_text("mode: vrrp\n")
+            node = SimpleNamespace(name="n1", directory=Path(directory), copies={"/etc/vipherald": copy})
+            operation = Directories(SimpleNamespace(nodes={}), {}, [])
+            operation.change_configuration(node, "mode: vrrp", "mode: bgp")
+            self.assertEqual((copy / "config.yaml").read_text(), "mode: bgp\n")
+            with self.assertRaisesRegex(LabError, "config.yaml of n1 has no mode: vrrp"):
+                operation.change_configuration(node, "mode: vrrp", "mode: bgp")
 
 
 class CommandTest(unittest.TestCase):

@@ -52,6 +52,16 @@ fn route_reflector_with_frr() {
 }
 
 #[test]
+fn vrrp_pair_with_bird() {
+    run("vrrp-pair", "bird");
+}
+
+#[test]
+fn vrrp_pair_with_frr() {
+    run("vrrp-pair", "frr");
+}
+
+#[test]
 fn kubernetes_with_bird() {
     run("kubernetes", "bird");
 }

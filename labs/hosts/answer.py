@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A pod that answers every HTTP request with its own name and the address the request came from.
+"""A pod that answers every HTTP request, and every datagram, with its own name and the address it came from.
 
 Usage: answer.py PORT. Router nodes masquerade what they balance, so the address tells which router node was used.
 """
 
 import socket
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self):
-        source = self.client_address[0].removeprefix("::ffff:")
-        body = f"{socket.gethostname()} {source}\n".encode()
+        body = answer(self.client_address)
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -33,5 +33,19 @@ class Server(ThreadingHTTPServer):
         self.socket.bind(self.server_address)
 
 
+def answer(client):
+    return f"{socket.gethostname()} {client[0].removeprefix('::ffff:')}\n".encode()
+
+
+def answer_datagrams(server):
+    while True:
+        _, client = server.recvfrom(256)
+        server.sendto(answer(client), client)
+
+
 if __name__ == "__main__":
+    datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    datagrams.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    datagrams.bind(("::", int(sys.argv[1])))
+    threading.Thread(target=answer_datagrams, args=[datagrams], daemon=True).start()
     Server(("::", int(sys.argv[1])), Answer).serve_forever()

@@ -14,7 +14,8 @@ from . import topology
 from .images import IMAGES
 from .lab import Lab
 from .node import LabError
-from .scenario import Report, Scenario
+from .pair import Pair
+from .scenario import Report, Scenario, read
 
 LABS = Path(__file__).resolve().parents[1]
 ROUTERS = ("bird", "frr")  # values of ROUTER that every topology must be valid with
@@ -71,7 +72,8 @@ def run(name, keep, results_file):
         running = Lab(checked, keep)
         report.heading(f"start {len(checked.nodes)} nodes of {name}, state in {running.directory}")
         running.up()
-        scenario = Scenario(running, report)
+        data = read(running)
+        scenario = (Pair if "virtualRouters" in data else Scenario)(running, report, data)
         scenario.run()
         if keep:
             scenario.restore_service()

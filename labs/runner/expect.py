@@ -34,6 +34,14 @@ class Expectations:
         """From now on all VIPs of the scenario are expected again."""
         self.vips = self.data["vips"]
 
+    def answering(self):
+        """The router nodes that requests go through."""
+        return self.serving
+
+    def differences(self):
+        """All of them."""
+        return self.routing() + self.addresses()
+
     def next_hops(self, router, family):
         """Expected (gateway, interface) of each VIP at `router`: those that lead to a router node that serves."""
         return sorted((gateway, interface) for gateway, interface in self.data["routes"][router][family]
@@ -80,7 +88,7 @@ class Expectations:
     def spread(self, by_node):
         """[(rack or node, indented, requests, percent, expected percent)] and the differences beyond the tolerance."""
         total = sum(by_node.values()) or 1
-        racks = {rack: [name for name in names if name in self.serving] for rack, names in self.data["racks"].items()}
+        racks = {rack: [name for name in names if name in self.answering()] for rack, names in self.data["racks"].items()}
         racks = {rack: names for rack, names in racks.items() if names}
         rows, differences = [], []
         for rack, names in racks.items():
@@ -92,7 +100,7 @@ class Expectations:
             if abs(percent - share) > TOLERANCE:
                 differences.append(
                     f"{name} got {percent:.1f} % of the requests, expected {share:.0f} ± {TOLERANCE:.0f} %")
-        strangers = sorted(set(by_node) - set(self.serving))
+        strangers = sorted(set(by_node) - set(self.answering()))
         return rows, differences + [f"{name} got requests although it serves none" for name in strangers]
 
 

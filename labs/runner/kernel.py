@@ -52,6 +52,17 @@ def own_addresses(node):
             for entry in link["addr_info"]]
 
 
+def link_address(node, interface):
+    """The Ethernet address of an interface."""
+    return json.loads(node.run(["ip", "-j", "link", "show", "dev", interface]))[0]["address"]
+
+
+def neighbours(node, interface):
+    """{address: Ethernet address} of what the node knows on a link."""
+    entries = json.loads(node.run(["ip", "-j", "neigh", "show", "dev", interface]) or "[]")
+    return {entry["dst"]: entry["lladdr"] for entry in entries if "lladdr" in entry}
+
+
 class Monitor:
     """Changes of a node's routes or addresses, from the moment this object exists."""
 

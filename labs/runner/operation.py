@@ -81,9 +81,19 @@ class Directories:
     def start(self, node):
         self.lab.start(node)
 
-    def ask(self, node, noun):
+    def ask(self, node, noun, *options):
         """What `vipherald show NOUN` prints on a node."""
-        return node.run([binary(), "show", noun, "--socket", str(Path(self.config(node)["stateDir"]) / "admin.sock")])
+        return node.run([binary(), "show", noun, *options, "--socket", str(Path(self.config(node)["stateDir"]) / "admin.sock")])
+
+    def change_configuration(self, node, old, new):
+        """Another configuration of a node whose directory of it is its own, in one step; vipherald follows the file."""
+        path = node.copies[str(Path(CONFIG).parent)] / Path(CONFIG).name
+        text = path.read_text()
+        if old not in text:
+            raise LabError(f"{CONFIG} of {node.name} has no {old}")
+        partial = node.directory / path.name
+        partial.write_text(text.replace(old, new))
+        partial.rename(path)
 
     def config(self, node):
         return yaml.safe_load((node.root / CONFIG.lstrip("/")).read_text())

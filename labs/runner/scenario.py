@@ -43,12 +43,17 @@ class Report:
         self.line(text.rstrip() or "(none)")
 
 
+def read(lab):
+    """The scenario.yaml of a lab."""
+    return yaml.safe_load((lab.topology.path.parent / "scenario.yaml").read_text())
+
+
 class Scenario:
-    def __init__(self, lab, report):
-        self.lab, self.report = lab, report
-        self.data = yaml.safe_load((lab.topology.path.parent / "scenario.yaml").read_text())
+    def __init__(self, lab, report, data):
+        self.lab, self.report, self.data = lab, report, data
         self.expect = Expectations(lab, self.data)
         self.operation = operation(lab, self.data, self.expect.router_nodes)
+        self.interfaces = ["lo"]  # of the router nodes, whose addresses are shown
         self.source_port = FIRST_SOURCE_PORT
 
     def run(self):
@@ -124,7 +129,7 @@ class Scenario:
                 self.report.results.setdefault("spread", {})[family] = by_node
                 if differences:
                     raise LabError("; ".join(differences))
-            elif strangers := sorted(set(by_node) - set(self.expect.serving)):
+            elif strangers := sorted(set(by_node) - set(self.expect.answering())):
                 raise LabError(f"requests went through {', '.join(strangers)}")
 
     def propagation(self):
@@ -242,17 +247,18 @@ class Scenario:
 
     def settle(self, what):
         """Waits until all tables and addresses are as expected; returns the seconds it took."""
-        return wait(self.lab, lambda: self.expect.routing() + self.expect.addresses(), CONVERGENCE, what)
+        return wait(self.lab, self.expect.differences, CONVERGENCE, what)
 
     def show(self):
-        """Routing tables of the routers and lo of the router nodes."""
+        """Routing tables of the routers and addresses of the router nodes."""
         for router in self.data["routes"]:
             for family in FAMILIES:
                 self.report.block(f"{router}: ip {kernel.FLAG[family]} route, VIPs",
                                   kernel.route_text(self.lab.nodes[router], family, self.data["prefixes"][family]))
         for name in self.expect.router_nodes:
-            text = self.lab.nodes[name].run(["ip", "addr", "show", "dev", "lo"])
-            self.report.block(f"{name}: lo", "\n".join(line for line in text.splitlines() if " scope global" in line))
+            for interface in self.interfaces:
+                text = self.lab.nodes[name].run(["ip", "addr", "show", "dev", interface])
+                self.report.block(f"{name}: {interface}", "\n".join(line for line in text.splitlines() if " scope global" in line))
 
     def count(self, answers):
         """Requests by router node and by pod."""
