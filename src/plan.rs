@@ -21,6 +21,7 @@
 mod balancing;
 mod blocked;
 mod connections;
+mod expansion;
 mod handover;
 mod ownership;
 mod predict;

@@ -6,8 +6,8 @@
 //! it is in our own tables of nft, or the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
 //! and is no service of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is made,
 //! and let in, only with its filter in force, and keeps that until it is gone; its VIP is withdrawn before the last real server goes; who goes on
-//! removing a service is not fought; one that goes while its VIP stays goes only with its ports closed (`succession.rs`), and a range of ports becomes another
-//! one where it can (`ranges.rs`).
+//! removing a service is not fought; one that goes while its VIP stays goes only with its ports closed (`succession.rs`), or to whoever has them from then on
+//! (`expansion.rs`), and a range of ports becomes another one where it can (`ranges.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -60,6 +60,13 @@ pub(super) struct Balanced {
     pub(super) moves: Moves,
     pub(super) given_up: BTreeSet<ServiceKey>,
     pub(super) steps: Vec<Step>,
+}
+
+impl Balanced {
+    /// Somebody stands behind the VIP.
+    pub(super) fn back(&mut self, vip: IpAddr) {
+        self.backed.insert(vip);
+    }
 }
 
 impl Planner<'_> {
@@ -283,7 +290,12 @@ impl Planner<'_> {
                     // It comes back, so that it does not matter what else is wanted.
                     Some(desired) if self.is_misplaced(key, desired) => return self.retire_service(key),
                     None if self.is_left_to_others(key.vip) => self.let_go(key, observed),
-                    None if !self.holds_services(key.vip) && self.strays_leave() => return self.retire_service(key),
+                    None if !self.holds_services(key.vip) && self.strays_leave() => {
+                        if !self.hand_on(key, observed) {
+                            self.retire_service(key);
+                        }
+                        return;
+                    }
                     None if !self.holds_services(key.vip) => return,
                     None if desired.is_none() => self.balanced.leaving |= !super::serves(self.desired, key.vip),
                     Some(desired) if self.is_guarded(key, desired) => self.reopen_service(key),
@@ -362,6 +374,11 @@ impl Planner<'_> {
         if stays_open && takes_connections(key, observed, confirmed, &self.observed.kernel.record) {
             self.balanced.backed.insert(key.vip);
         }
+        self.set_real_servers(key, desired, observed);
+    }
+
+    /// The change that leads to these real servers, if one is needed.
+    pub(super) fn set_real_servers(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
         if is_as_desired(desired, observed) {
             return;
         }
@@ -406,12 +423,14 @@ impl Planner<'_> {
 
     /// Takes it out of the record.
     fn strike(&mut self, key: ServiceKey) {
+        // As long as its entry is there, what it gave up stays closed.
+        self.balanced.given_up.extend(self.observed.kernel.record.given_up(key));
         self.unrecorded.services.insert(key);
         self.unrecorded.marks.extend(self.observed.kernel.record.marks.get(&key).map(|mark| (key, *mark)));
     }
 
     /// The lowest mark that neither a range of ports nor somebody else has.
-    fn free_mark(&self, preserves_client: bool) -> Option<u32> {
+    pub(super) fn free_mark(&self, preserves_client: bool) -> Option<u32> {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
         let taken: BTreeSet<u32> =
             record.marks.values().chain(self.pending.marks.values()).chain(&balancer.foreign_marks).copied().collect();
