@@ -424,15 +424,12 @@ impl Dnat {
     async fn list(&self, family: Family) -> Result<Listed, DnatError> {
         let mut listed = Listed::default();
         let Family { ip, .. } = family;
-        // For that, nft 1.0.6 reads all rules and elements of the family.
-        let tables = nft_within(READING, &["-j", "list", "tables", ip], &format!("list tables {ip}")).await?;
-        let mention = format!("\"name\": \"{}\"", self.name);
-        if !String::from_utf8_lossy(&tables.stdout).contains(&mention) {
-            return Ok(listed);
-        }
         let failed = |source| DnatError::Listing { family: ip, table: self.name.clone(), source };
         let action = format!("list table {ip} {}", self.name);
-        let table = nft_within(READING, &["-j", "-t", "list", "table", ip, &self.name], &action).await?;
+        let table = match nft_within(READING, &["-j", "-t", "list", "table", ip, &self.name], &action).await {
+            Err(NftError::Refused { .. }) if !self.is_there(ip).await? => return Ok(listed),
+            table => table?,
+        };
         listed.take_table(&table.stdout, family).map_err(failed)?;
         if !listed.exists {
             return Ok(listed);
@@ -446,6 +443,13 @@ impl Dnat {
             }
         }
         Ok(listed)
+    }
+
+    /// Whether there is a table of our name: no words tell why one is refused. It is asked for only then, since nft 1.0.6 reads all rules and elements of the
+    /// family to say so.
+    async fn is_there(&self, ip: &str) -> Result<bool, NftError> {
+        let tables = nft_within(READING, &["-j", "list", "tables", ip], &format!("list tables {ip}")).await?;
+        Ok(String::from_utf8_lossy(&tables.stdout).contains(&format!("\"name\": \"{}\"", self.name)))
     }
 
     /// Carries out a script as one transaction. Until that is known to be done, nothing is known.
