@@ -117,21 +117,46 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
 #[test]
 fn connections_have_their_time_where_somebody_else_balances_from_now_on() {
     let key = services()[3];
-    let wish = DesiredVirtualService {
-        owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
-        scheduling: Scheduling::of(Scheduler::RoundRobin),
-        forwarding: ForwardingMethod::Masquerade,
-        real_servers: BTreeMap::from([(address(key, 0), Weight(1))]),
-        filter: Filter::NONE,
-    };
     let mut world = World::new();
-    world.happen(Op::Service(key, Some(wish)));
-    world.happen(Op::Vip(key.vip, Some(VipIntent::Serve { without_endpoints: false })));
+    serve(&mut world, key, &[0], Filter::NONE);
     (0..6).for_each(|_| world.happen(Op::Plan(Trouble::default())));
     world.happen(Op::Connect(key.vip));
     world.happen(Op::Balancing(false));
     world.come_to_rest_in_every_lifecycle();
     assert!(world.seen.contains("handed over with connections"), "{:?}", world.seen);
+}
+
+#[test]
+fn a_vip_waits_for_rules_that_look_at_who_comes() {
+    for complete in [true, false] {
+        let key = services()[0];
+        let mut world = World::new();
+        serve(&mut world, key, &[], nobody());
+        (0..6).for_each(|_| world.happen(Op::Plan(Trouble::default())));
+        world.happen(Op::Outside(Outside::Rules(RulesOf::Somebody)));
+        world.happen(Op::Balancing(false));
+        world.happen(Op::Complete(complete));
+        world.happen(Op::Plan(Trouble { nft_last: true, ..Trouble::default() }));
+        world.come_to_rest_in_every_lifecycle();
+    }
+}
+
+/// The VIP is to be served, with this virtual service.
+fn serve(world: &mut World, key: ServiceKey, servers: &[usize], filter: Filter) {
+    let wish = DesiredVirtualService {
+        owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
+        scheduling: Scheduling::of(Scheduler::RoundRobin),
+        forwarding: ForwardingMethod::Masquerade,
+        real_servers: servers.iter().map(|server| (address(key, *server), Weight(1))).collect(),
+        filter,
+    };
+    world.happen(Op::Service(key, Some(wish)));
+    world.happen(Op::Vip(key.vip, Some(VipIntent::Serve { without_endpoints: false })));
+}
+
+/// Nobody may come.
+const fn nobody() -> Filter {
+    Filter { sources: Some(BTreeSet::new()), preserves_client: false }
 }
 
 #[derive(Clone, Debug)]

@@ -109,7 +109,7 @@ impl Planner<'_> {
     fn serve_until_then(&mut self, key: ServiceKey, observed: &ObservedVirtualService, successors: &[ServiceKey]) {
         let is_backed = |successor: &ServiceKey| self.desired_service(*successor).is_some_and(DesiredVirtualService::is_backed);
         if takes_connections(key, observed, true, &self.observed.kernel.record) && successors.iter().any(is_backed) {
-            self.balanced.back(key.vip);
+            self.balanced.backed.insert(key.vip);
         }
     }
 

@@ -33,7 +33,7 @@ const LONGEST_REPAIR: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Balanced {
     /// VIPs with a virtual service of ours that somebody stands behind.
-    backed: BTreeSet<IpAddr>,
+    pub(super) backed: BTreeSet<IpAddr>,
     /// VIPs of which a virtual service is on its way into the kernel, and nothing has failed about it.
     pub(super) arriving: BTreeSet<IpAddr>,
     /// Some virtual service of ours is in the kernel.
@@ -42,7 +42,7 @@ pub(super) struct Balanced {
     pub(super) succeeding: bool,
     /// The dataplane that balanced before is IPVS, and the record does not name yet what it has.
     pub(super) unnamed: bool,
-    /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force.
+    /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force, or not known to be.
     unguarded: BTreeSet<IpAddr>,
     /// Virtual services of ours in the kernel that the record does not tell of.
     unrecorded: BTreeSet<ServiceKey>,
@@ -60,13 +60,6 @@ pub(super) struct Balanced {
     pub(super) moves: Moves,
     pub(super) given_up: BTreeSet<ServiceKey>,
     pub(super) steps: Vec<Step>,
-}
-
-impl Balanced {
-    /// Somebody stands behind the VIP.
-    pub(super) fn back(&mut self, vip: IpAddr) {
-        self.backed.insert(vip);
-    }
 }
 
 impl Planner<'_> {
@@ -214,7 +207,8 @@ impl Planner<'_> {
 
     /// Whether they are on their way: nothing has failed about them.
     pub(super) fn services_arrive(&self, vip: IpAddr) -> bool {
-        let written = self.awaits_nft(vip) && !self.observed.failures.contains_key(&StepKey::Record);
+        let is_to_be = self.desired.balancing.is_some() || self.may_hand_over();
+        let written = self.awaits_nft(vip) && is_to_be && !self.observed.failures.contains_key(&StepKey::Record);
         written || self.balanced.arriving.contains(&vip)
     }
 
@@ -239,8 +233,9 @@ impl Planner<'_> {
     /// Whether one that nobody asks for may be let in: nobody comes whom its filter does not admit. Whether rules are ours is not known without an intent for
     /// them, unless they leave new connections to somebody else; without any, everybody comes anyway.
     fn stays_guarded(&self, key: ServiceKey) -> bool {
-        let record = &self.observed.kernel.record;
-        self.lets_others_in() || record.filters.get(&key).is_none_or(|filter| filter.sources.is_none())
+        let are_ours = self.desired.balancing.is_some() && !self.balanced.unruly;
+        let filter = self.observed.kernel.record.filters.get(&key);
+        are_ours || self.lets_others_in() || filter.is_none_or(|filter| filter.sources.is_none())
     }
 
     fn has_filter(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
@@ -286,6 +281,10 @@ impl Planner<'_> {
                 if let Some(desired) = desired {
                     self.decide_filter(key, desired);
                 }
+                let guarded = desired.map_or_else(|| self.stays_guarded(key), |desired| self.is_guarded(key, desired));
+                if confirmed && !guarded {
+                    self.balanced.unguarded.insert(key.vip);
+                }
                 match wanted {
                     // It comes back, so that it does not matter what else is wanted.
                     Some(desired) if self.is_misplaced(key, desired) => return self.retire_service(key),
@@ -298,14 +297,11 @@ impl Planner<'_> {
                     }
                     None if !self.holds_services(key.vip) => return,
                     None if desired.is_none() => self.balanced.leaving |= !super::serves(self.desired, key.vip),
-                    Some(desired) if self.is_guarded(key, desired) => self.reopen_service(key),
+                    Some(_) if guarded => self.reopen_service(key),
                     Some(_) | None => {}
                 }
-                match desired {
-                    Some(desired) if confirmed && !self.is_guarded(key, desired) => drop(self.balanced.unguarded.insert(key.vip)),
-                    Some(desired) if !confirmed && self.is_guarded(key, desired) => drop(self.confirmed.services.insert(key)),
-                    None if !confirmed && self.stays_guarded(key) => drop(self.confirmed.services.insert(key)),
-                    Some(_) | None => {}
+                if !confirmed && guarded {
+                    self.confirmed.services.insert(key);
                 }
                 if let Some(desired) = desired {
                     self.keep_service(key, desired, observed, confirmed);
