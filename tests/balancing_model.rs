@@ -126,6 +126,21 @@ fn connections_have_their_time_where_somebody_else_balances_from_now_on() {
     assert!(world.seen.contains("handed over with connections"), "{:?}", world.seen);
 }
 
+/// After the crash nothing tells that nobody else balances the VIP of the range of ports; rules wait for the filter to go that the other service had.
+#[test]
+fn a_vip_that_somebody_else_may_balance_has_virtual_services_once_there_are_rules() {
+    let (filtered, range) = (services()[3], services()[6]);
+    let mut world = World::new();
+    serve(&mut world, filtered, &[], Filter::NONE);
+    serve(&mut world, range, &[3], Filter::NONE);
+    (0..6).for_each(|_| world.happen(Op::Plan(Trouble::default())));
+    world.happen(Op::Filter(filtered, nobody()));
+    world.happen(Op::Outside(Outside::FlushRecord));
+    world.happen(Op::Plan(Trouble::default()));
+    world.happen(Op::Crash);
+    world.come_to_rest_in_every_lifecycle();
+}
+
 #[test]
 fn a_vip_waits_for_rules_that_look_at_who_comes() {
     for complete in [true, false] {

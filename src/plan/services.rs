@@ -44,6 +44,8 @@ pub(super) struct Balanced {
     pub(super) unnamed: bool,
     /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force, or not known to be.
     unguarded: BTreeSet<IpAddr>,
+    /// VIPs that somebody else balances, while no rules are there that leave them to that.
+    unruled: BTreeSet<IpAddr>,
     /// Virtual services of ours in the kernel that the record does not tell of.
     unrecorded: BTreeSet<ServiceKey>,
     /// The rules of nft are not as they should be.
@@ -81,6 +83,8 @@ impl Planner<'_> {
         let is_about_to_balance = super::blocked::is_about_to_balance(self.desired, self.observed);
         for of_vip in services.chunk_by(|one, other| one.vip == other.vip) {
             let vip_is_wanted = of_vip.first().is_some_and(|service| self.is_wanted(service.vip));
+            let unruled = vip_is_wanted && self.is_unruled(of_vip);
+            self.balanced.unruled.extend(of_vip.first().filter(|_| unruled).map(|service| service.vip));
             for key in of_vip.iter().copied() {
                 let (confirmed, pending) = (confirmed.at(key).is_some(), pending.at(key).is_some());
                 let wish = desired.at(key).or_else(|| self.successor(key));
@@ -328,7 +332,7 @@ impl Planner<'_> {
     /// One step into the kernel.
     fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
         let named = self.is_named(key);
-        let makes = recorded && named && self.is_guarded(key, desired);
+        let makes = recorded && named && self.is_guarded(key, desired) && !self.balanced.unruled.contains(&key.vip);
         let step = if makes { StepKey::VirtualService(key) } else { StepKey::Record };
         let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark(desired.filter.preserves_client) };
         if !recorded && key.ports.count() > 1 && mark.is_none() {
