@@ -156,6 +156,26 @@ fn a_vip_waits_for_rules_that_look_at_who_comes() {
     }
 }
 
+/// A single port that a crash and the loss of the record have left without proof, and that is not wanted any more, is no sign that we balance its VIP.
+#[test]
+fn what_nobody_knows_to_be_ours_is_somebody_elses() {
+    let (single, range) = (services()[8], services()[7]);
+    let mut world = World::new();
+    world.happen(Op::Plan(Trouble::default()));
+    serve(&mut world, single, &[], nobody());
+    world.happen(Op::Vip(single.vip, Some(VipIntent::Serve { without_endpoints: true })));
+    world.happen(Op::Plan(Trouble { faults: vec![Fault::AfterEffect], ..Trouble::default() }));
+    world.happen(Op::Plan(Trouble::default()));
+    world.happen(Op::Outside(Outside::MakeService(single)));
+    world.happen(Op::Plan(Trouble { crash_before: Some(0), ..Trouble::default() }));
+    world.happen(Op::Vip(services()[3].vip, Some(VipIntent::Serve { without_endpoints: false })));
+    world.happen(Op::Flush(2));
+    serve(&mut world, range, &[2], Filter::NONE);
+    world.happen(Op::Vip(single.vip, Some(VipIntent::Serve { without_endpoints: true })));
+    world.happen(Op::Outside(Outside::Unset(Sysctl::Ipv4Forward)));
+    world.come_to_rest_in_every_lifecycle();
+}
+
 /// The VIP is to be served, with this virtual service.
 fn serve(world: &mut World, key: ServiceKey, servers: &[usize], filter: Filter) {
     let wish = DesiredVirtualService {

@@ -326,7 +326,9 @@ impl World {
     /// Whether somebody else balances the VIP until we do.
     fn is_elsewhere(&self, vip: IpAddr) -> bool {
         let record = &self.node.record;
-        let is_there = |key: &ServiceKey| record.confirmed_services.contains(key) || self.node.is_ours(*key);
+        let is_proven = |key: &ServiceKey| self.node.at(*key).is_some_and(|at| !self.unprovable.contains(&at));
+        let is_known = |key: &ServiceKey| self.wishes.contains_key(key) || record.has_service(*key) || is_proven(key);
+        let is_there = |key: &ServiceKey| record.confirmed_services.contains(key) || (self.node.is_ours(*key) && is_known(key));
         let is_new = record.rules.is_empty() && !services().iter().any(|key| key.vip == vip && is_there(key));
         record.confirmed.contains(&vip) && (record.is_handing_over() || is_new)
     }
