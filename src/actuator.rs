@@ -315,14 +315,14 @@ impl Kernel {
                 // What they have is counted.
                 self.ipvs.distrust();
             }
-            let balancer = self.ipvs.observe(needed, &record.marks).await.map_err(KernelError::Balancer)?;
+            let balancer = self.ipvs.observe(needed, record).await.map_err(KernelError::Balancer)?;
             return Ok(Balancer { former: translated.services.clone(), ..balancer });
         }
         let services = translated.services.clone();
         // What is left there is counted by its connections.
         self.ipvs.distrust();
         self.ipvs.take_for_theirs();
-        let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), &record.marks).await.map_err(KernelError::Balancer)?;
+        let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), record).await.map_err(KernelError::Balancer)?;
         let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
         let availability = IpvsAvailability::NotNeeded;

@@ -249,6 +249,22 @@ impl Record {
         range.overlapping(&self.closed).filter(|part| !self.has_service(**part)).copied().collect()
     }
 
+    /// Whether no new connection comes to a virtual service of ours: it is closed, or each of the ports of a range is closed or one of their own.
+    pub(crate) fn is_relieved(&self, service: ServiceKey) -> bool {
+        if self.closed.contains(&service) || !service.is_range() {
+            return self.closed.contains(&service);
+        }
+        let single = service.overlapping(&self.confirmed_services).filter(|key| !key.is_range() && !self.closed.contains(key));
+        let parts = self.given_up(service);
+        single.chain(&parts).map(|key| key.ports.count()).sum::<u32>() == service.ports.count()
+    }
+
+    /// Those of the confirmed ones of which [`Self::is_relieved`] is true.
+    pub(crate) fn relieved(&self) -> BTreeSet<ServiceKey> {
+        let may_be = self.closed.iter().chain(self.marks.keys());
+        may_be.filter(|key| self.confirmed_services.contains(key) && self.is_relieved(**key)).copied().collect()
+    }
+
     /// Makes these the filters of their services.
     pub(crate) fn filter(&mut self, filters: &BTreeMap<ServiceKey, Filter>) {
         self.filters.extend(filters.iter().map(|(service, filter)| (*service, filter.clone())));

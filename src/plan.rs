@@ -22,6 +22,7 @@
 mod balancing;
 mod blocked;
 mod connections;
+mod expansion;
 mod handover;
 mod ownership;
 mod predict;

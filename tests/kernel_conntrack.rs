@@ -49,7 +49,7 @@ fn flows(vip: &str, protocol: Protocol, ports: (i64, i64), server: &str) -> Flow
 
 fn forgotten(namespace: &Namespace, gone: impl IntoIterator<Item = Flows>) -> usize {
     let gone: BTreeSet<Flows> = gone.into_iter().collect();
-    namespace.enter(|| async { forget(&gone).await.unwrap() })
+    namespace.enter(|| async { forget(&gone, &BTreeSet::new()).await.unwrap() })
 }
 
 #[test]

@@ -493,3 +493,13 @@ fn every_flow_has_a_server_while_a_long_range_changes() {
 fn no_error_where_a_hand_over_ends_halfway() {
     traffic::no_error_where_a_hand_over_ends_halfway("nftables");
 }
+
+#[test]
+fn no_error_while_a_range_is_expanded_and_back() {
+    traffic::no_error_while_a_range_is_expanded_and_back("nftables");
+}
+
+#[test]
+fn every_flow_has_a_server_while_a_range_is_expanded_and_back() {
+    flood::every_flow_has_a_server_while_a_range_is_expanded_and_back("nftables");
+}

@@ -517,3 +517,8 @@ fn nothing_reaches_the_router_itself_while_ports_come_and_go() {
 fn every_flow_has_a_server_while_a_long_range_changes() {
     flood::every_flow_has_a_server_while_a_long_range_changes("ipvs");
 }
+
+#[test]
+fn every_flow_has_a_server_while_a_range_is_expanded_and_back() {
+    flood::every_flow_has_a_server_while_a_range_is_expanded_and_back("ipvs");
+}

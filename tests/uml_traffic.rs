@@ -37,3 +37,8 @@ fn no_error_while_a_long_range_of_ports_changes() {
 fn no_error_where_a_hand_over_ends_halfway() {
     traffic::no_error_where_a_hand_over_ends_halfway("ipvs");
 }
+
+#[test]
+fn no_error_while_a_range_is_expanded_and_back() {
+    traffic::no_error_while_a_range_is_expanded_and_back("ipvs");
+}

@@ -58,18 +58,19 @@ pub struct Flows {
     pub server: SocketAddr,
 }
 
-/// Deletes the entries of these connections, in the network namespace of the thread, and says how many there were. Needs a Tokio runtime with I/O, and the right
+/// Deletes the entries of these connections, but not of those that are `kept`, in the network namespace of the thread, and says how many there were. Needs a Tokio runtime with I/O, and the right
 /// CAP_NET_ADMIN. Entries of connections that are made meanwhile may stay.
 ///
 /// # Errors
 /// The connection table could not be read, or an entry not be deleted; others may have been.
-pub async fn forget(flows: &BTreeSet<Flows>) -> io::Result<usize> {
+pub async fn forget(flows: &BTreeSet<Flows>, kept: &BTreeSet<Flows>) -> io::Result<usize> {
     let mut deleted = 0;
     for family in [family_of(true), family_of(false)] {
         let is_of_it = |flows: &&Flows| family_of(flows.service.vip.is_ipv4()) == family;
         let of_family: BTreeSet<Flows> = flows.iter().filter(is_of_it).copied().collect();
         let services = of_family.iter().map(|flows| flows.service).collect();
-        let is_meant = |connection: &Connection| of_family.iter().any(|flows| flows.have(connection));
+        let is_kept = |connection: &Connection| kept.iter().any(|flows| flows.have(connection));
+        let is_meant = |connection: &Connection| of_family.iter().any(|flows| flows.have(connection)) && !is_kept(connection);
         deleted += forget_those(family, &services, is_meant).await?;
     }
     Ok(deleted)

@@ -260,8 +260,18 @@ impl Dnat {
             }
         }
         self.known.exists = true;
-        forget(&gone).await;
+        let kept = self.kept(&gone);
+        forget(&gone, &kept).await;
         Ok(())
+    }
+
+    /// The connections that virtual services which are there send to real servers, for ports of services that are among those of `gone`.
+    fn kept(&self, gone: &BTreeSet<Flows>) -> BTreeSet<Flows> {
+        let services: BTreeSet<ServiceKey> = gone.iter().map(|flows| flows.service).collect();
+        let covering =
+            services.iter().flat_map(|service| service.overlapping_in(&self.known.services).filter(move |other| *other != service));
+        let servers = |service: &ServiceKey| self.known.services.get(service).into_iter().flat_map(|service| &service.real_servers);
+        covering.flat_map(|service| servers(service).map(|server| Flows { service: *service, server: server.address })).collect()
     }
 
     /// Makes the chain of a range of ports that is to have the virtual service of another one, if that is here. Gives the lines that change over to it.
@@ -290,7 +300,7 @@ impl Dnat {
         if let Err(error) = self.transact(&script, "remove the chain of a range of ports").await {
             tracing::warn!(error = &error as &dyn std::error::Error, "a chain to which nothing leads stays until virtual services change");
         }
-        forget(&flows).await;
+        forget(&flows, &BTreeSet::new()).await;
     }
 
     /// The service after a change, in canonical order.
@@ -467,8 +477,8 @@ fn element(key: ServiceKey) -> String {
     format!("{} . {} . {}", key.vip, key.protocol, key.ports)
 }
 
-async fn forget(gone: &BTreeSet<Flows>) {
-    if let Err(error) = conntrack::forget(gone).await {
+async fn forget(gone: &BTreeSet<Flows>, kept: &BTreeSet<Flows>) {
+    if let Err(error) = conntrack::forget(gone, kept).await {
         tracing::warn!(%error, "connections to real servers that are gone cannot be forgotten; they hang until they time out");
     }
 }

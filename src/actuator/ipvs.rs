@@ -147,12 +147,12 @@ impl Ipvs {
     }
 
     /// The table. Where it is not needed, nothing is asked: that would make the kernel load IPVS.
-    pub(super) async fn observe(&mut self, needed: bool, marks: &Marks) -> Result<Balancer, Error> {
+    pub(super) async fn observe(&mut self, needed: bool, record: &Record) -> Result<Balancer, Error> {
         if !needed {
             (self.client, self.trusted) = (None, false);
             return Ok(Balancer::default());
         }
-        match self.read(marks).await {
+        match self.read(record).await {
             Ok(()) => {}
             Err(Error::NoIpvs) => {
                 self.known = Balancer { availability: IpvsAvailability::Missing, ..Balancer::default() };
@@ -165,7 +165,8 @@ impl Ipvs {
         Ok(self.known.clone())
     }
 
-    async fn read(&mut self, marks: &Marks) -> Result<(), Error> {
+    async fn read(&mut self, record: &Record) -> Result<(), Error> {
+        let marks = &record.marks;
         if self.client.is_none() {
             self.client = Some(Client::connect().await?);
             self.trusted = false;
@@ -174,7 +175,9 @@ impl Ipvs {
         // Which service of a mark is whose depends on the record.
         if self.trusted && self.marks == *marks {
             let draining = self.known.services.iter().filter(|(_, service)| service.real_servers.iter().any(is_draining));
-            let again: BTreeSet<ServiceKey> = draining.map(|(key, _)| *key).chain(std::mem::take(&mut self.suspects)).collect();
+            let relieved = record.relieved().into_iter().filter(|key| self.known.services.contains_key(key));
+            let again: BTreeSet<ServiceKey> =
+                draining.map(|(key, _)| *key).chain(relieved).chain(std::mem::take(&mut self.suspects)).collect();
             for key in again {
                 let Some(address) = address(key, marks) else { continue };
                 match client.service(&address).await? {

@@ -239,9 +239,15 @@ impl Rules {
         for family in FAMILIES {
             rules.extend(self.admission(family));
             let Family { ip, services, ranges, closed, closed_ranges, protocol, .. } = family;
-            for closed in [format!("meta l4proto . th dport @{closed}"), format!("{protocol} . th dport @{closed_ranges}")] {
+            // A single port that is about to go may have a range to go to.
+            let single = format!("{ip} daddr . meta l4proto . th dport");
+            let unlisted = format!("@{closed} {single} != @{services}");
+            let not_in_range = format!("@{closed} {ip} daddr . {protocol} . th dport != @{ranges}");
+            for closed in [unlisted, not_in_range].map(|closed| format!("meta l4proto . th dport {closed}")) {
                 rules.push(Rule::new("ports of VIPs that are about to go", format!("{ip} daddr . {closed} accept")));
             }
+            let closed = format!("{ip} daddr . {protocol} . th dport @{closed_ranges} accept");
+            rules.push(Rule::new("ports of VIPs that are about to go", closed));
             for served in [format!("meta l4proto . th dport @{services}"), format!("{protocol} . th dport @{ranges}")] {
                 let text = format!("{ip} daddr . {served} meta mark set meta mark or {SERVED:#x}");
                 rules.push(Rule::new("served ports of VIPs", text));
@@ -286,12 +292,16 @@ impl Rules {
         rules
     }
 
-    /// IPVS knows a range of ports by a mark; the rule about masquerading knows by one what to leave alone.
+    /// IPVS knows a range of ports by a mark, and looks at that first: a port that has a virtual service of its own gets none, as long as that is not about to
+    /// go; the rule about masquerading knows by one what to leave alone.
     fn mark(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
-        for Family { ip, protocol, marks, preserved, .. } in FAMILIES {
-            let ranges = format!("meta mark set {ip} daddr . {protocol} . th dport map @{marks}");
-            rules.push(Rule::new("ranges of ports by their marks", ranges));
+        for Family { ip, protocol, marks, preserved, services, closed, .. } in FAMILIES {
+            for single in [format!("!= @{services}"), format!("@{closed}")] {
+                let port = format!("{ip} daddr . meta l4proto . th dport {single}");
+                let ranges = format!("{port} meta mark set {ip} daddr . {protocol} . th dport map @{marks}");
+                rules.push(Rule::new("ranges of ports by their marks", ranges));
+            }
             let preserved = format!("{ip} daddr . meta l4proto . th dport @{preserved} meta mark set {}", self.unmasqueraded());
             rules.push(Rule::new("ports whose real servers see the client", preserved));
         }

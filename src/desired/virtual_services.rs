@@ -34,9 +34,19 @@ pub struct ServiceKey {
 }
 
 impl ServiceKey {
+    /// Whether it is a range of ports, which the kernel knows by a firewall mark.
+    pub(crate) fn is_range(self) -> bool {
+        self.ports.count() > 1
+    }
+
     /// Those of these that take in packets which this one takes in too.
     pub(crate) fn overlapping(self, keys: &BTreeSet<Self>) -> impl Iterator<Item = &Self> {
         self.overlapping_among(keys.range(self.lowest()..))
+    }
+
+    /// As [`Self::overlapping`], of the keys of a map.
+    pub(crate) fn overlapping_in<V>(self, map: &BTreeMap<Self, V>) -> impl Iterator<Item = &Self> {
+        self.overlapping_among(map.range(self.lowest()..).map(|(key, _)| key))
     }
 
     /// The least that has its VIP and protocol.
@@ -91,7 +101,7 @@ impl DesiredBalancing {
 
     /// Those that take in packets which this one takes in too.
     pub(crate) fn overlapping(&self, key: ServiceKey) -> impl Iterator<Item = &ServiceKey> {
-        key.overlapping_among(self.services.range(key.lowest()..).map(|(key, _)| key))
+        key.overlapping_in(&self.services)
     }
 
     /// Whether some connections can go on where the fabric moves them to this node in their middle: all nodes choose the same real server, which answers

@@ -196,12 +196,15 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
     losses
 }
 
-/// As [`super::stamp`], for what has weight 0, and for what is left of a dataplane; for all while somebody else has new connections.
+/// As [`super::stamp`], for what has weight 0, what no new connection comes to, and what is left of a dataplane; for all while somebody else has new connections.
 pub(super) fn quiesced(previous: &Observed, kernel: &KernelState, now: Instant) -> Quiesced {
     let KernelState { balancer, record, .. } = kernel;
     let handing_over = record.is_handing_over();
-    let servers = balancer.services.iter().flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, *server)));
-    let quiesced = servers.filter(|(_, server)| handing_over || server.weight.is_quiesced()).map(|(key, server)| (key, server.address));
+    let relieved = record.relieved();
+    let quiesced = balancer.services.iter().flat_map(|(key, service)| {
+        let all = handing_over || relieved.contains(key);
+        service.real_servers.iter().filter(move |server| all || server.weight.is_quiesced()).map(|server| (*key, server.address))
+    });
     let former = balancer.former.iter().filter(|(key, _)| handing_over || balancer.services.contains_key(key));
     let former = former.flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, server.address)));
     quiesced.chain(former).map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()

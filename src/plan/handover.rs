@@ -58,6 +58,13 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether somebody else balances the VIP of these virtual services, and no rules are there that leave it to that: were one of ours there first, nothing
+    /// would tell so any more. Where rules wait for what is to succeed the dataplane that balanced before, it may be.
+    pub(super) fn is_unruled(&self, of_vip: &[ServiceKey]) -> bool {
+        let KernelState { record, balancer, .. } = &self.observed.kernel;
+        record.rules.is_empty() && balancer.former.is_empty() && self.balanced_elsewhere(of_vip).is_some()
+    }
+
     /// Until a setting that keeps us from balancing is set, nothing changes for a VIP of which these are the virtual services, and which somebody else balances.
     pub(super) fn await_settings(&mut self, of_vip: &[ServiceKey]) {
         let Some(vip) = self.balanced_elsewhere(of_vip) else { return };

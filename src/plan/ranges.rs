@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::expansion::without;
 use super::{Planner, Step, StepKey};
 use crate::api::PortRange;
 use crate::desired::{DesiredVirtualService, Lifecycle, ServiceKey};
@@ -26,7 +27,7 @@ impl<'a> Planner<'a> {
         let mut moves = Moves::new();
         for (from, mark) in &record.marks {
             let is_new = |to: &&ServiceKey| !record.has_service(**to) && !moves.values().any(|taken| taken == *to);
-            let wanted = balancing.overlapping(*from).filter(|to| is_range(**to)).find(is_new);
+            let wanted = balancing.overlapping(*from).filter(|to| to.is_range()).find(is_new);
             let Some((to, desired)) = wanted.and_then(|to| Some((*to, balancing.services.get(to)?))) else { continue };
             let fits = balancing.rules.marks_of_ranges(desired.filter.preserves_client).contains(mark);
             if fits && self.may_move(*from, to) {
@@ -51,13 +52,10 @@ impl<'a> Planner<'a> {
             if !self.is_ready_to_move(from, to) {
                 continue;
             }
-            let (closed, open): (BTreeSet<ServiceKey>, BTreeSet<ServiceKey>) = parts.iter().partition(|part| record.closed.contains(part));
-            if open.is_empty() {
+            if parts.iter().all(|part| record.closed.contains(part)) {
                 self.moving.push(Step::MoveRange { from, to });
             } else {
-                // No set has two ranges that overlap: others are opened first.
-                let in_the_way = |part: &&ServiceKey| part.overlapping(&record.closed).any(|other| !closed.contains(other));
-                self.closing.extend(open.iter().filter(|part| !in_the_way(part)));
+                self.close_parts(&parts);
             }
         }
     }
@@ -79,8 +77,8 @@ impl<'a> Planner<'a> {
         let filtered = !self.filters.contains_key(&from);
         let unchanged = !self.balanced.steps.iter().any(|step| step.key() == StepKey::VirtualService(from));
         let recorded = || to.overlapping(&record.confirmed_services).chain(to.overlapping(&record.pending_services));
-        let alone = recorded().filter(|key| is_range(**key)).all(|key| *key == from);
-        let arrives = |key: &&ServiceKey| !is_range(**key) && !record.confirmed_services.contains(key);
+        let alone = recorded().filter(|key| key.is_range()).all(|key| *key == from);
+        let arrives = |key: &&ServiceKey| !key.is_range() && !record.confirmed_services.contains(key);
         let fails = |key: &ServiceKey| self.observed.failures.contains_key(&StepKey::VirtualService(*key));
         let awaits = |key: &ServiceKey| !fails(key) && !self.observed.kernel.balancer.is_taken(*key);
         let awaited = self.desired.balancing.iter().flat_map(|balancing| balancing.overlapping(from)).filter(arrives).any(awaits);
@@ -89,7 +87,7 @@ impl<'a> Planner<'a> {
 
     /// Whether another range of ports that is wanted cannot be made as long as the record has this one.
     pub(super) fn is_in_the_way(&self, key: ServiceKey) -> bool {
-        is_range(key) && self.desired.balancing.as_ref().is_some_and(|balancing| balancing.overlapping(key).any(|other| is_range(*other)))
+        key.is_range() && self.desired.balancing.as_ref().is_some_and(|balancing| balancing.overlapping(key).any(|other| other.is_range()))
     }
 
     /// The ports of a range that the one which it becomes has not, nor a virtual service of one port.
@@ -97,19 +95,7 @@ impl<'a> Planner<'a> {
         let record = &self.observed.kernel.record;
         let desired = self.desired.balancing.iter().flat_map(|balancing| balancing.overlapping(from));
         let served = desired.chain(from.overlapping(&record.confirmed_services)).chain(from.overlapping(&record.pending_services));
-        let served: BTreeSet<PortRange> = served.filter(|key| !is_range(**key)).map(|key| key.ports).chain([to.ports]).collect();
-        let mut parts = BTreeSet::new();
-        let mut rest = Some(from.ports);
-        for ports in served {
-            let Some(left) = rest else { break };
-            let (before, after) = left.without(ports);
-            parts.extend(before);
-            rest = after;
-        }
-        parts.into_iter().chain(rest).map(|ports| ServiceKey { ports, ..from }).collect()
+        let served: BTreeSet<PortRange> = served.filter(|key| !key.is_range()).map(|key| key.ports).chain([to.ports]).collect();
+        without(from, &served)
     }
-}
-
-fn is_range(key: ServiceKey) -> bool {
-    key.ports.count() > 1
 }

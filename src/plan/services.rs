@@ -6,8 +6,8 @@
 //! it is in our own tables of nft, or the record proves it ours, a pending entry only together with the intent, and not where somebody was there before it; what others made is left alone,
 //! and is no service of ours; one that equals the intent to the letter is adopted where the record is lost; one that not everybody may come to is made,
 //! and let in, only with its filter in force, and keeps that until it is gone; its VIP is withdrawn before the last real server goes; who goes on
-//! removing a service is not fought; one that goes while its VIP stays goes only with its ports closed (`succession.rs`), and a range of ports becomes another
-//! one where it can (`ranges.rs`).
+//! removing a service is not fought; one that goes while its VIP stays goes only with its ports closed (`succession.rs`), or to whoever has them from then on
+//! (`expansion.rs`), and a range of ports becomes another one where it can (`ranges.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -33,7 +33,7 @@ const LONGEST_REPAIR: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Balanced {
     /// VIPs with a virtual service of ours that somebody stands behind.
-    backed: BTreeSet<IpAddr>,
+    pub(super) backed: BTreeSet<IpAddr>,
     /// VIPs of which a virtual service is on its way into the kernel, and nothing has failed about it.
     pub(super) arriving: BTreeSet<IpAddr>,
     /// Some virtual service of ours is in the kernel.
@@ -42,8 +42,10 @@ pub(super) struct Balanced {
     pub(super) succeeding: bool,
     /// The dataplane that balanced before is IPVS, and the record does not name yet what it has.
     pub(super) unnamed: bool,
-    /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force.
+    /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force, or not known to be.
     unguarded: BTreeSet<IpAddr>,
+    /// VIPs that somebody else balances, while no rules are there that leave them to that.
+    unruled: BTreeSet<IpAddr>,
     /// Virtual services of ours in the kernel that the record does not tell of.
     unrecorded: BTreeSet<ServiceKey>,
     /// The rules of nft are not as they should be.
@@ -81,6 +83,8 @@ impl Planner<'_> {
         let is_about_to_balance = super::blocked::is_about_to_balance(self.desired, self.observed);
         for of_vip in services.chunk_by(|one, other| one.vip == other.vip) {
             let vip_is_wanted = of_vip.first().is_some_and(|service| self.is_wanted(service.vip));
+            let unruled = vip_is_wanted && self.is_unruled(of_vip);
+            self.balanced.unruled.extend(of_vip.first().filter(|_| unruled).map(|service| service.vip));
             for key in of_vip.iter().copied() {
                 let (confirmed, pending) = (confirmed.at(key).is_some(), pending.at(key).is_some());
                 let wish = desired.at(key).or_else(|| self.successor(key));
@@ -207,7 +211,8 @@ impl Planner<'_> {
 
     /// Whether they are on their way: nothing has failed about them.
     pub(super) fn services_arrive(&self, vip: IpAddr) -> bool {
-        let written = self.awaits_nft(vip) && !self.observed.failures.contains_key(&StepKey::Record);
+        let is_to_be = self.desired.balancing.is_some() || self.may_hand_over();
+        let written = self.awaits_nft(vip) && is_to_be && !self.observed.failures.contains_key(&StepKey::Record);
         written || self.balanced.arriving.contains(&vip)
     }
 
@@ -232,8 +237,9 @@ impl Planner<'_> {
     /// Whether one that nobody asks for may be let in: nobody comes whom its filter does not admit. Whether rules are ours is not known without an intent for
     /// them, unless they leave new connections to somebody else; without any, everybody comes anyway.
     fn stays_guarded(&self, key: ServiceKey) -> bool {
-        let record = &self.observed.kernel.record;
-        self.lets_others_in() || record.filters.get(&key).is_none_or(|filter| filter.sources.is_none())
+        let are_ours = self.desired.balancing.is_some() && !self.balanced.unruly;
+        let filter = self.observed.kernel.record.filters.get(&key);
+        are_ours || self.lets_others_in() || filter.is_none_or(|filter| filter.sources.is_none())
     }
 
     fn has_filter(&self, key: ServiceKey, desired: &DesiredVirtualService) -> bool {
@@ -279,21 +285,27 @@ impl Planner<'_> {
                 if let Some(desired) = desired {
                     self.decide_filter(key, desired);
                 }
+                let guarded = desired.map_or_else(|| self.stays_guarded(key), |desired| self.is_guarded(key, desired));
+                if confirmed && !guarded {
+                    self.balanced.unguarded.insert(key.vip);
+                }
                 match wanted {
                     // It comes back, so that it does not matter what else is wanted.
                     Some(desired) if self.is_misplaced(key, desired) => return self.retire_service(key),
                     None if self.is_left_to_others(key.vip) => self.let_go(key, observed),
-                    None if !self.holds_services(key.vip) && self.strays_leave() => return self.retire_service(key),
+                    None if !self.holds_services(key.vip) && self.strays_leave() => {
+                        if !self.hand_on(key, observed) {
+                            self.retire_service(key);
+                        }
+                        return;
+                    }
                     None if !self.holds_services(key.vip) => return,
                     None if desired.is_none() => self.balanced.leaving |= !super::serves(self.desired, key.vip),
-                    Some(desired) if self.is_guarded(key, desired) => self.reopen_service(key),
+                    Some(_) if guarded => self.reopen_service(key),
                     Some(_) | None => {}
                 }
-                match desired {
-                    Some(desired) if confirmed && !self.is_guarded(key, desired) => drop(self.balanced.unguarded.insert(key.vip)),
-                    Some(desired) if !confirmed && self.is_guarded(key, desired) => drop(self.confirmed.services.insert(key)),
-                    None if !confirmed && self.stays_guarded(key) => drop(self.confirmed.services.insert(key)),
-                    Some(_) | None => {}
+                if !confirmed && guarded {
+                    self.confirmed.services.insert(key);
                 }
                 if let Some(desired) = desired {
                     self.keep_service(key, desired, observed, confirmed);
@@ -320,7 +332,7 @@ impl Planner<'_> {
     /// One step into the kernel.
     fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
         let named = self.is_named(key);
-        let makes = recorded && named && self.is_guarded(key, desired);
+        let makes = recorded && named && self.is_guarded(key, desired) && !self.balanced.unruled.contains(&key.vip);
         let step = if makes { StepKey::VirtualService(key) } else { StepKey::Record };
         let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark(desired.filter.preserves_client) };
         if !recorded && key.ports.count() > 1 && mark.is_none() {
@@ -362,6 +374,11 @@ impl Planner<'_> {
         if stays_open && takes_connections(key, observed, confirmed, &self.observed.kernel.record) {
             self.balanced.backed.insert(key.vip);
         }
+        self.set_real_servers(key, desired, observed);
+    }
+
+    /// The change that leads to these real servers, if one is needed.
+    pub(super) fn set_real_servers(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService) {
         if is_as_desired(desired, observed) {
             return;
         }
@@ -406,12 +423,14 @@ impl Planner<'_> {
 
     /// Takes it out of the record.
     fn strike(&mut self, key: ServiceKey) {
+        // As long as its entry is there, what it gave up stays closed.
+        self.balanced.given_up.extend(self.observed.kernel.record.given_up(key));
         self.unrecorded.services.insert(key);
         self.unrecorded.marks.extend(self.observed.kernel.record.marks.get(&key).map(|mark| (key, *mark)));
     }
 
     /// The lowest mark that neither a range of ports nor somebody else has.
-    fn free_mark(&self, preserves_client: bool) -> Option<u32> {
+    pub(super) fn free_mark(&self, preserves_client: bool) -> Option<u32> {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
         let taken: BTreeSet<u32> =
             record.marks.values().chain(self.pending.marks.values()).chain(&balancer.foreign_marks).copied().collect();

@@ -40,7 +40,7 @@ impl Planner<'_> {
     }
 
     /// Whether packets to its ports would come to the node itself without it.
-    fn is_exposed(&self, key: ServiceKey) -> bool {
+    pub(super) fn is_exposed(&self, key: ServiceKey) -> bool {
         let kernel = &self.observed.kernel;
         let let_in = self.desired.balancing.is_some() && !self.balanced.handing_over && kernel.record.confirmed_services.contains(&key);
         let_in && kernel.addresses.contains_key(&key.vip)

@@ -69,9 +69,13 @@ impl World {
                 let goes = |key: &ServiceKey| self.desired_of(*key).is_none_or(|wish| !self.is_in_place(*key, &wish));
                 let goes = |key: &ServiceKey| record.confirmed_services.contains(key) && goes(key) && self.successor_of(*key).is_none();
                 let parts: Vec<&ServiceKey> = keys.iter().filter(|key| !goes(key)).collect();
-                let given_up =
-                    |part: &ServiceKey| !self.wishes.keys().any(|key| shares_ports(*key, *part)) && self.part_of(*part).is_some();
+                let comes = |key: &ServiceKey| self.has_arrived(*key) || self.is_awaited(*key);
+                let served = |part: &ServiceKey| self.wishes.keys().any(|key| shares_ports(*key, *part) && comes(key));
+                let given_up = |part: &ServiceKey| !served(part) && self.part_of(*part).is_some();
                 assert!(parts.iter().all(|part| given_up(part)), "wanted ports are closed: {made}");
+                let too_early =
+                    |key: &&ServiceKey| !is_range(**key) && self.successors_on(**key).iter().any(|range| self.is_awaited(*range));
+                assert_eq!(keys.iter().find(too_early), None, "the range is still to come that has its port: {made}");
                 if parts.is_empty() { "close" } else { "close what is given up" }
             }
             Step::MoveRange { from, to } => {
@@ -93,7 +97,8 @@ impl World {
                 "move"
             }
             Step::OpenPorts(keys) => {
-                let serves = |key: &ServiceKey| !record.has_service(*key) || (self.node.is_ours(*key) && self.desired_of(*key).is_some());
+                let stays = |key: &ServiceKey| self.desired_of(*key).is_some() || (is_range(*key) && self.hands_on(*key));
+                let serves = |key: &ServiceKey| !record.has_service(*key) || (self.node.is_ours(*key) && stays(key));
                 assert!(keys.iter().all(serves), "ports are opened that nobody serves: {made}");
                 "open"
             }
@@ -219,7 +224,7 @@ impl World {
         assert!(self.node.is_ours(key), "{key} is not there, or somebody else's, and removed: {made}");
         let record = &self.node.record;
         let let_in = self.balancing && !record.is_handing_over() && record.confirmed_services.contains(&key);
-        let reaches_node = let_in && self.node.addresses.contains(&key.vip) && !record.closed.contains(&key);
+        let reaches_node = let_in && self.node.addresses.contains(&key.vip) && !self.is_relieved(key);
         assert!(!reaches_node, "{key} is removed while packets come to its ports: {made}");
         if let Some(wish) = self.desired_of(key) {
             assert!(!self.is_in_place(key, &wish), "{key} is wanted and removed");
@@ -235,7 +240,16 @@ impl World {
         }
         if self.wanted(key.vip) {
             assert!(self.successor_of(key).is_none(), "{key} is removed, and could lead on: {made}");
-            return "given up";
+            let successors = self.successors_on(key);
+            if !self.node.addresses.contains(&key.vip) || !successors.iter().any(|successor| self.has_arrived(*successor)) {
+                return "given up";
+            }
+            assert!(!successors.iter().any(|successor| self.is_awaited(*successor)), "{key} is removed before all others came: {made}");
+            let connections =
+                self.node.service(key).map_or(0, |service| service.seen.real_servers.iter().map(|server| server.connections).sum());
+            let over = self.relieved.get(&key).is_some_and(|since| self.now >= *since + DRAIN_TIMEOUT);
+            assert!(connections == 0 || over, "{key} is removed with {connections} connections: {made}");
+            return if connections > 0 { "handed on with connections" } else { "handed on" };
         }
         assert!(!self.node.addresses.contains(&key.vip) || self.unclaimed.contains(&key.vip), "{key} is removed before its VIP");
         assert!(!self.advertised_vips().contains(&key.vip), "{key} is removed while its VIP is advertised");
@@ -300,13 +314,21 @@ impl World {
     }
 
     fn is_backed(&self, vip: IpAddr) -> bool {
-        self.is_waived(vip) || self.is_elsewhere(vip) || self.backed_keys(vip).any(|key| self.node.takes_connections(key))
+        let is_wish_backed = |wish: &ServiceKey| self.wishes.get(wish).is_some_and(DesiredVirtualService::is_backed);
+        let hands_on = |key: &ServiceKey| self.hands_on(*key) && self.successors_on(*key).iter().any(is_wish_backed);
+        let mut leaving = services().into_iter().filter(|key| key.vip == vip && hands_on(key));
+        self.is_waived(vip)
+            || self.is_elsewhere(vip)
+            || self.backed_keys(vip).any(|key| self.node.takes_connections(key))
+            || leaving.any(|key| self.node.takes_connections(key))
     }
 
     /// Whether somebody else balances the VIP until we do.
     fn is_elsewhere(&self, vip: IpAddr) -> bool {
         let record = &self.node.record;
-        let is_there = |key: &ServiceKey| record.confirmed_services.contains(key) || self.node.is_ours(*key);
+        let is_proven = |key: &ServiceKey| self.node.at(*key).is_some_and(|at| !self.unprovable.contains(&at));
+        let is_known = |key: &ServiceKey| self.wishes.contains_key(key) || record.has_service(*key) || is_proven(key);
+        let is_there = |key: &ServiceKey| record.confirmed_services.contains(key) || (self.node.is_ours(*key) && is_known(key));
         let is_new = record.rules.is_empty() && !services().iter().any(|key| key.vip == vip && is_there(key));
         record.confirmed.contains(&vip) && (record.is_handing_over() || is_new)
     }
@@ -331,9 +353,46 @@ impl World {
         self.desired_of(to).filter(|wish| self.is_in_place(key, wish))
     }
 
-    /// The range of ports that becomes another one, and has these.
+    /// The range of ports that becomes another one, or single ones, and has these.
     fn part_of(&self, part: ServiceKey) -> Option<ServiceKey> {
-        services().into_iter().find(|key| shares_ports(*key, part) && self.successor_of(*key).is_some())
+        let gives_up = |key: &ServiceKey| self.successor_of(*key).is_some() || (is_range(*key) && self.hands_on(*key));
+        services().into_iter().find(|key| shares_ports(*key, part) && gives_up(key))
+    }
+
+    /// Single ports that are wanted out of a range, or a range that is wanted and has a single one; none where another range has some of a range.
+    fn successors_on(&self, key: ServiceKey) -> Vec<ServiceKey> {
+        let wanted = self.balancing && self.is_complete() && self.wanted(key.vip) && !self.wishes.contains_key(&key);
+        let wishes: Vec<ServiceKey> = self.wishes.keys().filter(|wish| wanted && shares_ports(**wish, key)).copied().collect();
+        if wishes.iter().any(|wish| is_range(*wish) == is_range(key)) { Vec::new() } else { wishes }
+    }
+
+    /// Whether it is not wanted, there, and others are to have ports of it.
+    fn hands_on(&self, key: ServiceKey) -> bool {
+        self.node.record.confirmed_services.contains(&key) && self.node.is_ours(key) && !self.successors_on(key).is_empty()
+    }
+
+    fn has_arrived(&self, key: ServiceKey) -> bool {
+        let record = &self.node.record;
+        self.node.is_ours(key) && record.confirmed_services.contains(&key) && !record.closed.contains(&key)
+    }
+
+    /// Whether it is still to come, and nothing has failed about it.
+    fn is_awaited(&self, key: ServiceKey) -> bool {
+        let of_others = self.node.service(key).is_some_and(|service| !service.ours);
+        !self.has_arrived(key) && !of_others && !self.before.failures.contains_key(&StepKey::VirtualService(key))
+    }
+
+    /// Whether no new connection comes to it: each of its ports is closed, or has a virtual service of its own.
+    pub(super) fn is_relieved(&self, key: ServiceKey) -> bool {
+        let record = &self.node.record;
+        let mut of_others =
+            record.closed.iter().filter(|closed| **closed == key || !record.has_service(**closed)).copied().collect::<Vec<_>>();
+        of_others.extend(services().into_iter().filter(|other| is_range(key) && !is_range(*other) && self.has_arrived(*other)));
+        let has = |other: &ServiceKey, port: u16| (other.vip, other.protocol) == (key.vip, key.protocol) && other.ports.contains(port);
+        // If there is a gap, it begins at one of these.
+        let after = of_others.iter().filter_map(|other| other.ports.end().checked_add(1));
+        let mut begins = after.chain([key.ports.start()]).filter(|port| key.ports.contains(*port));
+        begins.all(|port| of_others.iter().any(|other| has(other, port)))
     }
 
     /// Whether a range of ports has a mark of its kind.
@@ -349,6 +408,15 @@ impl World {
         let serve = self.lifecycle() == Lifecycle::Run && matches!(self.intent_of(vip), Some(VipIntent::Serve { .. }));
         let backed = self.wishes.iter().any(|(key, wish)| key.vip == vip && wish.is_backed());
         self.balancing && self.node.ipvs && serve && backed && required.count() > 0 && !fails && self.is_elsewhere(vip)
+    }
+
+    /// Whether a virtual service of the VIP is let in that not everybody may come to, and nobody knows whose rules are there until all is known that is wanted.
+    fn is_unguarded(&self, vip: IpAddr) -> bool {
+        let record = &self.node.record;
+        let lets_in = |key: &ServiceKey| key.vip == vip && record.confirmed_services.contains(key) && self.node.is_ours(*key);
+        let is_filtered = |key: &ServiceKey| record.filters.get(key).is_some_and(|filter| filter.sources.is_some());
+        let unknown = !self.balancing && !self.is_complete() && !record.is_handing_over() && !record.rules.is_empty();
+        unknown && services().iter().any(|key| lets_in(key) && is_filtered(key))
     }
 
     fn may_be_advertised(&self, vip: IpAddr) -> bool {
@@ -394,7 +462,8 @@ impl World {
         for vip in VIPS.map(ip) {
             let (set, placed) = (self.advertised_vips(), self.node.addresses.contains(&vip));
             assert_eq!(set.contains(&vip), self.may_be_advertised(vip), "{vip} is advertised just where it takes connections");
-            assert!(placed || !(self.wanted(vip) && self.is_backed(vip)), "{vip} is backed and not placed");
+            let waits = !self.is_backed(vip) || self.is_unguarded(vip);
+            assert!(placed || !self.wanted(vip) || waits, "{vip} is backed and not placed");
             let kept = self.wanted(vip) || !self.is_complete() || !self.node.unset.is_empty() || self.unclaimed.contains(&vip);
             assert!(!placed || kept, "{vip} is left behind");
         }
@@ -475,7 +544,8 @@ impl World {
         assert!(record.marks.keys().all(|key| record.has_service(*key)), "marks of nothing: {:?}", record.marks);
         let of_something = |key: &ServiceKey| record.has_service(*key) || !self.is_complete();
         assert!(record.filters.keys().all(of_something), "filters of nothing: {:?}", record.filters);
-        let awaited = |vip: &IpAddr| self.wanted(*vip) && !self.is_backed(*vip) && !self.node.addresses.contains(vip);
+        let waits = |vip: &IpAddr| !self.is_backed(*vip) || self.is_unguarded(*vip);
+        let awaited = |vip: &IpAddr| self.wanted(*vip) && waits(vip) && !self.node.addresses.contains(vip);
         assert!(record.pending.iter().all(awaited), "{:?} are pending for ever", record.pending);
         let there = |vip: &IpAddr| self.node.addresses.contains(vip) || awaited(vip);
         assert!(record.confirmed.iter().all(there), "{:?} are recorded and missing", record.confirmed);

@@ -44,6 +44,8 @@ pub(super) struct World {
     // The truth, for the checks.
     /// Since when real servers of ours are quiesced.
     pub(super) quiesced: BTreeMap<(At, SocketAddr), Instant>,
+    /// Since when no new connection comes to virtual services of ours, as others have them.
+    pub(super) relieved: BTreeMap<ServiceKey, Instant>,
     /// Since when new connections are left to somebody else.
     pub(super) handed_over: Option<Instant>,
     /// Virtual services of ours whose proof was destroyed: they may stay behind.
@@ -89,6 +91,7 @@ impl World {
             made: BTreeSet::new(),
             record_was_lost: true,
             quiesced: BTreeMap::new(),
+            relieved: BTreeMap::new(),
             handed_over: None,
             unprovable: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
@@ -161,7 +164,7 @@ impl World {
             Op::Acknowledge => self.acknowledge(),
             Op::Session(true) => self.session_up(),
             Op::Session(false) => self.peer = None,
-            Op::Connect(key) => self.connect(key),
+            Op::Connect(vip) => services().into_iter().filter(|key| key.vip == vip).for_each(|key| self.connect(key)),
             Op::Disconnect(key) => {
                 let servers = self.node.service_mut(key).into_iter().flat_map(|service| &mut service.seen.real_servers);
                 servers.for_each(|server| server.connections = 0);
@@ -309,6 +312,8 @@ impl World {
         let servers = ours.flat_map(|(at, service)| service.seen.real_servers.iter().map(|server| (*at, server)));
         let quiesced = servers.filter(|(_, server)| server.weight.is_quiesced()).map(|(at, server)| (at, server.address));
         self.quiesced = quiesced.map(|key| (key, self.quiesced.get(&key).copied().unwrap_or(self.now))).collect();
+        let relieved = self.node.record.confirmed_services.iter().filter(|key| self.node.is_ours(**key) && self.is_relieved(**key));
+        self.relieved = relieved.map(|key| (*key, self.relieved.get(key).copied().unwrap_or(self.now))).collect();
         self.handed_over = self.node.record.is_handing_over().then(|| self.handed_over.unwrap_or(self.now));
         self.unclaimed.retain(|vip| self.node.addresses.contains(vip) && !self.node.record.confirmed.contains(vip));
         self.unprovable.retain(|at| self.node.services.get(at).is_some_and(|service| service.ours));

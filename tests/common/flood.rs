@@ -158,6 +158,33 @@ pub(crate) fn every_flow_has_a_server_while_a_long_range_changes(dataplane: &'st
     finish(stage, flood, &format!("{dataplane}: a long range"));
 }
 
+/// A range of ports that is one virtual service, and loses a port, so that each has its own, and back.
+pub(crate) fn every_flow_has_a_server_while_a_range_is_expanded_and_back(dataplane: &'static str) {
+    const KEPT: [u16; 2] = [15_000, 15_063];
+    let mut stage = Stage::with(dataplane, "flood-expanded", &SERVERS);
+    CLIENTS.iter().skip(1).for_each(|client| drop(stage.client.ip(&format!("addr add {client}/24 dev eth0"))));
+    stage.servers.nft("table ip count { chain input { type filter hook input priority 0; meta l4proto udp counter drop; }\n}");
+    stage.publish("pods", &(service("pods", "{port: 53, protocol: UDP}") + &slice("pods", "{port: 53, protocol: UDP}", &SERVERS[..2])));
+    let publish =
+        |stage: &Stage, ports: &str| stage.publish("all", &eric("all", VIP, "pods", &[(ports, ports, "algo: rr, protocol: udp")]));
+    publish(&stage, "15000-15064");
+    stage.start(", drainTimeout: 200ms");
+    stage.wait_for_vip(VIP, true);
+    wait_until("it is announced", PATIENCE, || done(&stage, "advertise 10") == 1);
+    stage.router.sysctl("net/netfilter/nf_conntrack_udp_timeout", "1");
+    let flood = Flood::start(&stage.client, &KEPT);
+    for _ in 0..6 {
+        for (ports, ranges, single) in [("15000-15063", 0, 64), ("15000-15064", 1, 0)] {
+            publish(&stage, ports);
+            let listed = |set: &str| stage.router.output(&["nft", "list", "set", "inet", "vipherald", set]).matches(VIP).count();
+            let settled = || listed("services4") == single && listed("ranges4") == ranges && listed("closed4") == 0;
+            wait_until(&format!("{ports} and nothing else"), PATIENCE, settled);
+        }
+    }
+    assert_eq!(done(&stage, "advertise 10"), 1, "the VIP was withdrawn");
+    finish(stage, flood, &format!("{dataplane}: a range and its single ports"));
+}
+
 /// A port comes and goes, by itself and in a long range, while the VIP stays for another one: who listens on the router itself gets nothing.
 pub(crate) fn nothing_reaches_the_router_itself_while_ports_come_and_go(dataplane: &'static str) {
     const RANGED: u16 = 20_500;

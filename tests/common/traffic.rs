@@ -419,6 +419,41 @@ pub(crate) fn no_error_while_a_long_range_of_ports_changes(dataplane: &'static s
     stage.drain();
 }
 
+/// A range of ports loses one, so that each of the others has its own virtual service, and gets it back, again and again: connections to those that it has all the
+/// while go on, and so do those that it had before.
+pub(crate) fn no_error_while_a_range_is_expanded_and_back(dataplane: &'static str) {
+    let mut stage = Stage::with(dataplane, "expanded", &SERVERS);
+    answer(&stage.servers, &PORTS);
+    let publish = |stage: &Stage, last: u16| {
+        let (web, range) = (("80", "80", "algo: rr"), format!("20500-{last}"));
+        stage.publish("web", &eric("web", VIP, "pods", &[web, (&range, &range, "algo: rr")]));
+    };
+    Scene::publish_pods(&stage, &SERVERS);
+    publish(&stage, 20_564);
+    stage.start(", drainTimeout: 600s");
+    stage.wait_for_vip(VIP, true);
+    let traffic = Traffic::start(&stage.client);
+    traffic.goes_on();
+    let before = advertised(&stage);
+    let has = |stage: &Stage, set: &str, ports: &str| {
+        let listed = stage.router.output(&["nft", "list", "set", "inet", "vipherald", set]);
+        listed.contains(&format!("{VIP} . tcp . {ports},")) || listed.contains(&format!("{VIP} . tcp . {ports} }}"))
+    };
+    let takes = |stage: &Stage, port: &str| has(stage, "services4", port) && !has(stage, "closed4", port);
+    for _ in 0..4 {
+        publish(&stage, 20_563);
+        wait_until("each port has its own", PATIENCE, || takes(&stage, "20500") && takes(&stage, "20563") && !takes(&stage, "20564"));
+        traffic.goes_on();
+        publish(&stage, 20_564);
+        let closed = |stage: &Stage| has(stage, "closed4", "20564") || takes(stage, "20500") || takes(stage, "20563");
+        wait_until("they are one again", PATIENCE, || has(&stage, "ranges4", "20500-20564") && !closed(&stage));
+        traffic.goes_on();
+    }
+    assert_eq!(advertised(&stage), before, "the VIP was withdrawn");
+    traffic.finish(&format!("{dataplane}: a range and its single ports"), &[]);
+    stage.drain();
+}
+
 /// kube-proxy takes the connections of a Service and gives them back, with its own real server, while its rules are there all the time. Then the daemon is
 /// killed at each step of a change.
 pub(crate) fn no_error_while_kube_proxy_takes_over_and_gives_back(dataplane: &'static str) {
