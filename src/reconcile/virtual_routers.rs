@@ -4,7 +4,7 @@
 //! Inputs: their status, the configuration, steps of a plan. Output: an [`ObservedVirtualRouters`]; whole sets for [`VirtualRouters`], which nobody waits for but the end
 //! of the daemon.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -101,9 +101,13 @@ impl Reconciler {
     }
 }
 
-/// Hands over, and waits until that is done; a signal says not to.
+/// Hands over, and waits until that is done, where there is anything; a signal says not to.
 pub(super) async fn leave(routers: &VirtualRouters) {
     let mut status = routers.subscribe();
+    let has_nothing = |status: &VrrpStatus| status.configured.is_none() && status.recorded.as_ref().is_some_and(BTreeMap::is_empty);
+    if has_nothing(&status.borrow()) {
+        return;
+    }
     routers.stop();
     let bound = longest_hand_over(&status.borrow()) + SLACK;
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
