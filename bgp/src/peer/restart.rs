@@ -352,6 +352,7 @@ fn peer_may_keep(reason: &DownReason, negotiated: &Negotiated) -> bool {
 
 /// Whether the operator wants the session no more, or another one: what the peer may keep where it does not hear that is not waited for.
 fn is_final(notification: &Notification) -> bool {
-    let finals = [Cease::AdministrativeShutdown, Cease::PeerDeconfigured, Cease::OtherConfigurationChange];
-    finals.into_iter().any(|cease| (notification.code, notification.subcode) == (6, cease as u8))
+    [Cease::AdministrativeShutdown, Cease::PeerDeconfigured, Cease::OtherConfigurationChange]
+        .into_iter()
+        .any(|cease| notification.is_cease(cease))
 }

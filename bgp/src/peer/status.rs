@@ -92,7 +92,11 @@ impl DownReason {
     /// Whether the peer only wanted no connection at present, as one that rests: it closed without a word, or said no more than that (RFC 4486 §4). Where we
     /// rested too, each of two speakers would refuse the other while that one does not rest.
     pub(super) fn is_refusal(&self) -> bool {
-        *self == Self::ConnectionClosed || *self == Self::Received(Notification::cease(Cease::ConnectionRejected))
+        match self {
+            Self::ConnectionClosed => true,
+            Self::Received(notification) => notification.is_cease(Cease::ConnectionRejected),
+            Self::ConnectFailed | Self::ConnectTimedOut | Self::Sent { .. } | Self::SendHoldTimerExpired | Self::Kept => false,
+        }
     }
 
     /// Whether we ended the session because the peer had told too much.

@@ -176,6 +176,12 @@ impl Notification {
         Self::new(8, 0)
     }
 
+    /// Whether it is this Cease, whatever data come with it (RFC 4486 §3).
+    #[must_use]
+    pub const fn is_cease(&self, cease: Cease) -> bool {
+        self.code == 6 && self.subcode == cease as u8
+    }
+
     /// Cease: the peer announced more than `limit` prefixes of the family; these are the data (RFC 4486 §4).
     #[must_use]
     pub fn maximum_number_of_prefixes_reached(family: Family, limit: u32) -> Self {

@@ -270,10 +270,11 @@ fn rfc4271_section_8_2_2_a_passive_peer_waits_in_active_and_is_never_dialled() {
 #[test]
 fn rfc4486_section_4_a_peer_that_wants_no_connection_now_may_dial_and_is_dialled_after_one_retry_time() {
     let rejected = Notification::cease(Cease::ConnectionRejected).encode();
+    let with_data = Notification { data: Bytes::from_static(b"later"), ..Notification::cease(Cease::ConnectionRejected) }.encode();
     let mut bench = Bench::connecting();
-    for _ in 0..5 {
+    for refusal in [&rejected, &with_data, &rejected, &with_data] {
         bench.connected(Role::Active);
-        bench.receive(Role::Active, rejected.clone());
+        bench.receive(Role::Active, refusal.clone());
         assert_eq!((bench.peer.state(), bench.peer.accepts()), (State::Active, true));
         let from = bench.now;
         assert_eq!(bench.pass_to_deadline(), [Action::Connect, to(State::Active, State::Connect)]);

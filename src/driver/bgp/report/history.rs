@@ -97,10 +97,7 @@ pub(super) fn weight(down: &DownReason, lost: bool, ours: bool, explained: bool)
 
 /// The peer wants no connection at present (RFC 4486 §4): it rests after an error, for one, and the error says more.
 fn is_refusal(notification: &Notification) -> bool {
-    [Cease::ConnectionRejected, Cease::ConnectionCollisionResolution].into_iter().any(|cease| {
-        let Notification { code, subcode, .. } = Notification::cease(cease);
-        (notification.code, notification.subcode) == (code, subcode)
-    })
+    [Cease::ConnectionRejected, Cease::ConnectionCollisionResolution].into_iter().any(|cease| notification.is_cease(cease))
 }
 
 /// An error that has just come.
