@@ -12,6 +12,8 @@
 
 #[path = "convergence/checks.rs"]
 mod checks;
+#[path = "common/record.rs"]
+mod record;
 #[path = "common/story.rs"]
 mod story;
 
@@ -508,20 +510,9 @@ impl World {
                     peer.routes.extend(set.prefixes());
                 }
             }
-            Step::RecordPending(set) => {
-                self.record.exists = true;
-                self.record.pending.extend(&set.addresses);
+            Step::RecordPending(_) | Step::RecordConfirmed(_) | Step::RecordRemoved(_) | Step::DropRecord => {
+                record::carry_out(&mut self.record, step);
             }
-            Step::RecordConfirmed(set) => {
-                self.record.exists = true;
-                self.record.pending = &self.record.pending - &set.addresses;
-                self.record.confirmed.extend(&set.addresses);
-            }
-            Step::RecordRemoved(set) => {
-                self.record.pending = &self.record.pending - &set.addresses;
-                self.record.confirmed = &self.record.confirmed - &set.addresses;
-            }
-            Step::DropRecord => self.record = Record::default(),
             // Who balances is another matter: this world has no virtual services.
             Step::WriteRules(_)
             | Step::WriteFilters(_)

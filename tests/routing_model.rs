@@ -6,6 +6,8 @@
 //! what may have packets is in the record, which closes its other ports. When the trouble ends, repeated planning comes to rest in the state that mode and intent ask for.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/record.rs"]
+mod record;
 #[path = "common/routers.rs"]
 mod routers;
 #[path = "common/story.rs"]
@@ -328,20 +330,9 @@ impl World {
                 self.advertised = Some(Arc::clone(set));
                 self.peer.iter_mut().for_each(|routes| routes.extend(set.prefixes()));
             }
-            Step::RecordPending(entries) => {
-                self.record.exists = true;
-                self.record.pending.extend(&entries.addresses);
+            Step::RecordPending(_) | Step::RecordConfirmed(_) | Step::RecordRemoved(_) | Step::DropRecord => {
+                record::carry_out(&mut self.record, step);
             }
-            Step::RecordConfirmed(entries) => {
-                self.record.exists = true;
-                self.record.pending = &self.record.pending - &entries.addresses;
-                self.record.confirmed.extend(&entries.addresses);
-            }
-            Step::RecordRemoved(entries) => {
-                self.record.pending = &self.record.pending - &entries.addresses;
-                self.record.confirmed = &self.record.confirmed - &entries.addresses;
-            }
-            Step::DropRecord => self.record = Record::default(),
             Step::AddAddress(vip) => drop(self.on_lo.insert(*vip)),
             Step::RemoveAddress(vip) => drop(self.on_lo.remove(vip)),
             Step::ConfigureSpeaker(bgp, set) => {
