@@ -77,7 +77,7 @@ impl Explainer {
         let desired = compiled.as_deref().map(|compiled| &compiled.desired);
         let rejections = compiled.as_deref().map(|compiled| all_rejections(compiled, &observed)).unwrap_or_default();
         let speaker = speaker_view(&self.speaker.borrow().clone());
-        let vrrp = groups(&self.virtual_routers.borrow().clone());
+        let vrrp = groups(&self.virtual_routers.borrow().clone(), Instant::now());
         let mut previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
         let inputs = Inputs {
             desired,

@@ -26,9 +26,6 @@ const SLACK: Duration = Duration::from_secs(5);
 /// How long they may take to take a whole set; they do so at once unless they cannot.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A status is at most so much older than what was heard.
-const STATUS_AGE: Duration = Duration::from_secs(1);
-
 /// A whole set that they cannot take yet.
 #[derive(Debug, thiserror::Error)]
 #[error("the virtual routers have not taken it yet: {0}")]
@@ -56,10 +53,7 @@ fn is_settled(address: IpAddr, router: &RouterStatus, now: Instant) -> bool {
         State::Backup => {
             let lists =
                 |listed: &vrrp::Addresses| listed.iter().any(|listed| listed == address) || listed.len() >= listed.family().most_listed();
-            let is_heard = router.heard.is_some_and(|heard| {
-                heard.priority.is_some() && now.saturating_duration_since(heard.at) < heard.interval.duration() * 4 + STATUS_AGE
-            });
-            is_heard && router.listed.as_ref().is_some_and(lists)
+            router.heard_lately(now).is_some() && router.listed.as_ref().is_some_and(lists)
         }
     }
 }

@@ -53,7 +53,7 @@ impl Routed<'_> {
             ("Backup", Some(active)) => {
                 (VipState::Announced, Why::new(BACKUP, format!("{active} has it, as the Active Router of {name}; this node is Backup")))
             }
-            ("Backup", None) => (VipState::Pending, Why::new("Electing", format!("no Active Router of {name} is heard yet"))),
+            ("Backup", None) => (VipState::Pending, Why::new("Electing", format!("no Active Router of {name} is heard"))),
             _ => {
                 let why = group.problems.iter().chain(&router.hindrances).cloned().collect::<Vec<_>>().join("; ");
                 (VipState::Pending, Why::new("Initialize", format!("{name} takes no part here: {why}")))

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use vrrp::Addresses;
@@ -107,8 +108,8 @@ pub struct OtherRouterStatus {
     pub discards: u64,
 }
 
-/// Of the driver.
-pub(crate) fn groups(status: &driver::VrrpStatus) -> Vec<VrrpGroupStatus> {
+/// Of the driver, as it is now.
+pub(crate) fn groups(status: &driver::VrrpStatus, now: Instant) -> Vec<VrrpGroupStatus> {
     let group = |group: &driver::GroupStatus| VrrpGroupStatus {
         name: group.name.clone(),
         interface: group.interface.clone(),
@@ -116,12 +117,12 @@ pub(crate) fn groups(status: &driver::VrrpStatus) -> Vec<VrrpGroupStatus> {
         state: group.state().to_string(),
         leaving: group.leaving,
         problems: [&group.problem, &group.send_error, &status.record_problem].into_iter().flatten().cloned().collect(),
-        routers: group.routers.values().map(router).collect(),
+        routers: group.routers.values().map(|status| router(status, now)).collect(),
     };
     status.groups.iter().map(group).collect()
 }
 
-fn router(router: &driver::RouterStatus) -> VirtualRouterStatus {
+fn router(router: &driver::RouterStatus, now: Instant) -> VirtualRouterStatus {
     let config = &router.config;
     let has_forms = config.version == vrrp::Version::V3 && config.addresses.family() == vrrp::Family::Ipv4;
     let form = |form: &ChecksumForm| match form {
@@ -140,7 +141,7 @@ fn router(router: &driver::RouterStatus) -> VirtualRouterStatus {
         source: config.primary,
         active_router: match router.state {
             State::Active => Some(config.primary),
-            State::Backup | State::Initialize => router.heard.filter(|heard| heard.priority.is_some()).map(|heard| heard.source),
+            State::Backup | State::Initialize => router.heard_lately(now).map(|heard| heard.source),
         },
         addresses: config.addresses.iter().collect(),
         placed: router.placed.clone(),

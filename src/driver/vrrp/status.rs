@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use vrrp::router::{Config, Counters, Discard, Heard, Hindrance, Holding, State};
 use vrrp::wire::ChecksumForm;
@@ -95,6 +95,20 @@ pub struct RouterStatus {
     pub counters: Counters,
 }
 
+impl RouterStatus {
+    /// The last advertisement of the Active Router, as long as a Backup Router takes it for there.
+    #[must_use]
+    pub fn heard_lately(&self, now: Instant) -> Option<&Heard> {
+        self.heard.as_ref().filter(|heard| is_lately(heard, now))
+    }
+}
+
+/// A Backup Router waits for nearly four intervals (RFC 9568 §6.1, Active_Down_Interval); what is told of it is a moment old.
+fn is_lately(heard: &Heard, now: Instant) -> bool {
+    const STATUS_AGE: Duration = Duration::from_secs(1);
+    heard.priority.is_some() && now.saturating_duration_since(heard.at) < heard.interval.duration() * 4 + STATUS_AGE
+}
+
 /// Another router with the same VRID.
 #[derive(Clone, Debug, Default)]
 pub struct OtherRouter {
@@ -106,4 +120,22 @@ pub struct OtherRouter {
     pub discarded: Option<Discard>,
     /// How many were not.
     pub discards: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use vrrp::{Interval, Priority};
+
+    use super::*;
+
+    #[test]
+    fn who_has_resigned_or_been_silent_for_longer_than_a_backup_waits_is_not_heard() {
+        let at = Instant::now();
+        let interval = Interval::from_centiseconds(100).unwrap();
+        let heard = Heard { source: IpAddr::from([10, 9, 0, 1]), priority: Some(Priority::DEFAULT), interval, at };
+        assert!(is_lately(&heard, at));
+        assert!(is_lately(&heard, at + Duration::from_millis(4999)));
+        assert!(!is_lately(&heard, at + Duration::from_secs(5)));
+        assert!(!is_lately(&Heard { priority: None, ..heard }, at));
+    }
 }
