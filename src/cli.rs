@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use bgp::Prefix;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::{self, ClientError};
 use crate::config::{self, Config, ConfigErrors, DataplaneType};
@@ -258,11 +259,17 @@ fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
+/// SIGHUP is received before the file is read: who writes the file and sends it while the daemon starts does not end it.
 fn daemon(intent: Intent) -> Result<(), Failure> {
-    let (config, origin) = load_intent("run", &intent)?;
-    let logging = Logging::init(&config.log).map_err(|error| Failure::verb("run", error))?;
-    let options = RunOptions { config_file: intent.config, config, environment: config::process_environment(), origin, logging };
-    block_on("run", reconcile::run(options))?.map_err(|error| Failure::verb("run", error))
+    let run = async move {
+        let hangup = signal(SignalKind::hangup()).map_err(|error| Failure::verb("run", error))?;
+        let (config, origin) = load_intent("run", &intent)?;
+        let logging = Logging::init(&config.log).map_err(|error| Failure::verb("run", error))?;
+        let environment = config::process_environment();
+        let options = RunOptions { config_file: intent.config, hangup, config, environment, origin, logging };
+        reconcile::run(options).await.map_err(|error| Failure::verb("run", error))
+    };
+    block_on("run", run)?
 }
 
 /// The configuration, and where objects come from: in speaker-only use without a directory from nowhere.

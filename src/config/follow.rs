@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt as _;
 use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
@@ -55,21 +55,23 @@ pub enum FollowError {
         #[source]
         source: io::Error,
     },
-    /// SIGHUP cannot be received.
-    #[error("cannot receive SIGHUP")]
-    Signal(#[source] io::Error),
 }
 
-/// Follows the file from which `config` was [`load`]ed until the receiver is dropped. Needs a tokio runtime with time and signals.
+/// Follows the file from which `config` was [`load`]ed until the receiver is dropped; `hangup` (SIGHUP) has it read at once. Needs a tokio runtime with time.
 ///
 /// # Errors
-/// Nothing can be watched, or SIGHUP not be received.
-pub fn follow(path: &Path, environment: Environment, config: Config, origin: Origin) -> Result<watch::Receiver<Arc<InForce>>, FollowError> {
+/// Nothing can be watched.
+pub fn follow(
+    path: &Path,
+    environment: Environment,
+    config: Config,
+    origin: Origin,
+    hangup: Signal,
+) -> Result<watch::Receiver<Arc<InForce>>, FollowError> {
     let start = InForce { config: Arc::new(config), since: SystemTime::now(), fault: None, waiting: Vec::new() };
     let (sender, receiver) = watch::channel(Arc::new(start));
     let mut watches = Watches::new(path)?;
     watches.renew(path)?;
-    let hangup = signal(SignalKind::hangup()).map_err(FollowError::Signal)?;
     let source = Source { path: path.to_owned(), environment, origin };
     tokio::spawn(run(source, watches, hangup, sender));
     Ok(receiver)
@@ -240,6 +242,8 @@ fn steps(path: &Path) -> impl DoubleEndedIterator<Item = PathBuf> {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use tokio::signal::unix::{SignalKind, signal};
+
     use super::*;
 
     const FIRST: &str = "bgp: {asn: 65001}\n";
@@ -251,6 +255,10 @@ mod tests {
 
     fn environment() -> Environment {
         Environment::from([("NODE_NAME".to_owned(), "node-1".to_owned())])
+    }
+
+    fn hangup() -> Signal {
+        signal(SignalKind::hangup()).unwrap()
     }
 
     /// As the kubelet lays out a ConfigMap.
@@ -266,7 +274,7 @@ mod tests {
     impl Followed {
         fn new(directory: tempfile::TempDir) -> Self {
             let path = directory.path().join("config.yaml");
-            let receiver = follow(&path, environment(), load(&path, &environment()).unwrap(), Origin::Directory).unwrap();
+            let receiver = follow(&path, environment(), load(&path, &environment()).unwrap(), Origin::Directory, hangup()).unwrap();
             Self { directory, receiver }
         }
 
@@ -322,7 +330,7 @@ mod tests {
 
     /// Follows `path`, swaps `link` to `target`, and waits for what is there, for less than it takes to look without a hint.
     async fn swapped(path: &Path, link: &Path, target: &str) {
-        let mut receiver = follow(path, environment(), load(path, &environment()).unwrap(), Origin::Directory).unwrap();
+        let mut receiver = follow(path, environment(), load(path, &environment()).unwrap(), Origin::Directory, hangup()).unwrap();
         // The first look is over, whose hint comes from the start.
         sleep(SETTLE * 5).await;
         symlink(target, link.with_extension("new")).unwrap();
@@ -386,7 +394,7 @@ mod tests {
         let (path, other) = (directory.path().join("config.yaml"), elsewhere.path().join("config.yaml"));
         std::fs::write(&path, FIRST).unwrap();
         std::fs::hard_link(&path, &other).unwrap();
-        let mut receiver = follow(&path, environment(), load(&path, &environment()).unwrap(), Origin::Directory).unwrap();
+        let mut receiver = follow(&path, environment(), load(&path, &environment()).unwrap(), Origin::Directory, hangup()).unwrap();
         sleep(SETTLE * 5).await;
         std::fs::write(&other, "bgp: {asn: 65002}\n").unwrap();
         nix::sys::signal::raise(nix::sys::signal::Signal::SIGHUP).unwrap();

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
 use super::purpose::Purpose;
@@ -38,6 +39,8 @@ pub struct RunOptions {
     pub config_file: PathBuf,
     /// The configuration as read.
     pub config: Config,
+    /// SIGHUP, received since before the file was read: the file is read again.
+    pub hangup: Signal,
     /// For the files that replace it.
     pub environment: Environment,
     /// Where objects come from.
@@ -51,7 +54,7 @@ pub struct RunOptions {
 /// # Errors
 /// What keeps the daemon from starting, or from going on.
 pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let RunOptions { config_file, config, environment, origin, logging } = options;
+    let RunOptions { config_file, config, hangup, environment, origin, logging } = options;
     tracing::info!(instance = config.instance, node = config.node_name, version = env!("CARGO_PKG_VERSION"), "starting");
     let started = Instant::now();
     let signals = Signals::new()?;
@@ -64,7 +67,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let purpose = Purpose { access: access.clone() };
     let last_good = LastGood::load(&config.state_dir);
     let (snapshots, source) = source(origin, &config, &last_good).await?;
-    let in_force = config::follow(&config_file, environment, config.clone(), kind)?;
+    let in_force = config::follow(&config_file, environment, config.clone(), kind, hangup)?;
     let speaker = Speaker::spawn(&config.instance, RandomState::new().hash_one(started))?;
     let virtual_routers = Arc::new(VirtualRouters::spawn(&config.instance)?);
     let (views, view) = watch::channel(View::default());

@@ -152,6 +152,24 @@ fn a_start_with_a_bad_file_uses_its_last_good_content() {
     rig.wait_until_exact(&vips(["10.1.0.1"]));
 }
 
+/// From the socket on, which is there before anything is followed.
+#[test]
+fn sighup_does_not_end_a_daemon_that_starts() {
+    let mut rig = Rig::serving("early-hup", Settings::default(), &four());
+    let socket = rig.daemon.path("state/admin.sock");
+    for _ in 0..5 {
+        rig.daemon.kill();
+        fs::remove_file(&socket).unwrap();
+        rig.daemon.start(&rig.node);
+        let deadline = Instant::now() + PATIENCE;
+        while !socket.exists() {
+            assert!(Instant::now() < deadline, "no socket");
+        }
+        rig.daemon.process().signal(Signal::SIGHUP);
+        wait_until("it announces", PATIENCE, || rig.daemon.announced() == Some(four()));
+    }
+}
+
 #[test]
 fn a_start_without_the_directory_uses_the_last_good_intent() {
     let mut rig = Rig::serving("no-dir", Settings { patience: "500ms", ..Settings::default() }, &four());
