@@ -52,7 +52,7 @@ pub use peer::{PeerStatus, RouteState, RouteStatus};
 pub use reports::Reports;
 pub use route::{PeerRoutesStatus, RouteDetails, RouteStanding};
 pub(crate) use route::{advertised, received};
-pub use router_node::{announces, is_drained, router_node_status};
+pub use router_node::{announced, announces, is_drained, router_node_status};
 pub use stored::{Difference, Ingress, Stored, difference};
 pub use time::Time;
 pub(crate) use vip::KUBE_PROXY_IN_IPVS_MODE;

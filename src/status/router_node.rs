@@ -56,6 +56,11 @@ pub fn announces(node: &RouterNodeStatus) -> bool {
     node.announced_count > 0 && node.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
 }
 
+/// The VIPs that a node says it announces, or that the virtual routers have which it is in.
+pub fn announced(node: &RouterNodeStatus) -> impl Iterator<Item = IpAddr> {
+    node.vips.iter().filter(|group| group.state == VipState::Announced.as_str()).flat_map(|group| group.addresses.iter().copied())
+}
+
 /// Whether a node says that its VIPs have left it, while it goes on.
 #[must_use]
 pub fn is_drained(node: &RouterNodeStatus) -> bool {

@@ -121,6 +121,31 @@ fn cordoned_nodes_drain_one_after_the_other_and_the_last_one_stays() {
 }
 
 #[test]
+fn a_node_stays_that_is_the_last_one_for_a_single_vip() {
+    let local = |node: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: here, namespace: enm}}\n\
+             spec: {{externalIPs: [10.0.0.20], externalTrafficPolicy: Local, ports: [{{port: 80}}]}}\n---\n\
+             apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: here-1, namespace: enm, labels: {{kubernetes.io/service-name: here}}}}\n\
+             addressType: IPv4\nports: [{{port: 8080}}]\nendpoints: [{{addresses: [10.244.1.3], nodeName: {node}, conditions: {{ready: true}}}}]\n"
+        )
+    };
+    let more: Vec<&str> = VIPS.into_iter().chain(["10.0.0.20"]).collect();
+    let cluster = Cluster::new();
+    let [first_node, second] = routers(&cluster, ["n1", "n2"]);
+    cluster.apply(&local("n1"));
+    first_node.until_learned(&more);
+    cordon(&cluster, "n1");
+    until_ready(&cluster, "n1", "True=DrainWaits");
+    wait_until("it says for which", LIMIT, || message(&cluster, "n1").contains(": it is the last one for 10.0.0.20: no other "));
+    stays("all its VIPs stay", Duration::from_secs(6), || first_node.tor.withdrawals() == 0);
+    cluster.apply(&local("n2"));
+    second.until_learned(&more);
+    first_node.until_learned(&[]);
+    until_ready(&cluster, "n1", "False=NodeDrained");
+}
+
+#[test]
 fn an_api_server_that_is_away_neither_drains_a_node_nor_brings_it_back() {
     let cluster = Cluster::new();
     let [mut drained, serving] = routers(&cluster, ["n1", "n2"]);

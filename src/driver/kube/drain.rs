@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When the VIPs of a node leave it that is asked for that by its Node: the nodes of an instance one after the other, and never from the last one.
+//! When the VIPs of a node leave it that is asked for that by its Node: the nodes of an instance one after the other, and none from the last one that announces it.
 //!
 //! Inputs: what is [`Asked`], a Lease of the instance for this alone, what the nodes report, and whether this node has reported that its VIPs have left. Output: a
-//! [`NodeDrain`] for the loop. Invariants: VIPs begin to leave only while the Lease is held and another node, whose Node is there and Ready, reports that it
-//! announces, as read with a quorum after the Lease was had; the Lease is given up once the report of this node says that they have left, so
+//! [`NodeDrain`] for the loop. Invariants: VIPs begin to leave only while the Lease is held and other nodes, whose Nodes are there and Ready, report that they
+//! announce every one of them, as read with a quorum after the Lease was had; the Lease is given up once the report of this node says that they have left, so
 //! that whoever has it next knows. Once they have begun to leave, only the Node or the configuration brings them back: not the loss of the Lease, not an API server
 //! that is away.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -17,7 +19,7 @@ use super::request::{ApiServer, RequestError};
 use crate::api::{Kind, ObjectRef, RouterNodeStatus};
 use crate::desired::{Asked, NodeDrain};
 use crate::source::Snapshot;
-use crate::status::{announces, is_drained, is_heard};
+use crate::status::{announced, announces, is_drained, is_heard};
 use crate::telemetry::chain;
 
 /// Between two looks at the reports while another node is waited for.
@@ -125,10 +127,7 @@ impl Drainer {
         let read = read(server, &self.instance).await;
         self.unread = None;
         match read {
-            Ok((reports, _)) if has_others(&reports, &self.node, snapshot) => None,
-            Ok(_) => {
-                Some(Obstacle::Is("it is the last one: no other router node of this instance that is Ready announces VIPs".to_owned()))
-            }
+            Ok((reports, _)) => last_of(&reports, &self.node, snapshot).map(Obstacle::Is),
             Err(error) => {
                 let obstacle = format!("it is not known whether other router nodes announce: {}", chain(&error));
                 self.unread = Some(error);
@@ -158,45 +157,72 @@ enum Obstacle {
     Is(String),
 }
 
-/// Whether some other node announces, as far as its report counts: not where its Node is gone, or not Ready.
-fn has_others(reports: &NodeReports, node: &str, snapshot: Option<&Snapshot>) -> bool {
+/// Of which VIPs this node is the last one. The report of another one does not count where its Node is gone, or not Ready.
+fn last_of(reports: &NodeReports, node: &str, snapshot: Option<&Snapshot>) -> Option<String> {
     let object = |name: &str| ObjectRef { kind: Kind::Node, namespace: String::new(), name: name.to_owned() };
     let heard = |name: &str| is_heard(snapshot.and_then(|snapshot| snapshot.nodes.get(&object(name))).map(AsRef::as_ref));
-    reports.iter().any(|(name, status)| name != node && announces(status) && heard(name))
+    let others = reports.iter().filter(|(name, status)| *name != node && announces(status) && heard(name));
+    let elsewhere: BTreeSet<IpAddr> = others.flat_map(|(_, status)| announced(status)).collect();
+    if elsewhere.is_empty() {
+        return Some("it is the last one: no other router node of this instance that is Ready announces VIPs".to_owned());
+    }
+    let mut only_here = reports.get(node).into_iter().flat_map(announced).filter(|vip| !elsewhere.contains(vip));
+    let first = only_here.next()?;
+    let more = match only_here.count() {
+        0 => String::new(),
+        count => format!(" and {count} more of its VIPs"),
+    };
+    Some(format!("it is the last one for {first}{more}: no other router node of this instance that is Ready announces that"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ObjectCondition;
+    use crate::api::{ObjectCondition, VipGroup};
     use crate::source::dir::snapshot_of;
 
-    fn report(announced: u32, ready: &str) -> RouterNodeStatus {
+    fn report(announced: &[&str], ready: &str) -> RouterNodeStatus {
         let ready = ObjectCondition { kind: "Ready".to_owned(), status: ready.to_owned(), ..ObjectCondition::default() };
-        RouterNodeStatus { announced_count: announced, conditions: vec![ready], ..RouterNodeStatus::default() }
+        let group = |state: &str, vips: &[&str]| VipGroup {
+            state: state.to_owned(),
+            addresses: vips.iter().map(|vip| vip.parse().unwrap()).collect(),
+            ..VipGroup::default()
+        };
+        RouterNodeStatus {
+            announced_count: u32::try_from(announced.len()).unwrap(),
+            vips: vec![group("Announced", announced), group("Withheld", &["10.0.0.3"])],
+            conditions: vec![ready],
+            ..RouterNodeStatus::default()
+        }
     }
 
     #[test]
-    fn only_another_node_that_announces_and_is_heard_counts() {
+    fn a_vip_stays_with_the_last_one_that_announces_it_and_is_heard() {
         let node = |name: &str, ready: &str| {
             format!(
                 "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\nstatus: {{conditions: [{{type: Ready, status: {ready}}}]}}\n"
             )
         };
         let nodes = snapshot_of(&[node("n1", "\"True\""), node("n2", "\"True\""), node("n3", "Unknown")].concat());
+        let (all, two) = (["10.0.0.1", "10.0.0.2", "10.0.0.3"], ["10.0.0.1", "10.0.0.2"]);
+        let last = Some("it is the last one: ");
         for (name, announced, ready, expected) in [
-            ("n2", 3, "True", true),
-            ("n2", 0, "True", false),
+            ("n2", &all[..], "True", None),
+            ("n2", &two, "True", Some("it is the last one for 10.0.0.3: ")),
+            ("n2", &two[..1], "True", Some("it is the last one for 10.0.0.2 and 1 more of its VIPs: ")),
+            ("n2", &[], "True", last),
             // It drains, or stops.
-            ("n2", 3, "False", false),
+            ("n2", &all, "False", last),
             // Its Node is not Ready.
-            ("n3", 3, "True", false),
+            ("n3", &all, "True", last),
             // Its Node is gone.
-            ("n4", 3, "True", false),
+            ("n4", &all, "True", last),
         ] {
-            let reports = NodeReports::from([("n1".to_owned(), report(3, "True")), (name.to_owned(), report(announced, ready))]);
-            assert_eq!(has_others(&reports, "n1", Some(&nodes)), expected, "{name} {announced} {ready}");
-            assert!(!has_others(&reports, "n1", None), "nothing is known of Nodes");
+            let reports = NodeReports::from([("n1".to_owned(), report(&all, "True")), (name.to_owned(), report(announced, ready))]);
+            let found = last_of(&reports, "n1", Some(&nodes));
+            let begins = |words: &str| found.as_deref().is_some_and(|found| found.starts_with(words));
+            assert!(expected.map_or(found.is_none(), begins), "{name} {announced:?} {ready}: {found:?}");
+            assert!(last_of(&reports, "n1", None).is_some(), "nothing is known of Nodes");
         }
     }
 }
