@@ -2,6 +2,7 @@
 //! The only `unsafe` of the project: system calls that no safe library offers, each behind one safe function.
 #![allow(unsafe_code, reason = "this crate exists to hold the unsafe calls of the project")]
 
+mod hosts;
 mod icmpv6;
 mod packet;
 mod raw_ipv6;
@@ -13,6 +14,7 @@ mod ttl;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+pub use hosts::look_up_hosts_by_files_and_dns;
 pub use icmpv6::take_only_icmpv6_types;
 pub use packet::{frame_socket, send_frame};
 pub use raw_ipv6::{RawIpv6Message, receive_destination_v6, receive_raw_ipv6};

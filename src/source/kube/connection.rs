@@ -44,6 +44,7 @@ impl Access {
     pub async fn client(&self) -> Result<Client, AccessError> {
         let mut config = match self {
             Self::Kubeconfig(path) => {
+                sys::look_up_hosts_by_files_and_dns().map_err(AccessError::Names)?;
                 let broken = |source| AccessError::Kubeconfig { path: path.clone(), source };
                 let kubeconfig = Kubeconfig::read_from(path).map_err(broken)?;
                 Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(broken)?
@@ -80,6 +81,9 @@ pub enum AccessError {
         #[source]
         source: kube::config::KubeconfigError,
     },
+    /// How names are looked up cannot be set.
+    #[error("cannot set how the name of an API server is looked up")]
+    Names(#[source] std::io::Error),
     /// The ServiceAccount volume or the environment is not as expected.
     #[error("cannot use the ServiceAccount of this pod")]
     Pod(#[source] kube::config::InClusterError),
