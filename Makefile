@@ -4,22 +4,24 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 
 CARGO_DENY_VERSION := 0.20.2
+# As it is shipped.
+SHIPPED := --config .cargo/static.toml
 # What cargo builds is run in a kernel with IPVS.
 IN_GUEST := --config 'target."cfg(target_os = \"linux\")".runner = "tests/uml/run-in-vm -t 600 --"'
 
 .PHONY: apiserver bench build demo test test-fast soak golden interop ci fmt clippy doc deny packages packages-demo uml-kernel helm
 
-build:                ## the binary, optimised
-	cargo build --release --locked
+build:                ## the binary, target/bin/vipherald: optimised, and linked statically
+	cargo install $(SHIPPED) --locked --path . --bin vipherald --root target --no-track --force
 
 demo: packages-demo build   ## two racks on this machine: routes, spread of 1,000 requests, stop and restart of a node
 	labs/run multi-rack
 
-test: packages uml-kernel apiserver helm   ## all tests; needs root
-	cargo build --release --locked --bins --examples
+test: packages uml-kernel apiserver helm build   ## all tests; needs root
+	cargo build $(SHIPPED) --release --locked --bins --examples
 	cargo test --workspace --locked --no-fail-fast
-	cargo run --release --locked --example bench -- check
-	cargo run --release --locked $(IN_GUEST) --example bench -- check balance
+	cargo run $(SHIPPED) --release --locked --example bench -- check
+	cargo run $(SHIPPED) --release --locked $(IN_GUEST) --example bench -- check balance
 	python3 -m unittest discover -s labs -p 'test_*.py'
 	labs/run --check
 
@@ -30,10 +32,10 @@ test-fast:            ## what needs neither root nor a peer
 soak: packages uml-kernel   ## the long forms of tests: all combinations; needs root
 	VIPHERALD_SOAK=1 cargo test --locked --test uml_schedulers
 
-bench: packages uml-kernel   ## routes to a router and through a reflector, one change, many virtual services; needs root and a quiet machine
-	cargo build --release --locked --examples
-	cargo run --release --locked --example bench
-	cargo run --release --locked $(IN_GUEST) --example bench -- balance
+bench: packages uml-kernel apiserver   ## routes to a router and through a reflector, changes, many virtual services, a large cluster; needs root and a quiet machine
+	cargo build $(SHIPPED) --release --locked --bins --examples
+	cargo run $(SHIPPED) --release --locked --example bench -- $(PARTS)
+	$(if $(PARTS),,cargo run $(SHIPPED) --release --locked $(IN_GUEST) --example bench -- balance)
 
 golden: helm          ## writes the goldens again and shows what changed
 	UPDATE_GOLDENS=1 cargo test --locked --test plan

@@ -26,7 +26,7 @@ USAGE = """labs/run LAB [--keep] [--json FILE]   run a lab and show what it must
        labs/run --check                      check all topology files"""
 
 EPILOG = """LAB is one of: {labs}. Environment: ROUTER=bird|frr is what core and ToRs run (default bird); VIPHERALD is
-the binary to run (default: target/release/vipherald, else target/debug/vipherald). Needs root. Exit status: 0 all as
+the binary to run (default: target/bin/vipherald, else target/debug/vipherald). Needs root. Exit status: 0 all as
 expected, 1 something was not, 2 wrong usage."""
 
 

@@ -14,14 +14,14 @@ KUBERNETES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 def binary():
     """Path of the vipherald binary: VIPHERALD, else the newest build profile of this checkout that exists."""
     target = ROOT / "target"
-    candidates = [target / "release/vipherald", target / "debug/vipherald"]
+    candidates = [target / "bin/vipherald", target / "debug/vipherald"]
     if os.environ.get("VIPHERALD"):
         candidates = [Path(os.environ["VIPHERALD"]).resolve()]
     for candidate in candidates:
         if os.access(candidate, os.X_OK) and candidate.is_file():
             return str(candidate)
     raise LabError(f"no vipherald binary: {' and '.join(map(str, candidates))} cannot be run; "
-                   "build one (cargo build --release) or name one with VIPHERALD")
+                   "build one (make build) or name one with VIPHERALD")
 
 
 def kubernetes():
