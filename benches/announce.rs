@@ -126,7 +126,8 @@ const END_OF_RIB: [u8; 23] = {
     octets
 };
 
-fn receiver(namespace: &Namespace, option: &str) -> Router {
+/// A BIRD with one neighbour, the sender.
+pub(crate) fn receiver(namespace: &Namespace, option: &str) -> Router {
     let text = format!(
         "router id {RECEIVER};\nprotocol device {{}}\nprotocol direct {{ ipv4; }}\nprotocol bgp peer {{ local {RECEIVER} as {RECEIVER_AS}; \
          neighbor {SENDER} as {SENDER_AS}; {option}; direct; ipv4 {{ import all; export none; }}; }}\n"

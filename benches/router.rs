@@ -51,7 +51,12 @@ impl Router {
     pub(crate) fn ourselves(namespace: &Namespace, arguments: &[&str]) -> Self {
         let program = std::env::current_exe().unwrap().with_file_name("speaker");
         let mut command = namespace.command(program.to_str().unwrap());
-        Self { directory: TempDir::new().unwrap(), processes: vec![Process::start(command.args(arguments))], monitor: None }
+        Self::of(command.args(arguments))
+    }
+
+    /// Whatever this command starts.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        Self { directory: TempDir::new().unwrap(), processes: vec![Process::start(command)], monitor: None }
     }
 
     /// One with these neighbours and nothing of its own; it listens when this returns.
