@@ -38,7 +38,25 @@ pub(crate) struct Stage {
     pub(crate) dataplane: &'static str,
     /// Programs that the daemon finds before those of the same name in its PATH.
     pub(crate) programs: Option<PathBuf>,
+    /// The root file system that it has, as a container has one; its own binary is in it.
+    pub(crate) root: Option<PathBuf>,
 }
+
+/// `sh -c IN_ROOT sh ROOT FILES PROGRAM ...`: the program in that root, which it cannot write to, with those files at their place and what a container runtime mounts.
+const IN_ROOT: &str = r#"
+set -e
+root=$1 files=$2
+shift 2
+mount --bind "$root" "$root"
+mount -o remount,bind,ro "$root"
+mount --rbind /proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount -t tmpfs none "$root/tmp"
+mount -t tmpfs none "$root/run"
+mkdir -p "$root$files"
+mount --bind "$files" "$root$files"
+exec chroot "$root" "$@"
+"#;
 
 impl Stage {
     /// With IPVS.
@@ -65,7 +83,7 @@ impl Stage {
             hosts.ip(&format!("addr add {server}/{length} dev eth0"));
         }
         let files = tempfile::tempdir().unwrap();
-        Self { client, router, servers: hosts, files, daemon: None, bgp: "", dataplane, programs: None }
+        Self { client, router, servers: hosts, files, daemon: None, bgp: "", dataplane, programs: None, root: None }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -103,7 +121,18 @@ impl Stage {
     /// Starts one more daemon, which reads the manifests of [`Self::publish_for`] and of no other.
     pub(crate) fn start_instance(&self, instance: &str, dataplane: &str) -> Process {
         let file = self.configure(instance, dataplane);
-        let mut command = self.router.command(env!("CARGO_BIN_EXE_vipherald"));
+        let mut command = match &self.root {
+            Some(root) => {
+                let mut command = self.router.command("unshare");
+                command
+                    .args(["--mount", "sh", "-c", IN_ROOT, "sh"])
+                    .args([root, self.files.path()])
+                    .arg("vipherald")
+                    .env("PATH", "/usr/sbin:/usr/bin");
+                command
+            }
+            None => self.router.command(env!("CARGO_BIN_EXE_vipherald")),
+        };
         command.args(["run", "--config"]).arg(file).arg("--manifests").arg(self.manifests(instance));
         if let Some(programs) = &self.programs {
             command.env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()));
