@@ -184,3 +184,31 @@ fn who_is_killed_is_followed_and_comes_back_without_a_loss() {
     assert_eq!(outcome.lost, 0, "{outcome:?}");
     site.link.wait_until_known_at(VIP, second.host);
 }
+
+/// The groups of a node, as it shows them.
+fn shown(node: &Node<'_>) -> String {
+    node.shown("vrrp").map(|shown| shown["vrrp"].to_string()).unwrap_or_default()
+}
+
+#[test]
+fn who_cannot_program_its_dataplane_hands_over_and_is_better_than_nobody() {
+    let site = Site::new("nftables", "broken");
+    let [(first, _running), (second, other)] = pair(&site);
+    let stream = Stream::start(&site.link.client, SocketAddr::new(VIP, 7));
+    first.break_nft(true);
+    [&first, &second].iter().for_each(|node| node.publish("more", &[ADDED]));
+    wait_until("the second one is Active", PATIENCE, || serves(&second, "Active") && has(second.host, ADDED));
+    wait_until("what came meanwhile is served", PATIENCE, || site.asks(ADDED));
+    stream.goes_on();
+    let outcome = stream.end();
+    assert!(outcome.longest < Duration::from_secs(1), "{outcome:?}");
+    assert!(shown(&first).contains("this node has priority 1: "), "{}", shown(&first));
+    // Where nobody else is, it has what it could have before.
+    other.signal(Signal::SIGTERM);
+    assert!(other.wait(PATIENCE).success());
+    wait_until("the first one has it again", PATIENCE, || has(first.host, VIP) && site.asks(VIP));
+    assert!(shown(&first).contains("this node has priority 1: "), "{}", shown(&first));
+    first.break_nft(false);
+    wait_until("it is well again", PATIENCE, || has(first.host, ADDED) && site.asks(ADDED) && !shown(&first).contains("priority 1: "));
+    wait_until("its own priority counts again", PATIENCE, || !shown(&first).contains("this node has priority 1"));
+}

@@ -44,6 +44,11 @@ pub enum BlockReason {
 }
 
 impl BlockReason {
+    /// Whether it is for what else is on this node, so that another one may have the VIP. Where a node can have none at all, its groups have no addresses.
+    pub(super) const fn is_of_the_node(self) -> bool {
+        matches!(self, Self::OnOtherInterface | Self::NoOwnIpv4Address | Self::NoOwnIpv6Address)
+    }
+
     /// Whether an address that is there already stays: it serves again as soon as the interface is up.
     pub(super) const fn keeps_address(self) -> bool {
         matches!(self, Self::InterfaceDown | Self::SysctlMissing)
