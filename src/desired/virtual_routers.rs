@@ -222,6 +222,15 @@ pub enum DesiredTransport {
 impl DesiredTransport {
     /// To the other nodes of the instance, which are not known yet.
     pub const AUTO: Self = Self::Unicast { peers: BTreeSet::new(), single: false };
+
+    /// The other routers, as far as they are known.
+    pub fn peers(&self) -> impl Iterator<Item = IpAddr> {
+        let peers = match self {
+            Self::Multicast => None,
+            Self::Unicast { peers, .. } => Some(peers),
+        };
+        peers.into_iter().flatten().copied()
+    }
 }
 
 /// From where the other nodes of the instance advertise, by VRID.
