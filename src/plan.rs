@@ -12,7 +12,7 @@
 //!   close, then the record goes.
 //! - Aggregates: announced while a VIP inside is; the last VIP waits for its aggregate as for its own prefix. While others keep the aggregate up, a VIP
 //!   does not wait for it: packets go on coming, which is what aggregation means.
-//! - Keep: the virtual routers resign, the sessions close, and nothing else happens.
+//! - Keep: the virtual routers resign, and leave what nobody follows them in; the sessions close, and nothing else happens.
 //! - Virtual routers have VIPs instead of `vips.interface`: `virtual_routers.rs`.
 //!
 //! Invariants: a VIP is in the advertised set only while its address is read back on an interface that is up and its intent is to serve; an address leaves only after
@@ -276,7 +276,7 @@ impl<'a> Planner<'a> {
 
     /// Nothing changes but that the virtual routers resign and the sessions close.
     fn keep(mut self) -> Plan {
-        let resign = self.stop_routers();
+        let resign = self.stop_routers().map(|_| Step::SuspendVirtualRouters);
         let open = self.observed.speaker.configured.is_some();
         let release = (open && self.ready(StepKey::Speaker)).then_some(Step::ReleaseSpeaker);
         Plan { steps: resign.into_iter().chain(release).collect(), forced: BTreeSet::new(), wake_at: self.wake_at }

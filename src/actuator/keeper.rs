@@ -379,7 +379,8 @@ impl Books {
             | Step::StopSpeaker
             | Step::ReleaseSpeaker
             | Step::ConfigureVirtualRouters(_)
-            | Step::StopVirtualRouters => {
+            | Step::StopVirtualRouters
+            | Step::SuspendVirtualRouters => {
                 return Err(KernelError::NotForKernel);
             }
         }

@@ -7,7 +7,7 @@
 //!       +---- VrrpStatus (watch) ----+ placement: which addresses come and go on an interface
 //! ```
 //!
-//! Inputs: [`VirtualRouters::configure`] and [`VirtualRouters::stop`], each a whole value that replaces the one before. Output: [`VrrpStatus`].
+//! Inputs: [`VirtualRouters::configure`], [`VirtualRouters::stop`] and [`VirtualRouters::suspend`], each a whole value that replaces the one before. Output: [`VrrpStatus`].
 //! The thread has the addresses of virtual routers on their interface, and nobody else has: taking over waits for neither the slow loop nor another
 //! program. So each address is recorded before it can come to be placed, as `placement` says, and what an earlier process has left is known by that.
 //! A panic ends the process, since the state of its virtual routers would be unknown.
@@ -77,6 +77,11 @@ impl VirtualRouters {
         self.set(Target::Stop);
     }
 
+    /// Likewise, for the next process: where nobody follows, the addresses and their record stay as they are, answered for.
+    pub fn suspend(&self) {
+        self.set(Target::Suspend);
+    }
+
     /// The virtual routers now.
     #[must_use]
     pub fn status(&self) -> Arc<VrrpStatus> {
@@ -129,6 +134,8 @@ enum Target {
     Run(Arc<DesiredVrrp>),
     /// None.
     Stop,
+    /// None, until the next process.
+    Suspend,
     /// The end of the thread.
     Quit,
 }

@@ -276,6 +276,7 @@ fn failures_are_counted_under_what_a_step_is_about() {
         (Step::ReleaseSpeaker, StepKey::Speaker),
         (Step::ConfigureVirtualRouters(Arc::default()), StepKey::VirtualRouters),
         (Step::StopVirtualRouters, StepKey::VirtualRouters),
+        (Step::SuspendVirtualRouters, StepKey::VirtualRouters),
     ];
     for (step, key) in keys {
         assert_eq!(step.key(), key, "{step}");

@@ -94,6 +94,7 @@ impl fmt::Display for Step {
                 f.write_str(if vrrp.complete { "" } else { "; what else an earlier process has left stays" })
             }
             Self::StopVirtualRouters => f.write_str("resign in all virtual routers"),
+            Self::SuspendVirtualRouters => f.write_str("resign in all virtual routers; where nobody follows, their addresses stay"),
             Self::DropRecord => f.write_str("drop the record"),
         }
     }

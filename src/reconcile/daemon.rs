@@ -114,7 +114,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     };
     let left = reconciler.run().await;
     if !matches!(left, Ok(Left::AtOnce)) {
-        virtual_routers::leave(&virtual_routers).await;
+        virtual_routers::leave(&virtual_routers, matches!(left, Ok(Left::ForTheNext))).await;
     }
     if let Some(publisher) = publisher {
         publisher.stop().await;

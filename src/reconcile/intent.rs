@@ -237,6 +237,11 @@ impl Intent {
         Ok(())
     }
 
+    /// Whether all stays for the next process.
+    pub(super) fn is_kept(&self) -> bool {
+        self.lifecycle == Lifecycle::Keep
+    }
+
     /// The node has left as it was to. Where that was a drain, the next process is told.
     pub(super) fn has_left(&mut self) {
         self.unsaved = self.lifecycle == Lifecycle::Drain && self.in_force.as_ref().is_some_and(|compiled| compiled.desired.complete);

@@ -311,7 +311,7 @@ impl Told {
     fn note(&mut self, event: &Event) {
         match event {
             Event::Start => self.start = true,
-            Event::Stop => self.start = false,
+            Event::Stop | Event::Suspend => self.start = false,
             Event::Serving => self.not_serving = false,
             Event::NotServing => self.not_serving = true,
             Event::InterfaceUp => self.interface_up = true,

@@ -13,7 +13,7 @@
 //!   Router whose tick is late by more than an advertisement interval waits for one Active_Down_Interval more, once. An Active Router that was silent for so long
 //!   that others may have followed it advertises at once, but claims the caches of its neighbours only an interval later, if it is Active still.
 //! - **Hand-over.** A router that is [stopped](Event::Stop) while Active keeps its addresses, without answering for them, until it hears the new Active
-//!   Router, or until there will be none.
+//!   Router, or until there will be none. One that is stopped [for the next process](Event::Suspend) has them answered for again then.
 //! - **Leftovers.** What a process that was killed has left on the interface goes on serving without being answered for, until another router is heard to be
 //!   Active, or this one is: else a restart would cut off what the others have not noticed.
 //! - **Health.** A router whose node [does not serve](Event::NotServing) resigns, and takes part with the [lowest priority](Priority::LOWEST) from then on: anybody else
@@ -54,6 +54,8 @@ pub enum Event {
     Start,
     /// Take part no longer (§6.4.2, §6.4.3, Shutdown), and hand over.
     Stop,
+    /// Likewise, for the next process of this node: where nobody follows, it finds the addresses as they are.
+    Suspend,
     /// The node does what the addresses are there for, as is taken for granted before it is told: the router has its own priority.
     Serving,
     /// It does not, or for one more reason: what it attracts may be lost. Where there are others, an Active Router resigns; from then on it has the lowest priority.
@@ -75,6 +77,8 @@ pub enum Holding {
     Held,
     /// Left on the interface as far as they are there, for what comes yet; ARP and ND are not answered.
     Silent,
+    /// As they are, answered for as far as they are there: nobody follows, and the next process goes on with them.
+    Left,
     /// Not on the interface: neither what this process has put there, nor what an earlier one of this node has left.
     Released,
 }
@@ -138,6 +142,8 @@ pub struct VirtualRouter {
     hindrances: BTreeSet<Hindrance>,
     /// The node does what the addresses are there for.
     serving: bool,
+    /// It was stopped for the next process.
+    suspended: bool,
     mode: Mode,
     /// `None`: nobody knows, as an earlier process may have held them.
     holding: Option<Holding>,
@@ -217,6 +223,7 @@ impl VirtualRouter {
             config,
             hindrances,
             serving: true,
+            suspended: false,
             mode: Mode::Initialize { handover_until: None },
             holding: None,
             heard: None,
@@ -264,7 +271,7 @@ impl VirtualRouter {
     /// Reports the transition that came of the turn. A Backup Router answers for nothing, whatever an earlier process has left.
     pub(crate) fn conclude(&mut self, turn: &mut Turn) {
         let (from, to) = (turn.before, self.state());
-        if to == State::Backup && self.holding.is_none() {
+        if to == State::Backup && matches!(self.holding, None | Some(Holding::Left)) {
             self.hold(turn, Holding::Silent);
         }
         if from != to {
@@ -275,8 +282,12 @@ impl VirtualRouter {
     /// Takes one event, and leaves a claim to be made.
     pub(crate) fn take(&mut self, turn: &mut Turn, event: Event) {
         match event {
-            Event::Start => self.unhinder(turn, Hindrance::Stopped),
-            Event::Stop => self.hinder(turn, Hindrance::Stopped, Leave::HandOver),
+            Event::Start => {
+                self.suspended = false;
+                self.unhinder(turn, Hindrance::Stopped);
+            }
+            Event::Stop => self.stop(turn, false),
+            Event::Suspend => self.stop(turn, true),
             Event::Serving => self.set_serving(true),
             Event::NotServing => self.stop_serving(turn),
             Event::InterfaceUp => self.unhinder(turn, Hindrance::InterfaceDown),
@@ -330,7 +341,11 @@ impl VirtualRouter {
                 self.mode = Mode::Initialize { handover_until: Some(handover_until) };
                 self.hold(turn, Holding::Silent);
             }
-            (Mode::Active(_), Leave::HandOver | Leave::Resign) => {
+            (Mode::Active(_), Leave::HandOver) => {
+                self.send(turn, None);
+                self.leave_as_is(turn);
+            }
+            (Mode::Active(_), Leave::Resign) => {
                 self.send(turn, None);
                 self.initialize(turn);
             }
@@ -343,6 +358,30 @@ impl VirtualRouter {
     fn initialize(&mut self, turn: &mut Turn) {
         self.mode = Mode::Initialize { handover_until: None };
         self.hold(turn, Holding::Released);
+    }
+
+    fn stop(&mut self, turn: &mut Turn, suspended: bool) {
+        self.suspended = suspended;
+        // What nobody was heard to have is for the next process.
+        let is_left = suspended && self.holding != Some(Holding::Released) && !matches!(self.mode, Mode::Active(_));
+        match self.mode {
+            Mode::Backup(_) if is_left => {
+                self.hindrances.insert(Hindrance::Stopped);
+                self.leave_as_is(turn);
+            }
+            Mode::Initialize { handover_until: None } if !suspended && self.holding == Some(Holding::Left) => self.initialize(turn),
+            Mode::Initialize { .. } | Mode::Backup(_) | Mode::Active(_) => self.hinder(turn, Hindrance::Stopped, Leave::HandOver),
+        }
+    }
+
+    /// Nobody follows.
+    fn leave_as_is(&mut self, turn: &mut Turn) {
+        if self.suspended {
+            self.mode = Mode::Initialize { handover_until: None };
+            self.hold(turn, Holding::Left);
+        } else {
+            self.initialize(turn);
+        }
     }
 
     /// RFC 9568 §6.4.1. The owner of the addresses is willing at once.
@@ -413,7 +452,7 @@ impl VirtualRouter {
 
     fn tick(&mut self, turn: &mut Turn) {
         match self.mode {
-            Mode::Initialize { handover_until: Some(until) } if turn.now >= until => self.initialize(turn),
+            Mode::Initialize { handover_until: Some(until) } if turn.now >= until => self.leave_as_is(turn),
             Mode::Initialize { .. } => {}
             Mode::Backup(_) => self.judge_silence(turn.now),
             Mode::Active(_) => self.advertise_if_due(turn),

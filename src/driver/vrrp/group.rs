@@ -68,6 +68,8 @@ pub(super) struct Running {
     desired: DesiredGroup,
     /// It is to be no more.
     leaving: bool,
+    /// Until the next process.
+    suspended: bool,
     group: Option<Group>,
     /// The index of the interface on which these are.
     index: Option<u32>,
@@ -97,6 +99,7 @@ impl Running {
             identity,
             desired,
             leaving: false,
+            suspended: false,
             group: None,
             index: None,
             sockets: BTreeMap::new(),
@@ -126,9 +129,10 @@ impl Running {
         }
     }
 
-    /// From now on it is to be no more: it hands over.
-    pub(super) fn leave(&mut self) {
+    /// From now on it is to be no more, or not until the next process: it hands over.
+    pub(super) const fn leave(&mut self, suspended: bool) {
         self.leaving = true;
+        self.suspended = suspended;
     }
 
     /// It is to be no more, and has nothing left.
@@ -313,7 +317,14 @@ impl Running {
 
     /// Tells the group what is: what it has been told already has no effect.
     fn tell(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory) {
-        self.handle(now, if self.leaving { &Event::Stop } else { &Event::Start });
+        self.handle(
+            now,
+            match (self.leaving, self.suspended) {
+                (true, true) => &Event::Suspend,
+                (true, false) => &Event::Stop,
+                (false, _) => &Event::Start,
+            },
+        );
         let running = link.is_some_and(|link| link.running);
         let is_up = |router: &VirtualRouter| {
             let config = router.config();

@@ -22,6 +22,7 @@ use super::clerk::{Clerk, Done, Order};
 use super::group::{Identity, Running};
 use super::netlink::{Link, Monitor, Netlink, Told};
 use super::placement::{Change, Inventory, Wanted};
+use super::record::Recorded;
 use super::status::VrrpStatus;
 use crate::desired::DesiredVrrp;
 
@@ -67,6 +68,8 @@ pub(super) struct Driver {
     /// Something is to be looked at as a whole.
     news: bool,
     silent: BTreeSet<IpAddr>,
+    /// What was ordered to be recorded.
+    recorded: Recorded,
     protocols: bool,
     retry_at: Option<Instant>,
     audit_at: Instant,
@@ -97,6 +100,7 @@ impl Driver {
             groups: BTreeMap::new(),
             news: true,
             silent: BTreeSet::new(),
+            recorded: Recorded::new(),
             protocols: false,
             retry_at: None,
             audit_at: now + AUDIT,
@@ -209,7 +213,7 @@ impl Driver {
     fn review(&mut self) {
         let desired = match &self.current {
             Target::Run(desired) => Arc::clone(desired),
-            Target::Stop => Arc::new(DesiredVrrp { complete: true, ..DesiredVrrp::default() }),
+            Target::Stop | Target::Suspend => Arc::new(DesiredVrrp { complete: true, ..DesiredVrrp::default() }),
             Target::Nothing | Target::Quit => return,
         };
         // What an earlier process has left is not known before.
@@ -225,14 +229,18 @@ impl Driver {
             }
             group.forget_announcements();
         }
-        self.groups.retain(|_, group| !group.is_gone());
+        let suspends = self.current == Target::Suspend;
+        // What they have left stays as long as they say so.
+        self.groups.retain(|_, group| suspends || !group.is_gone());
         let mut order = Order::default();
         for (name, interface) in &mut self.interfaces {
             let recorded = recorded.get(name).unwrap_or(&none);
             let of_interface = || self.groups.values().filter(|group| group.interface() == name);
             let mut wanted = Wanted::default();
             of_interface().for_each(|group| group.want(&mut wanted));
-            if !desired.complete {
+            if suspends {
+                wanted.keep_others(recorded);
+            } else if !desired.complete {
                 wanted.leave_others(recorded);
             }
             interface.queue = interface.inventory.changes(&wanted, recorded);
@@ -248,6 +256,7 @@ impl Driver {
             order.silent.extend(going.filter(|address| self.silent.contains(address)));
         }
         self.silent.clone_from(&order.silent);
+        self.recorded.clone_from(&order.recorded);
         self.clerk.order(order);
     }
 
@@ -256,7 +265,7 @@ impl Driver {
         let identities: BTreeSet<Identity> = desired.groups.iter().map(|(name, group)| Identity::of(name, group)).collect();
         for (identity, group) in &mut self.groups {
             if !identities.contains(identity) {
-                group.leave();
+                group.leave(self.current == Target::Suspend);
             }
         }
         for (name, group) in &desired.groups {
@@ -388,17 +397,29 @@ impl Driver {
         };
         let mut groups: Vec<_> = self.groups.values().map(group).collect();
         groups.sort_by(|one, other| (&one.name, one.leaving).cmp(&(&other.name, other.leaving)));
-        let is_clean = self.done.recorded.as_ref().is_some_and(BTreeMap::is_empty) && self.done.problem.is_none();
         VrrpStatus {
             configured: if let Target::Run(desired) = &self.current { Some(Arc::clone(desired)) } else { None },
-            stopping: self.current == Target::Stop,
-            stopped: self.current == Target::Stop
-                && groups.is_empty()
-                && is_clean
-                && self.done.silent.as_ref().is_some_and(BTreeSet::is_empty),
+            stopping: matches!(self.current, Target::Stop | Target::Suspend),
+            stopped: self.has_stopped(),
             recorded: self.done.recorded.clone(),
             record_problem: self.done.problem.clone(),
             groups,
+        }
+    }
+}
+
+impl Driver {
+    /// Nothing is left, or, for the next process, what is to be.
+    fn has_stopped(&self) -> bool {
+        let quiet = self.done.problem.is_none() && self.done.silent.as_ref().is_some_and(BTreeSet::is_empty);
+        match self.current {
+            Target::Stop => quiet && self.groups.is_empty() && self.done.recorded.as_ref().is_some_and(BTreeMap::is_empty),
+            Target::Suspend => {
+                let is_settled = self.interfaces.values().all(|interface| interface.queue.is_empty()) && !self.news;
+                let is_recorded = self.done.recorded.as_ref() == Some(&self.recorded) && self.silent.is_empty();
+                quiet && self.groups.values().all(Running::is_gone) && is_settled && is_recorded
+            }
+            Target::Nothing | Target::Run(_) | Target::Quit => false,
         }
     }
 }

@@ -427,6 +427,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => Just(Event::Start),
         1 => Just(Event::Stop),
+        1 => Just(Event::Suspend),
         3 => Just(Event::Serving),
         1 => Just(Event::NotServing),
         3 => Just(Event::InterfaceUp),

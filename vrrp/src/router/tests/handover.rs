@@ -24,6 +24,42 @@ fn the_addresses_stay_no_longer_than_any_router_would_wait() {
 }
 
 #[test]
+fn what_is_for_the_next_process_stays_where_nobody_follows() {
+    let mut bench = Bench::active(config());
+    let mut expected = bench.sent(0);
+    expected.extend([Action::Addresses(Holding::Silent), to(State::Active, State::Initialize)]);
+    assert_eq!(bench.event(Event::Suspend), expected);
+    assert_eq!(bench.wait(), Duration::from_secs(4));
+    assert_eq!(bench.pass_to_deadline(), [Action::Addresses(Holding::Left)]);
+    assert_eq!(bench.router.deadline(), None);
+    // Until there is somebody.
+    assert_eq!(bench.hear("10.9.0.9", 50), [Action::Addresses(Holding::Released)]);
+    // Who follows in time has them.
+    let mut bench = Bench::active(config());
+    bench.event(Event::Suspend);
+    assert_eq!(bench.hear("10.9.0.9", 50), [Action::Addresses(Holding::Released)]);
+    // Who is alone has nobody to wait for.
+    let mut bench = Bench::active(Config { transport: Transport::Unicast { peers: BTreeSet::new(), single: true }, ..config() });
+    assert_eq!(bench.event(Event::Suspend), [Action::Addresses(Holding::Left), to(State::Active, State::Initialize)]);
+    assert_eq!(bench.event(Event::Suspend), []);
+    // What was for the next process is for nobody after all.
+    assert_eq!(bench.event(Event::Stop), [Action::Addresses(Holding::Released)]);
+}
+
+#[test]
+fn a_backup_router_leaves_the_next_process_what_an_earlier_one_has_left() {
+    let mut bench = Bench::new(config());
+    bench.up();
+    assert_eq!(bench.event(Event::Suspend), [Action::Addresses(Holding::Left), to(State::Backup, State::Initialize)]);
+    // Not where another router is Active.
+    let mut bench = Bench::new(config());
+    bench.up();
+    bench.hear("10.9.0.9", 150);
+    assert_eq!(bench.event(Event::Suspend), [to(State::Backup, State::Initialize)]);
+    assert_eq!(bench.router.holding(), Some(Holding::Released));
+}
+
+#[test]
 fn without_others_the_addresses_are_released_at_once() {
     let mut bench = Bench::active(Config { transport: Transport::Unicast { peers: BTreeSet::new(), single: true }, ..config() });
     assert_eq!(bench.event(Event::Stop), [Action::Addresses(Holding::Released), to(State::Active, State::Initialize)]);
