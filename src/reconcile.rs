@@ -214,7 +214,8 @@ impl Reconciler {
             established: status.peers.values().any(|peer| peer.established_since.is_some()),
         };
         let mut observed = observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now);
-        observed.unreadable_since = (!readable).then(|| self.observed.unreadable_since.unwrap_or(now));
+        observed.unreadable_since =
+            if readable { self.kernel.unreadable_since() } else { Some(self.observed.unreadable_since.unwrap_or(now)) };
         observed.virtual_routers = virtual_routers::observed(&self.router_status.borrow_and_update().clone(), now);
         self.observed = Arc::new(observed);
         readable
