@@ -4,17 +4,19 @@
 #![allow(clippy::unwrap_used, reason = "a failed test says where")]
 
 mod common;
+#[path = "common/groups.rs"]
+mod groups;
 #[path = "common/link.rs"]
 mod link;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Namespace, wait_until};
+use groups::{configure, spawn, wait_for};
 use link::{Link, PATIENCE, has, mac};
-use vipherald::desired::{DesiredGroup, DesiredTransport, DesiredVrrp, NodeTrouble};
+use vipherald::desired::{DesiredGroup, DesiredTransport, NodeTrouble};
 use vipherald::driver::vrrp::{GroupStatus, VirtualRouters};
 use vrrp::router::{Hindrance, Holding, Preempt, State};
 use vrrp::{Family, Interval, Priority, Vrid};
@@ -39,21 +41,9 @@ fn group(priority: u8) -> DesiredGroup {
 }
 
 fn start(host: &Namespace, group: &DesiredGroup) -> VirtualRouters {
-    let routers = host.run(|| VirtualRouters::spawn("vipherald")).unwrap();
+    let routers = spawn(host, "vipherald");
     configure(&routers, group);
     routers
-}
-
-fn configure(routers: &VirtualRouters, group: &DesiredGroup) {
-    routers.configure(Arc::new(DesiredVrrp { groups: [("main".to_owned(), group.clone())].into(), complete: true }));
-}
-
-fn wait_for(what: &str, routers: &VirtualRouters, wanted: impl Fn(&GroupStatus) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !routers.status().group("main").is_some_and(&wanted) {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}: {:#?}", routers.status());
-        std::thread::sleep(common::POLL);
-    }
 }
 
 fn wait_until_active(routers: &VirtualRouters) {
@@ -432,4 +422,37 @@ fn a_family_that_no_node_can_have_takes_nothing_with_it() {
     wait_until("one is Active", PATIENCE, || active(&routers) != active(&other));
     wait_until("IPv4 is at one of them", PATIENCE, || has(&link.ours, VIP4) != has(&link.theirs, VIP4));
     link.ping(VIP4);
+}
+
+#[test]
+fn a_record_that_somebody_deletes_is_written_again() {
+    let link = Link::new("erased");
+    let routers = start(&link.ours, &group(100));
+    wait_until_active(&routers);
+    link.ours.nft("delete table inet vipherald.vrrp");
+    wait_until("it is back", PATIENCE, || tables(&link.ours).contains("table inet vipherald.vrrp"));
+    let listed = link.ours.output(&["nft", "list", "table", "inet", "vipherald.vrrp"]);
+    assert!(vips().iter().all(|vip| listed.contains(&vip.to_string())), "{listed}");
+    assert!(has_all(&link.ours));
+}
+
+/// They would not hear each other: what comes from the own address is not taken.
+#[test]
+fn one_instance_of_a_node_has_a_vrid_on_a_link() {
+    let link = Link::new("two");
+    let routers = start(&link.ours, &group(100));
+    wait_until_active(&routers);
+    let other = spawn(&link.ours, "another");
+    let others: Vec<IpAddr> = vec!["10.97.0.101".parse().unwrap()];
+    configure(&other, &DesiredGroup { addresses: others.clone(), ..group(200) });
+    let refused = "the instance vipherald has this VRID on the link: give one of the instances another virtualRouterId";
+    let problem = || other.status().group("main").and_then(|group| group.problem.clone());
+    wait_until("it is refused", PATIENCE, || problem().as_deref() == Some(refused));
+    assert!(has_all(&link.ours) && !has(&link.ours, others[0]));
+    configure(&other, &DesiredGroup { addresses: others.clone(), ..DesiredGroup { vrid: Vrid::new(8).unwrap(), ..group(200) } });
+    wait_until_active(&other);
+    configure(&other, &DesiredGroup { addresses: others, ..group(200) });
+    wait_until("it is refused again", PATIENCE, || problem().as_deref() == Some(refused));
+    drop(routers);
+    wait_until_active(&other);
 }

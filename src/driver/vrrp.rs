@@ -13,6 +13,7 @@
 //! A panic ends the process, since the state of its virtual routers would be unknown.
 
 mod bell;
+mod claim;
 mod clerk;
 mod group;
 mod netlink;
@@ -60,7 +61,7 @@ impl VirtualRouters {
         let target = Arc::new(Mutex::new(Target::Nothing));
         let (board, status) = watch::channel(Arc::default());
         let clerk = Clerk::spawn(instance, bell.clone())?;
-        let driver = Driver::new(Arc::clone(&target), ear, Netlink::open()?, Monitor::subscribe()?, clerk, board);
+        let driver = Driver::new(instance, Arc::clone(&target), ear, Netlink::open()?, Monitor::subscribe()?, clerk, board);
         let thread = std::thread::Builder::new().name("vrrp".to_owned()).spawn(move || fatal_panics(|| driver.run()))?;
         Ok(Self { target, bell, status, thread: Some(thread) })
     }

@@ -79,6 +79,8 @@ pub(super) struct Running {
     since: BTreeMap<MemberId, SystemTime>,
     others: BTreeMap<MemberId, Others>,
     problem: Option<String>,
+    /// Why the VRID is somebody else's.
+    refused: Option<String>,
     lacking: BTreeMap<Family, Lack>,
     /// What was wrong when it was looked at last, or what was when it still was.
     reasons: BTreeSet<Reason>,
@@ -86,7 +88,8 @@ pub(super) struct Running {
     restored_at: Option<Instant>,
     /// When time alone changes what is to be told of it.
     review_at: Option<Instant>,
-    send_error: Option<String>,
+    /// Why the last advertisement to a destination could not be sent.
+    send_errors: BTreeMap<IpAddr, String>,
     /// Addresses of which the neighbours are to be told where they are.
     pub(super) announcements: BTreeSet<IpAddr>,
     /// Something has changed that is to be looked at.
@@ -107,11 +110,12 @@ impl Running {
             since: BTreeMap::new(),
             others: BTreeMap::new(),
             problem: None,
+            refused: None,
             lacking: BTreeMap::new(),
             reasons: BTreeSet::new(),
             restored_at: None,
             review_at: None,
-            send_error: None,
+            send_errors: BTreeMap::new(),
             announcements: BTreeSet::new(),
             news: true,
         }
@@ -119,6 +123,15 @@ impl Running {
 
     pub(super) fn interface(&self) -> &str {
         &self.identity.interface
+    }
+
+    pub(super) const fn vrid(&self) -> Vrid {
+        self.identity.vrid
+    }
+
+    /// Why the VRID is not this instance's, if so.
+    pub(super) fn refuse(&mut self, reason: Option<&String>) {
+        self.refused = reason.cloned();
     }
 
     /// From now on it is to be like this.
@@ -206,6 +219,9 @@ impl Running {
         recorded: &BTreeSet<IpAddr>,
     ) -> Result<Option<String>, String> {
         let Some(link) = link else { return Err(format!("there is no interface {}", self.interface())) };
+        if let Some(refused) = self.refused.clone() {
+            return Err(refused);
+        }
         let configs = self.configs(now, inventory)?;
         let lacking = self.lacking.values().map(|lack| lack.why.as_str()).collect::<Vec<_>>().join("; ");
         let lacking = Some(lacking).filter(|lacking| !lacking.is_empty());
@@ -230,6 +246,8 @@ impl Running {
             return Ok(());
         }
         self.news = true;
+        // To whom nothing is sent any more, nothing is lost.
+        self.send_errors.clear();
         let actions = match &mut self.group {
             Some(group) => group.configure(now, configs).map_err(|error| chain(&error))?,
             None => {
@@ -463,6 +481,10 @@ impl Running {
                     let Identity { name, interface, vrid, .. } = &self.identity;
                     tracing::info!(group = name, %interface, %vrid, family = %id.family, %from, %to, "the virtual router has another state");
                     self.since.insert(id, SystemTime::now());
+                    // Who is not Active sends nothing, by which it would be known that it works again.
+                    if to != State::Active {
+                        self.send_errors.retain(|destination, _| Family::of(*destination) != id.family);
+                    }
                     self.news = true;
                 }
                 Action::Discarded { source, reason } => {
@@ -475,13 +497,18 @@ impl Running {
 
     fn send(&mut self, family: Family, endpoints: Endpoints, octets: &[u8]) {
         let Some(socket) = self.sockets.get(&family) else { return };
-        let error = socket.send(endpoints, octets).err().map(|error| format!("cannot send to {}: {error}", endpoints.destination()));
-        if let Some(error) = error.as_ref().filter(|_| error != self.send_error) {
+        let destination = endpoints.destination();
+        let Err(error) = socket.send(endpoints, octets) else {
+            self.news |= self.send_errors.remove(&destination).is_some();
+            return;
+        };
+        let error = format!("cannot send to {destination}: {error}");
+        if self.send_errors.get(&destination) != Some(&error) {
             let Identity { name, interface, vrid, .. } = &self.identity;
             tracing::warn!(group = name, %interface, %vrid, error, "an advertisement is lost");
+            self.send_errors.insert(destination, error);
+            self.news = true;
         }
-        self.news |= error != self.send_error;
-        self.send_error = error;
     }
 
     /// Nothing is announced of a router that is not Active.
@@ -525,7 +552,7 @@ impl Running {
             leaving: self.leaving,
             problem: self.problem.clone(),
             unserving: self.unserving(),
-            send_error: self.send_error.clone(),
+            send_error: (!self.send_errors.is_empty()).then(|| self.send_errors.values().cloned().collect::<Vec<_>>().join("; ")),
             routers: self.routers().map(router).collect(),
         }
     }

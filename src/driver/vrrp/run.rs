@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use tokio::sync::watch;
+use vrrp::Vrid;
 use vrrp::wire::{gratuitous_arp, unsolicited_neighbor_advertisement};
 
 use super::Target;
 use super::bell::Ear;
+use super::claim::Claim;
 use super::clerk::{Clerk, Done, Order};
 use super::group::{Identity, Running};
 use super::netlink::{Link, Monitor, Netlink, Told};
@@ -53,6 +55,7 @@ struct Interface {
 
 /// See the module.
 pub(super) struct Driver {
+    instance: String,
     target: Arc<Mutex<Target>>,
     ear: Ear,
     netlink: Netlink,
@@ -65,6 +68,8 @@ pub(super) struct Driver {
     current: Target,
     interfaces: BTreeMap<String, Interface>,
     groups: BTreeMap<Identity, Running>,
+    /// The VRIDs of links that they have, or why one is not theirs.
+    claims: BTreeMap<(u32, Vrid), Result<Claim, String>>,
     /// Something is to be looked at as a whole.
     news: bool,
     silent: BTreeSet<IpAddr>,
@@ -78,6 +83,7 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(
+        instance: &str,
         target: Arc<Mutex<Target>>,
         ear: Ear,
         netlink: Netlink,
@@ -87,6 +93,7 @@ impl Driver {
     ) -> Self {
         let now = Instant::now();
         Self {
+            instance: instance.to_owned(),
             target,
             ear,
             netlink,
@@ -98,6 +105,7 @@ impl Driver {
             current: Target::Nothing,
             interfaces: BTreeMap::new(),
             groups: BTreeMap::new(),
+            claims: BTreeMap::new(),
             news: true,
             silent: BTreeSet::new(),
             recorded: Recorded::new(),
@@ -164,6 +172,7 @@ impl Driver {
         let now = Instant::now();
         if self.audit_at <= now || self.retry_at.is_some_and(|at| at <= now) {
             (self.audit_at, self.retry_at, told.lost) = (now + AUDIT, None, true);
+            self.news |= self.claims.values().any(Result::is_err);
         }
         if told != Told::default() {
             self.read(&told);
@@ -219,11 +228,14 @@ impl Driver {
         // What an earlier process has left is not known before.
         let Some(recorded) = self.done.recorded.clone() else { return };
         self.meet(&desired, recorded.keys());
+        self.claim();
         let none = BTreeSet::new();
         let now = Instant::now();
         for group in self.groups.values_mut() {
             if let Some(interface) = self.interfaces.get(group.interface()) {
                 let recorded = recorded.get(group.interface()).unwrap_or(&none);
+                let claim = interface.link.and_then(|link| self.claims.get(&(link.index, group.vrid())));
+                group.refuse(claim.and_then(|claim| claim.as_ref().err()));
                 group.adopt(now, interface.link, &interface.inventory, recorded);
                 group.news = false;
             }
@@ -258,6 +270,19 @@ impl Driver {
         self.silent.clone_from(&order.silent);
         self.recorded.clone_from(&order.recorded);
         self.clerk.order(order);
+    }
+
+    /// Claims what the groups need, and leaves what they do not need any more. What another instance has is tried again.
+    fn claim(&mut self) {
+        let index = |group: &Running| self.interfaces.get(group.interface())?.link.map(|link| link.index);
+        let needed: BTreeSet<(u32, Vrid)> = self.groups.values().filter_map(|group| Some((index(group)?, group.vrid()))).collect();
+        self.claims.retain(|key, claim| needed.contains(key) && claim.is_ok());
+        for key @ (index, vrid) in needed {
+            self.claims.entry(key).or_insert_with(|| Claim::new(index, vrid, &self.instance));
+        }
+        if self.claims.values().any(Result::is_err) {
+            self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+        }
     }
 
     /// Makes the groups and the interfaces those that there are to be.
