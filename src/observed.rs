@@ -288,9 +288,11 @@ impl Record {
 
 impl KernelState {
     /// Whether packets to this virtual service get there, as far as address, entry and service go.
-    pub(crate) fn serves(&self, service: ServiceKey) -> bool {
+    pub(crate) fn serves(&self, service: ServiceKey, routers: &ObservedVirtualRouters) -> bool {
+        let vip = service.vip;
         let is_recorded = self.record.confirmed_services.contains(&service);
-        is_recorded && self.addresses.contains_key(&service.vip) && self.balancer.services.contains_key(&service)
+        let is_there = || self.addresses.contains_key(&vip) || (self.elsewhere.contains(&vip) && routers.has_recorded(vip));
+        is_recorded && self.balancer.services.contains_key(&service) && is_there()
     }
 
     /// What an earlier process may have announced: what it has confirmed, and what it has placed while its end came before the confirmation.

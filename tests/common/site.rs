@@ -148,6 +148,11 @@ impl Node<'_> {
         self.write(name, &vips.iter().enumerate().map(object).collect::<String>());
     }
 
+    /// Takes the objects of such a file away.
+    pub(crate) fn unpublish(&self, name: &str) {
+        fs::remove_file(self.path(&format!("manifests/{name}.yaml"))).unwrap();
+    }
+
     /// Writes the configuration with this mode.
     pub(crate) fn configure(&self, mode: &str) {
         let text = format!(
