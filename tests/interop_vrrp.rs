@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use common::wait_until;
+use common::{Namespace, wait_until};
 use groups::{configure, spawn, wait_for};
 use keepalived::{Keepalived, Setup};
 use link::{Link, PATIENCE, has, link_local};
