@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::ipvs::Command;
 use futures_util::{StreamExt as _, stream};
@@ -439,6 +439,12 @@ impl Kernel {
             }
         }
         results
+    }
+
+    /// Since when nft cannot be read, so that what is known of it is from before.
+    #[must_use]
+    pub const fn unreadable_since(&self) -> Option<Instant> {
+        self.keeper.unreadable_since()
     }
 
     /// Resolves when the kernel hints that something changed since the last [`Kernel::observe`], once for a burst. Changes of the record by this

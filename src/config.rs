@@ -33,7 +33,7 @@ use ipvs::{SyncDaemon, SyncRole, Timeouts};
 use nix::fcntl::OFlag;
 
 use crate::api::{ForwardingMethod, ObjectRef, Scheduler};
-use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, MssClamp, Routing, Scope, UnservedPorts, VirtualRouting};
+use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, KnownPeers, MssClamp, Routing, Scope, UnservedPorts, VirtualRouting};
 
 pub use change::{Change, changes};
 pub use follow::{FollowError, InForce, follow};
@@ -63,6 +63,13 @@ pub enum Origin {
 }
 
 impl Config {
+    /// With what is known of the other nodes of the instance, where it says that they are to be found.
+    #[must_use]
+    pub fn with_peers(mut self, known: &KnownPeers) -> Self {
+        self.vrrp = self.vrrp.with_peers(known);
+        self
+    }
+
     /// What this configuration lacks for objects that come from there, if anything.
     #[must_use]
     pub fn unfit_for(&self, origin: Origin) -> Option<String> {

@@ -53,7 +53,7 @@ pub use self::speaker::{
     AoAlgorithm, AoKey, DesiredBgp, DesiredExport, DesiredImport, DesiredListen, DesiredPeer, DesiredRestart, PeerAddress, Transport, Ttl,
 };
 pub use self::termination::{Termination, termination};
-pub use self::virtual_routers::{DesiredGroup, DesiredTransport, DesiredVrrp, KnownPeers, Mode, VirtualRouting};
+pub use self::virtual_routers::{DesiredGroup, DesiredTransport, DesiredVrrp, KnownPeers, Mode, NodeTrouble, VirtualRouting};
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
 use self::virtual_services::{admits_nobody, refusals, virtual_service};
 use crate::api::{EXCLUDED_LABEL, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};

@@ -50,6 +50,8 @@ pub struct Observed {
     pub forgotten: Forgotten,
     /// When this process started: `since` of all that is not in a map above.
     pub started: Option<Instant>,
+    /// Since when the kernel cannot be read, so that what is known of it is from before.
+    pub unreadable_since: Option<Instant>,
     /// Steps that failed and have not succeeded since.
     pub failures: BTreeMap<StepKey, Failure>,
     /// What this process itself removed, as long as it is missing and recorded as ours.
@@ -286,9 +288,11 @@ impl Record {
 
 impl KernelState {
     /// Whether packets to this virtual service get there, as far as address, entry and service go.
-    pub(crate) fn serves(&self, service: ServiceKey) -> bool {
+    pub(crate) fn serves(&self, service: ServiceKey, routers: &ObservedVirtualRouters) -> bool {
+        let vip = service.vip;
         let is_recorded = self.record.confirmed_services.contains(&service);
-        is_recorded && self.addresses.contains_key(&service.vip) && self.balancer.services.contains_key(&service)
+        let is_there = || self.addresses.contains_key(&vip) || (self.elsewhere.contains(&vip) && routers.has_recorded(vip));
+        is_recorded && self.balancer.services.contains_key(&service) && is_there()
     }
 
     /// What an earlier process may have announced: what it has confirmed, and what it has placed while its end came before the confirmation.
@@ -351,6 +355,8 @@ pub struct Failure {
     pub error: String,
     /// How often in a row.
     pub count: u32,
+    /// When first.
+    pub since: Instant,
     /// When last.
     pub last: Instant,
 }
@@ -358,7 +364,7 @@ pub struct Failure {
 impl Observed {
     /// Notes that a step failed, with all causes of its error.
     pub fn fail(&mut self, key: StepKey, error: &dyn Error, now: Instant) {
-        let failure = self.failures.entry(key).or_insert_with(|| Failure { error: String::new(), count: 0, last: now });
+        let failure = self.failures.entry(key).or_insert_with(|| Failure { error: String::new(), count: 0, since: now, last: now });
         failure.error = chain(error);
         failure.count = failure.count.saturating_add(1);
         failure.last = now;
@@ -423,7 +429,7 @@ impl Observed {
 ///
 /// An [`Announcement`] is kept for each VIP on the interface or in the record, and for each VIP and aggregate advertised or being withdrawn. One that is
 /// nowhere any more is kept for a while where it was withdrawn while this process ran: were its address to come back, the delay since then would still
-/// count. What the virtual routers report is as before.
+/// count. What the virtual routers report is as before. The kernel was read.
 #[must_use]
 pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker, now: Instant) -> Observed {
     let started = previous.started.unwrap_or(now);
@@ -440,6 +446,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         losses,
         forgotten,
         started: Some(started),
+        unreadable_since: None,
         failures: BTreeMap::new(),
         removed,
         refused: BTreeMap::new(),

@@ -12,7 +12,7 @@
 //!   close, then the record goes.
 //! - Aggregates: announced while a VIP inside is; the last VIP waits for its aggregate as for its own prefix. While others keep the aggregate up, a VIP
 //!   does not wait for it: packets go on coming, which is what aggregation means.
-//! - Keep: the virtual routers resign, the sessions close, and nothing else happens.
+//! - Keep: the virtual routers resign, and leave what nobody follows them in; the sessions close, and nothing else happens.
 //! - Virtual routers have VIPs instead of `vips.interface`: `virtual_routers.rs`.
 //!
 //! Invariants: a VIP is in the advertised set only while its address is read back on an interface that is up and its intent is to serve; an address leaves only after
@@ -128,6 +128,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// The longest wait before a retry.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
+/// What fails for this long is taken for a trouble of this node, which another one need not have.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// One decision in the making.
 struct Planner<'a> {
     desired: &'a Desired,
@@ -159,6 +162,10 @@ struct Planner<'a> {
     routed: BTreeSet<IpAddr>,
     /// VIPs that are to be among them.
     held: BTreeSet<IpAddr>,
+    /// VIPs that somebody stands behind, and that cannot be had here for what else is on this node.
+    kept_off: BTreeSet<IpAddr>,
+    /// What is to be done, and has failed for a while.
+    failing: BTreeSet<StepKey>,
     /// A VIP is still on its way onto the interface, or to a virtual router, and nothing has failed about it.
     arriving: bool,
     /// An address of ours is on the interface.
@@ -191,6 +198,8 @@ impl<'a> Planner<'a> {
             additions: Vec::new(),
             routed: virtual_routers::routed(observed),
             held: BTreeSet::new(),
+            kept_off: BTreeSet::new(),
+            failing: BTreeSet::new(),
             arriving: false,
             occupied: false,
             wake_at: None,
@@ -221,6 +230,9 @@ impl<'a> Planner<'a> {
         }
         if served && serves && recorded {
             self.route(address);
+        }
+        if serves && block.is_some_and(BlockReason::is_of_the_node) {
+            self.keep_off(address);
         }
         match ownership {
             None if wanted && self.is_by_routers() => self.prepare(address, recorded, confirmed),
@@ -264,7 +276,7 @@ impl<'a> Planner<'a> {
 
     /// Nothing changes but that the virtual routers resign and the sessions close.
     fn keep(mut self) -> Plan {
-        let resign = self.stop_routers();
+        let resign = self.stop_routers().map(|_| Step::SuspendVirtualRouters);
         let open = self.observed.speaker.configured.is_some();
         let release = (open && self.ready(StepKey::Speaker)).then_some(Step::ReleaseSpeaker);
         Plan { steps: resign.into_iter().chain(release).collect(), forced: BTreeSet::new(), wake_at: self.wake_at }
@@ -525,6 +537,9 @@ impl<'a> Planner<'a> {
     /// Whether a step may be tried now, as far as its failures go.
     fn ready(&mut self, key: StepKey) -> bool {
         let Some(failure) = self.observed.failures.get(&key) else { return true };
+        if self.is_by_routers() && self.due(failure.since, PATIENCE) {
+            self.failing.insert(key);
+        }
         let doublings = failure.count.saturating_sub(1).min(16);
         self.due(failure.last, FIRST_RETRY.saturating_mul(1 << doublings).min(LONGEST_RETRY))
     }

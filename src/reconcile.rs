@@ -155,7 +155,7 @@ impl Reconciler {
             let settled = readable && !self.kernel.is_busy();
             if settled && compiled.is_some_and(|compiled| plan::has_left(&compiled.desired, &self.observed)) {
                 self.intent.has_left();
-                return Ok(Left::InOrder);
+                return Ok(if self.intent.is_kept() { Left::ForTheNext } else { Left::InOrder });
             }
             if let Some(late) = self.overdue(now) {
                 return Err(late);
@@ -214,6 +214,8 @@ impl Reconciler {
             established: status.peers.values().any(|peer| peer.established_since.is_some()),
         };
         let mut observed = observed::stamp(&self.observed, self.kernel_state.clone(), speaker, now);
+        observed.unreadable_since =
+            if readable { self.kernel.unreadable_since() } else { Some(self.observed.unreadable_since.unwrap_or(now)) };
         observed.virtual_routers = virtual_routers::observed(&self.router_status.borrow_and_update().clone(), now);
         self.observed = Arc::new(observed);
         readable
@@ -366,6 +368,7 @@ impl Reconciler {
                 | Step::ForgetConnections(_)
                 | Step::ConfigureVirtualRouters(_)
                 | Step::StopVirtualRouters
+                | Step::SuspendVirtualRouters
                 | Step::DropRecord => continue,
             };
             let problem = self.speaker_status.borrow().problem.clone().unwrap_or_else(|| "it is busy".to_owned());
@@ -459,6 +462,8 @@ impl Reconciler {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Left {
     InOrder,
+    /// In order, and the next process goes on from there.
+    ForTheNext,
     /// A second signal has said not to wait for that.
     AtOnce,
 }

@@ -530,7 +530,9 @@ impl World {
             | Step::RemoveFormer(_)
             | Step::ForgetConnections(_) => panic!("nobody balances here: {step}"),
             // Those have a model of their own.
-            Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters => panic!("there are no virtual routers: {step}"),
+            Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters | Step::SuspendVirtualRouters => {
+                panic!("there are no virtual routers: {step}")
+            }
             Step::AddAddress(vip) => {
                 let protocol = self.protocols.then_some(ADDRESS_PROTOCOL);
                 let attributes = ObservedAddress { prefix_length: Prefix::host(*vip).length(), protocol };

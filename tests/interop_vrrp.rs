@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test says where")]
 
 mod common;
+#[path = "common/groups.rs"]
+mod groups;
 #[path = "interop_vrrp/keepalived.rs"]
 mod keepalived;
 #[path = "common/link.rs"]
@@ -11,14 +13,14 @@ mod link;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Namespace, wait_until};
+use groups::{configure, spawn, wait_for};
 use keepalived::{Keepalived, Setup};
 use link::{Link, PATIENCE, has, link_local};
-use vipherald::desired::{DesiredGroup, DesiredTransport, DesiredVrrp};
-use vipherald::driver::vrrp::{GroupStatus, VirtualRouters};
+use vipherald::desired::{DesiredGroup, DesiredTransport};
+use vipherald::driver::vrrp::GroupStatus;
 use vrrp::router::{ChecksumChoice, Preempt, State};
 use vrrp::wire::ChecksumForm;
 use vrrp::{Family, Interval, Priority, Version, Vrid};
@@ -64,23 +66,6 @@ fn routers(version: Version, family: Family, travel: Travel) -> (DesiredGroup, S
     (ours, theirs)
 }
 
-fn spawn(host: &Namespace) -> VirtualRouters {
-    host.run(|| VirtualRouters::spawn("vipherald")).unwrap()
-}
-
-fn configure(routers: &VirtualRouters, group: &DesiredGroup) {
-    routers.configure(Arc::new(DesiredVrrp { groups: [("main".to_owned(), group.clone())].into(), complete: true }));
-}
-
-/// Waits for what a group says that has its virtual routers.
-fn wait_for(what: &str, routers: &VirtualRouters, wanted: impl Fn(&GroupStatus) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !routers.status().group("main").is_some_and(|group| !group.routers.is_empty() && wanted(group)) {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}: {:#?}", routers.status());
-        std::thread::sleep(common::POLL);
-    }
-}
-
 fn is(state: State) -> impl Fn(&GroupStatus) -> bool {
     move |group| group.state() == state
 }
@@ -97,7 +82,7 @@ fn we_are_backup(version: Version, family: Family, travel: Travel, tag: &str) {
     let better = Setup { priority: 150, ..theirs };
     let keepalived = Keepalived::start(&link.theirs, &better);
     wait_until("keepalived has the address", PATIENCE, || has(&link.theirs, vip));
-    let routers = spawn(&link.ours);
+    let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &ours);
     wait_for("we are Backup", &routers, is(State::Backup));
     let hears = |group: &GroupStatus| group.routers[&family].heard.is_some_and(|heard| heard.priority == Some(priority(150)));
@@ -126,7 +111,7 @@ fn we_are_active(version: Version, family: Family, travel: Travel, tag: &str) {
     let (ours, theirs) = routers(version, family, travel);
     let vip = vip(family);
     let ours = DesiredGroup { priority: priority(150), ..ours };
-    let routers = spawn(&link.ours);
+    let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &ours);
     wait_for("we are Active", &routers, is(State::Active));
     let keepalived = Keepalived::start(&link.theirs, &theirs);
@@ -182,7 +167,7 @@ fn the_form_of_the_checksum_is_learned() {
     let link = Link::new("form");
     let (ours, theirs) = routers(Version::V3, Family::Ipv4, Travel::Multicast);
     let ours = DesiredGroup { checksum: ChecksumChoice::AsHeard, priority: priority(150), ..ours };
-    let routers = spawn(&link.ours);
+    let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &ours);
     wait_for("we are Active", &routers, is(State::Active));
     let keepalived = Keepalived::start(&link.theirs, &theirs);
@@ -202,7 +187,7 @@ fn rfc9568_6_1_without_preemption_a_better_router_waits() {
     let keepalived = Keepalived::start(&link.theirs, &theirs);
     keepalived.wait_until_active();
     let ours = DesiredGroup { preempt: Preempt::Never, priority: priority(200), ..ours };
-    let routers = spawn(&link.ours);
+    let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &ours);
     let heard = |group: &GroupStatus| group.routers[&Family::Ipv4].counters.received > 20;
     wait_for("we have heard keepalived for some down intervals", &routers, heard);
@@ -226,7 +211,7 @@ fn a_foreign_router_with_our_vrid_is_told_with_its_address() {
     let foreign: IpAddr = "10.97.0.200".parse().unwrap();
     let _keepalived = Keepalived::start(&link.theirs, &Setup { vips: vec![foreign], priority: 200, ..theirs });
     wait_until("it has its address", PATIENCE, || has(&link.theirs, foreign));
-    let routers = spawn(&link.ours);
+    let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &ours);
     let told = |group: &GroupStatus| {
         let other = group.routers[&Family::Ipv4].others.get(&address(Family::Ipv4, 2));
@@ -245,7 +230,7 @@ fn unicast_between_link_local_addresses() {
     let unicast = Some((link_local(&link.theirs), link_local(&link.ours)));
     let keepalived = Keepalived::start(&link.theirs, &Setup { unicast, priority: 150, ..theirs });
     keepalived.wait_until_active();
-    let routers = spawn(&link.ours);
+    let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &ours);
     wait_for("we hear keepalived", &routers, |group| group.routers[&Family::Ipv6].counters.received > 10);
     assert_eq!(routers.status().group("main").unwrap().state(), State::Backup);
@@ -262,7 +247,7 @@ fn a_lower_hop_limit_is_accepted_where_it_is_allowed() {
     let (ours, theirs) = routers(Version::V3, Family::Ipv6, Travel::Unicast);
     let keepalived = Keepalived::start(&link.theirs, &Setup { unicast_ttl: None, priority: 150, ..theirs });
     keepalived.wait_until_active();
-    let routers = spawn(&link.ours);
+    let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &ours);
     let refused = |group: &GroupStatus| group.routers[&Family::Ipv6].counters.discarded.ttl > 0;
     wait_for("its packets are dropped", &routers, refused);
@@ -282,7 +267,7 @@ fn rfc9568_6_4_2_who_resigns_is_followed_at_once() {
     let interval = Interval::DEFAULT;
     let keepalived = Keepalived::start(&link.theirs, &Setup { priority: 150, centiseconds: 100, ..theirs });
     keepalived.wait_until_active();
-    let routers = spawn(&link.ours);
+    let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &DesiredGroup { interval, ..ours });
     wait_for("we hear keepalived", &routers, |group| group.routers[&Family::Ipv4].heard.is_some());
     let start = Instant::now();

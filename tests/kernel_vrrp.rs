@@ -4,17 +4,19 @@
 #![allow(clippy::unwrap_used, reason = "a failed test says where")]
 
 mod common;
+#[path = "common/groups.rs"]
+mod groups;
 #[path = "common/link.rs"]
 mod link;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Namespace, wait_until};
+use groups::{configure, spawn, wait_for};
 use link::{Link, PATIENCE, has, mac};
-use vipherald::desired::{DesiredGroup, DesiredTransport, DesiredVrrp};
+use vipherald::desired::{DesiredGroup, DesiredTransport, NodeTrouble};
 use vipherald::driver::vrrp::{GroupStatus, VirtualRouters};
 use vrrp::router::{Hindrance, Holding, Preempt, State};
 use vrrp::{Family, Interval, Priority, Vrid};
@@ -39,21 +41,9 @@ fn group(priority: u8) -> DesiredGroup {
 }
 
 fn start(host: &Namespace, group: &DesiredGroup) -> VirtualRouters {
-    let routers = host.run(|| VirtualRouters::spawn("vipherald")).unwrap();
+    let routers = spawn(host, "vipherald");
     configure(&routers, group);
     routers
-}
-
-fn configure(routers: &VirtualRouters, group: &DesiredGroup) {
-    routers.configure(Arc::new(DesiredVrrp { groups: [("main".to_owned(), group.clone())].into(), complete: true }));
-}
-
-fn wait_for(what: &str, routers: &VirtualRouters, wanted: impl Fn(&GroupStatus) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !routers.status().group("main").is_some_and(&wanted) {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}: {:#?}", routers.status());
-        std::thread::sleep(common::POLL);
-    }
 }
 
 fn wait_until_active(routers: &VirtualRouters) {
@@ -288,13 +278,25 @@ fn a_node_that_does_not_serve_hands_over() {
     wait_until_active(&routers);
     let other = start(&link.theirs, &group(100));
     wait_until_backup(&other);
-    configure(&routers, &DesiredGroup { serving: false, ..group(200) });
+    let unserving = |trouble| DesiredGroup { troubles: BTreeSet::from([trouble]), ..group(200) };
+    configure(&routers, &unserving(NodeTrouble::NotProgrammed));
     wait_until_active(&other);
     wait_until("its addresses are gone", PATIENCE, || has_none(&link.ours));
     assert!(other.status().group("main").unwrap().routers.values().all(|router| router.counters.received_priority_zero == 1));
+    let problem = "this node has priority 1: its dataplane is not programmed as it is to be";
+    assert_eq!(routers.status().group("main").unwrap().unserving.as_deref(), Some(problem));
+    // It is better than nobody.
+    other.stop();
+    wait_until_active(&routers);
+    wait_until("the other has stopped", PATIENCE, || other.status().stopped);
+    // And gives way to whoever serves.
+    configure(&other, &DesiredGroup { preempt: Preempt::Never, ..group(100) });
+    wait_until_active(&other);
+    wait_until("its addresses are gone again", PATIENCE, || has_none(&link.ours));
     configure(&routers, &group(200));
     wait_until_active(&routers);
     wait_until("the other has none", PATIENCE, || has_none(&link.theirs));
+    assert_eq!(routers.status().group("main").unwrap().unserving, None);
 }
 
 #[test]
@@ -360,15 +362,13 @@ fn a_thousand_addresses_do_not_keep_it_from_advertising() {
     assert_eq!(group.routers[&Family::Ipv4].counters.became_active, 1, "nobody took over while it placed them");
 }
 
-/// What VIPs there are does not keep those of the other family from being served; a family that has begun goes with its group.
 #[test]
 fn a_family_without_a_source_keeps_only_itself_away() {
     let link = Link::new("part");
     let own = "address del 2001:db8:97::1/64 dev eth0";
     link.ours.ip(own);
     let transport = DesiredTransport::Unicast { peers: BTreeSet::new(), single: true };
-    let partial = DesiredGroup { transport, partial: true, ..group(100) };
-    let routers = start(&link.ours, &partial);
+    let routers = start(&link.ours, &DesiredGroup { transport, ..group(100) });
     wait_for("IPv4 is Active", &routers, |group| group.state() == State::Active && group.routers.len() == 1);
     assert_eq!(routers.status().group("main").unwrap().problem.as_deref(), Some("eth0 has no IPv6 address to advertise from"));
     wait_until("it has the address", PATIENCE, || has(&link.ours, VIP4) && !has(&link.ours, vip6()));
@@ -376,6 +376,83 @@ fn a_family_without_a_source_keeps_only_itself_away() {
     wait_until_active(&routers);
     wait_until("it has both", PATIENCE, || has_all(&link.ours));
     link.ours.ip(own);
-    wait_for("none is Active", &routers, |group| group.state() == State::Initialize);
-    wait_until("it has none", PATIENCE, || has_none(&link.ours));
+    wait_for("IPv4 is Active alone", &routers, |group| group.state() == State::Active && group.routers.len() == 1);
+    wait_until("it has one", PATIENCE, || has(&link.ours, VIP4) && !has(&link.ours, vip6()));
+    assert_eq!(routers.status().group("main").unwrap().routers[&Family::Ipv4].counters.became_active, 1, "IPv4 was never left");
+}
+
+fn disable_ipv6(host: &Namespace, is_disabled: bool) {
+    host.sysctl("net/ipv6/conf/eth0/disable_ipv6", if is_disabled { "1" } else { "0" });
+}
+
+#[test]
+fn where_a_node_loses_a_family_both_go_to_one_that_has_both_and_come_back() {
+    let link = Link::new("family");
+    let routers = start(&link.ours, &DesiredGroup { preempt: Preempt::Never, ..group(200) });
+    wait_until_active(&routers);
+    let other = start(&link.theirs, &DesiredGroup { preempt: Preempt::Never, ..group(100) });
+    wait_until_backup(&other);
+    disable_ipv6(&link.ours, true);
+    wait_until_active(&other);
+    wait_until("all is there", PATIENCE, || has_all(&link.theirs) && has_none(&link.ours));
+    wait_for("it takes part in IPv4 with the lowest priority", &routers, |group| {
+        group.routers.keys().eq([&Family::Ipv4]) && group.routers.values().all(|router| router.priority == Priority::LOWEST)
+    });
+    disable_ipv6(&link.ours, false);
+    wait_for("it has its own priority", &routers, |group| {
+        group.routers.len() == 2 && group.routers.values().all(|router| router.priority.number() == 200 && router.state == State::Backup)
+    });
+    other.stop();
+    wait_until_active(&routers);
+}
+
+#[test]
+fn a_family_that_no_node_can_have_takes_nothing_with_it() {
+    let link = Link::new("nobody");
+    let routers = start(&link.ours, &group(200));
+    wait_until_active(&routers);
+    let other = start(&link.theirs, &group(100));
+    wait_until_backup(&other);
+    [&link.ours, &link.theirs].into_iter().for_each(|host| disable_ipv6(host, true));
+    let is_lowest =
+        |group: &GroupStatus| group.routers.len() == 1 && group.routers.values().all(|router| router.priority == Priority::LOWEST);
+    wait_for("ours has the lowest priority", &routers, is_lowest);
+    wait_for("so has theirs", &other, is_lowest);
+    let active = |routers: &VirtualRouters| routers.status().group("main").is_some_and(|group| group.state() == State::Active);
+    wait_until("one is Active", PATIENCE, || active(&routers) != active(&other));
+    wait_until("IPv4 is at one of them", PATIENCE, || has(&link.ours, VIP4) != has(&link.theirs, VIP4));
+    link.ping(VIP4);
+}
+
+#[test]
+fn a_record_that_somebody_deletes_is_written_again() {
+    let link = Link::new("erased");
+    let routers = start(&link.ours, &group(100));
+    wait_until_active(&routers);
+    link.ours.nft("delete table inet vipherald.vrrp");
+    wait_until("it is back", PATIENCE, || tables(&link.ours).contains("table inet vipherald.vrrp"));
+    let listed = link.ours.output(&["nft", "list", "table", "inet", "vipherald.vrrp"]);
+    assert!(vips().iter().all(|vip| listed.contains(&vip.to_string())), "{listed}");
+    assert!(has_all(&link.ours));
+}
+
+/// They would not hear each other: what comes from the own address is not taken.
+#[test]
+fn one_instance_of_a_node_has_a_vrid_on_a_link() {
+    let link = Link::new("two");
+    let routers = start(&link.ours, &group(100));
+    wait_until_active(&routers);
+    let other = spawn(&link.ours, "another");
+    let others: Vec<IpAddr> = vec!["10.97.0.101".parse().unwrap()];
+    configure(&other, &DesiredGroup { addresses: others.clone(), ..group(200) });
+    let refused = "the instance vipherald has this VRID on the link: give one of the instances another virtualRouterId";
+    let problem = || other.status().group("main").and_then(|group| group.problem.clone());
+    wait_until("it is refused", PATIENCE, || problem().as_deref() == Some(refused));
+    assert!(has_all(&link.ours) && !has(&link.ours, others[0]));
+    configure(&other, &DesiredGroup { addresses: others.clone(), ..DesiredGroup { vrid: Vrid::new(8).unwrap(), ..group(200) } });
+    wait_until_active(&other);
+    configure(&other, &DesiredGroup { addresses: others, ..group(200) });
+    wait_until("it is refused again", PATIENCE, || problem().as_deref() == Some(refused));
+    drop(routers);
+    wait_until_active(&other);
 }

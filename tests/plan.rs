@@ -237,7 +237,7 @@ struct ObservedInput {
     open_sessions: usize,
     /// `withdrawn 3s`: for how long; what is advertised is so since the start.
     announcements: BTreeMap<String, String>,
-    /// `address 10.0.0.1: 3 1s`: how often, and how long ago.
+    /// `address 10.0.0.1: 3 1s 2s`: how often, how long ago, and, where that is something else, how long ago first.
     failures: BTreeMap<String, String>,
     ipvs: bool,
     services: BTreeMap<String, String>,
@@ -282,6 +282,8 @@ struct ObservedInput {
     /// Of which the connection table may have something from before they served.
     begun: BTreeSet<String>,
     routers: RoutersInput,
+    /// For how long the kernel cannot be read.
+    unreadable: Option<Time>,
     /// Some peer is yet to be told of the set.
     behind: bool,
 }
@@ -331,6 +333,7 @@ impl Default for ObservedInput {
             filters: BTreeMap::new(),
             begun: BTreeSet::new(),
             routers: RoutersInput::default(),
+            unreadable: None,
             behind: false,
         }
     }
@@ -416,6 +419,7 @@ impl ObservedInput {
             losses: self.losses.iter().map(|(text, loss)| (service_key(text), typed_loss(loss, now))).collect(),
             announcements,
             started: Some(started),
+            unreadable_since: self.unreadable.map(|Time(time)| now - time),
             failures: self.failures.iter().map(|(key, text)| failure(key, text, now)).collect(),
             removed: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -569,9 +573,11 @@ fn failure(key: &str, text: &str, now: Instant) -> (StepKey, Failure) {
         None if key == "speaker" => StepKey::Speaker,
         _ => panic!("{key} is no key"),
     };
-    let (count, last) = text.split_once(' ').unwrap();
-    let last = now - humantime::parse_duration(last).unwrap();
-    (key, Failure { error: "refused".to_owned(), count: count.parse().unwrap(), last })
+    let mut words = text.split(' ');
+    let count = words.next().unwrap().parse().unwrap();
+    let [last, since] = [words.next(), words.next()].map(|time| time.map(|time| now - humantime::parse_duration(time).unwrap()));
+    let last = last.unwrap();
+    (key, Failure { error: "refused".to_owned(), count, since: since.unwrap_or(last), last })
 }
 
 /// A length of time as `1s 500ms`.

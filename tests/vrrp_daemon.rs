@@ -48,6 +48,11 @@ impl<'a> Node<'a> {
         fs::rename(self.path("new.yaml"), self.path("config.yaml")).unwrap();
     }
 
+    fn keep_on_termination(&self) {
+        let text = fs::read_to_string(self.path("config.yaml")).unwrap();
+        fs::write(self.path("config.yaml"), format!("drain: {{onTermination: keep}}\n{text}")).unwrap();
+    }
+
     fn run(&self) -> Process {
         let mut command = self.host.command(env!("CARGO_BIN_EXE_vipherald"));
         command.args(["run", "--config", &self.path("config.yaml"), "--manifests", &self.path("manifests")]);
@@ -117,6 +122,37 @@ fn who_is_stopped_hands_over_and_leaves_nothing() {
     assert_eq!(router["receivedPriorityZero"], 1);
     link.wait_until_known_at(VIP, &link.theirs);
     link.ping(VIP);
+}
+
+/// A stop for the next process: whoever is alone leaves its addresses answered for, and the next process goes on with them.
+#[test]
+fn what_is_kept_stays_where_nobody_follows() {
+    let link = Link::new("keep");
+    let ours = Node::new(&link.ours, &fast(100));
+    ours.keep_on_termination();
+    let monitor = link.ours.spawn(link.ours.command("ip").args(["monitor", "address"]));
+    for _ in 0..2 {
+        let running = ours.run();
+        ours.wait_until("Active");
+        link.ping(VIP);
+        running.signal(Signal::SIGTERM);
+        assert!(running.wait(PATIENCE).success());
+        assert!(has(&link.ours, VIP));
+        link.client.ip("neigh flush dev eth0");
+        link.ping(VIP);
+    }
+    assert!(!monitor.log().contains("Deleted"), "{}", monitor.log());
+    // Where somebody follows, it is not left.
+    let running = ours.run();
+    ours.wait_until("Active");
+    let theirs = Node::new(&link.theirs, &fast(50));
+    let _other = theirs.run();
+    theirs.wait_for("it hears ours", |router| router["state"] == "Backup" && router["activeRouter"] == "10.97.0.1");
+    running.signal(Signal::SIGTERM);
+    assert!(running.wait(PATIENCE).success());
+    theirs.wait_until("Active");
+    assert!(!has(&link.ours, VIP));
+    assert_eq!(link.ours.output(&["nft", "list", "tables"]), "");
 }
 
 #[test]

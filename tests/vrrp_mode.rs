@@ -14,7 +14,7 @@ mod stage;
 #[path = "common/stream.rs"]
 mod stream;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use common::{Namespace, Process, wait_until};
@@ -183,4 +183,60 @@ fn who_is_killed_is_followed_and_comes_back_without_a_loss() {
     let outcome = stream.end();
     assert_eq!(outcome.lost, 0, "{outcome:?}");
     site.link.wait_until_known_at(VIP, second.host);
+}
+
+/// The groups of a node, as it shows them.
+fn shown(node: &Node<'_>) -> String {
+    node.shown("vrrp").map(|shown| shown["vrrp"].to_string()).unwrap_or_default()
+}
+
+#[test]
+fn who_cannot_program_its_dataplane_hands_over_and_is_better_than_nobody() {
+    let site = Site::new("nftables", "broken");
+    let [(first, running), (second, other)] = pair(&site);
+    let stream = Stream::start(&site.link.client, SocketAddr::new(VIP, 7));
+    first.break_nft(true);
+    [&first, &second].iter().for_each(|node| node.publish("more", &[ADDED]));
+    wait_until("the second one is Active", PATIENCE, || serves(&second, "Active") && has(second.host, ADDED));
+    wait_until("what came meanwhile is served", PATIENCE, || site.asks(ADDED));
+    stream.goes_on();
+    let outcome = stream.end();
+    assert!(outcome.longest < Duration::from_secs(1), "{outcome:?}");
+    assert!(shown(&first).contains("this node has priority 1: "), "{}", shown(&first));
+    // Where nobody else is, it has what it could have before.
+    other.signal(Signal::SIGTERM);
+    assert!(other.wait(PATIENCE).success());
+    wait_until("the first one has it again", PATIENCE, || has(first.host, VIP) && site.asks(VIP));
+    assert!(shown(&first).contains("this node has priority 1: "), "{}", shown(&first));
+    first.break_nft(false);
+    wait_until("it is well again", PATIENCE, || has(first.host, ADDED) && site.asks(ADDED) && !shown(&first).contains("priority 1: "));
+    wait_until("its own priority counts again", PATIENCE, || !shown(&first).contains("this node has priority 1"));
+    let said = |text: &str| running.log().matches(text).count();
+    assert_eq!((said("cannot read the ownership record"), said("can be read again")), (1, 1), "{}", running.log());
+}
+
+/// Its packets make an entry of the connection table while the VIP is away, which lives as long as it sends.
+#[test]
+fn a_udp_client_that_goes_on_while_the_vip_is_away_is_answered_once_it_is_back() {
+    let site = Site::new("nftables", "udp");
+    let node = site.node(1, "vrrp", "peers: []");
+    node.host.sysctl("net/ipv4/ip_forward", "1");
+    node.host.ip("route add default via 10.97.0.2");
+    node.publish("web", &[VIP]);
+    let _running = node.run();
+    wait_until("it is Active", PATIENCE, || serves(&node, "Active"));
+    let socket = site.link.client.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let asks = || {
+        socket.send_to(b"?", SocketAddr::new(VIP, 7)).unwrap();
+        socket.recv(&mut [0; 8]).is_ok()
+    };
+    wait_until("it is answered", PATIENCE, asks);
+    node.unpublish("web");
+    wait_until("the VIP is away", PATIENCE, || !asks() && !has(node.host, VIP));
+    let untranslated =
+        || node.host.output(&["conntrack", "-L", "-p", "udp", "--orig-dst", "10.97.0.100"]).contains("src=10.97.0.100 dst=10.97.0.3");
+    wait_until("there is an entry of it", PATIENCE, || !asks() && untranslated());
+    node.publish("web", &[VIP]);
+    wait_until("it is answered again", PATIENCE, asks);
 }

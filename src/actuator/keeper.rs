@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
@@ -20,6 +21,12 @@ use super::record::{Change, RecordError, Table};
 use crate::desired::{Rules, ServiceKey};
 use crate::observed::{ObservedAddress, Record, Translated};
 use crate::plan::{Entries, Step};
+use crate::telemetry::chain;
+
+/// The wait after something could not be read; each further time doubles it.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// The longest of these waits.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Keeper {
@@ -37,6 +44,7 @@ pub(super) struct Keeper {
     /// The netlink ports from which our finished changes came, until their notifications were taken.
     own: BTreeSet<u32>,
     outcomes: Vec<Outcome>,
+    unreadable_since: Option<Instant>,
 }
 
 /// A step, and what became of it.
@@ -54,6 +62,17 @@ struct Books {
     /// Addresses that were taken out of our record since another instance had them, and of which it is to be read again whether it still has.
     released: BTreeSet<IpAddr>,
     orphaned: BTreeSet<IpAddr>,
+    /// Our tables could not be read when that was tried last.
+    unreadable: Option<Unreadable>,
+}
+
+/// Our tables cannot be read.
+struct Unreadable {
+    since: Instant,
+    /// So often in a row.
+    count: u32,
+    /// What was said of it.
+    complaint: String,
 }
 
 /// What other instances have, and the addresses about which that was asked.
@@ -80,6 +99,7 @@ impl Keeper {
             tried: BTreeSet::new(),
             released: BTreeSet::new(),
             orphaned: BTreeSet::new(),
+            unreadable: None,
         });
         books.look_beside(BTreeSet::new()).await;
         Self {
@@ -93,7 +113,13 @@ impl Keeper {
             orphaned: BTreeSet::new(),
             own: BTreeSet::new(),
             outcomes: Vec::new(),
+            unreadable_since: None,
         }
+    }
+
+    /// Since when our tables cannot be read.
+    pub(super) const fn unreadable_since(&self) -> Option<Instant> {
+        self.unreadable_since
     }
 
     /// The instance's name.
@@ -220,6 +246,7 @@ impl Keeper {
         self.beside.clone_from(&books.beside);
         self.tried.clone_from(&books.tried);
         self.orphaned.append(&mut books.orphaned);
+        self.unreadable_since = books.unreadable.as_ref().map(|unreadable| unreadable.since);
         self.own.extend(books.table.take_processes());
         self.own.extend(books.dnat.take_processes());
         self.outcomes.extend(outcomes);
@@ -272,17 +299,34 @@ impl Books {
     }
 
     async fn catch_up(&mut self, addresses: BTreeSet<IpAddr>) {
+        let mut complaints = Vec::new();
         if let Err(error) = self.table.refresh().await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "cannot read the ownership record; what was last known of it stands");
+            complaints.push(format!("cannot read the ownership record; what was last known of it stands: {}", chain(&error)));
         }
         if let Err(error) = self.dnat.refresh(self.table.known().is_handing_over()).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "cannot read the virtual services of nft; what was last known of them stands");
+            complaints.push(format!("cannot read the virtual services of nft; what was last known of them stands: {}", chain(&error)));
         }
         if self.beside_is_stale || self.tried != addresses {
             self.look_beside(addresses).await;
         }
+        self.complain(complaints.join("; ")).await;
+    }
+
+    /// Says once what cannot be read, and that it can again. What failed is tried again only after a while, in which nothing else is begun on the strength of what is not known.
+    async fn complain(&mut self, complaint: String) {
+        let before = self.unreadable.take();
+        if complaint.is_empty() {
+            if let Some(Unreadable { since, .. }) = before {
+                tracing::info!(after = ?since.elapsed(), "the tables of nft can be read again");
+            }
+            return;
+        }
+        if before.as_ref().is_none_or(|before| before.complaint != complaint) {
+            tracing::warn!("{complaint}");
+        }
+        let (since, count) = before.map_or_else(|| (Instant::now(), 0), |before| (before.since, before.count));
+        self.unreadable = Some(Unreadable { since, count: count.saturating_add(1), complaint });
+        tokio::time::sleep(FIRST_RETRY.saturating_mul(1 << count.min(16)).min(LONGEST_RETRY)).await;
     }
 
     async fn look_beside(&mut self, addresses: BTreeSet<IpAddr>) {
@@ -379,7 +423,8 @@ impl Books {
             | Step::StopSpeaker
             | Step::ReleaseSpeaker
             | Step::ConfigureVirtualRouters(_)
-            | Step::StopVirtualRouters => {
+            | Step::StopVirtualRouters
+            | Step::SuspendVirtualRouters => {
                 return Err(KernelError::NotForKernel);
             }
         }

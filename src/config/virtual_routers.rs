@@ -113,9 +113,7 @@ fn group(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredGroup>
         announcing: announcing?,
         least_ttl: least_ttl?,
         addresses: addresses?,
-        // What VIPs there are is not this file's to say.
-        partial: section.has("vips"),
-        serving: true,
+        troubles: BTreeSet::new(),
     })
 }
 

@@ -4,7 +4,7 @@
 //! Input: an address, who claims it, the configuration and the snapshot. Output: why it is refused, if it is.
 //!
 //! Refused always: what names no single host of the network, the addresses of Nodes, of their pods (by `podCIDRs`), of Services inside the cluster, and
-//! of BGP peers, and those that virtual routers hold. Endpoints have their addresses where their EndpointSlice is older than the claim, so that neither can take an address from the other; a
+//! of BGP peers, those that virtual routers hold, and from where they and their peers advertise. Endpoints have their addresses where their EndpointSlice is older than the claim, so that neither can take an address from the other; a
 //! slice never takes the VIP of its own Service. What an endpoint is said to be does not matter: `targetRef` is a name that whoever writes the slice gives
 //! it, and proves no Pod.
 
@@ -15,7 +15,7 @@ use bgp::Prefix;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::endpoints::service_of;
-use super::{Rejection, RejectionReason};
+use super::{DesiredGroup, Rejection, RejectionReason};
 use crate::api::{Kind, ObjectRef, parse_address, quoted};
 use crate::config::{Config, Vips};
 use crate::source::Snapshot;
@@ -95,8 +95,13 @@ impl<'a> Reserved<'a> {
             }
         }
         for (name, group) in &config.vrrp.groups {
-            for address in group.addresses.iter().copied().filter(|address| claimed(*address)) {
-                reserved.holders.entry(address).or_insert_with(|| format!("is an address of the virtual router {name} (vrrp.groups)"));
+            let DesiredGroup { addresses, source_ipv4, source_ipv6, .. } = group;
+            let sources = source_ipv4.map(IpAddr::V4).into_iter().chain(source_ipv6.map(IpAddr::V6));
+            let theirs = addresses.iter().map(|address| (*address, "an address"));
+            let sources = sources.map(|address| (address, "the source of advertisements"));
+            let peers = group.transport.peers().map(|address| (address, "the address of a peer"));
+            for (address, what) in theirs.chain(sources).chain(peers).filter(|(address, _)| claimed(*address)) {
+                reserved.holders.entry(address).or_insert_with(|| format!("is {what} of the virtual router {name} (vrrp.groups)"));
             }
         }
         reserved.add_endpoints(snapshot, claimed);

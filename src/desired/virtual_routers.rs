@@ -2,6 +2,7 @@
 //! The virtual routers of this node as they are to be (RFC 9568): plain values.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bgp::Prefix;
@@ -107,6 +108,17 @@ impl DesiredVrrp {
     }
 }
 
+impl DesiredVrrp {
+    /// Whether something is wrong for a group that was not in the other one.
+    #[must_use]
+    pub fn is_in_more_trouble_than(&self, other: &Self) -> bool {
+        let before = |name: &String| other.groups.get(name).map(|group| &group.troubles);
+        self.groups
+            .iter()
+            .any(|(name, group)| !group.troubles.is_empty() && before(name).is_none_or(|before| !group.troubles.is_subset(before)))
+    }
+}
+
 /// The virtual routers of IPv4 and IPv6 with one VRID on one interface, which are Active together or not at all.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DesiredGroup {
@@ -136,10 +148,29 @@ pub struct DesiredGroup {
     pub least_ttl: u8,
     /// The virtual addresses of both families, in the order in which they are listed.
     pub addresses: Vec<IpAddr>,
-    /// Whether it begins with one family where the interface has no address of the other one to advertise from; else it takes no part at all.
-    pub partial: bool,
-    /// Whether the node does what the addresses are there for; a group that does not serve is not Active.
-    pub serving: bool,
+    /// What keeps this node from doing what the addresses are there for: then the group hands over, and has the lowest priority.
+    pub troubles: BTreeSet<NodeTrouble>,
+}
+
+/// What is wrong with this node, and need not be with another one, that the VIPs of a group depend on.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum NodeTrouble {
+    /// The kernel cannot be read, so that nothing can be changed.
+    Unreadable,
+    /// What VIPs need in the kernel cannot be made as it is to be.
+    NotProgrammed,
+    /// A VIP cannot be had here for what else is on the node.
+    Blocked,
+}
+
+impl fmt::Display for NodeTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreadable => "its kernel cannot be read",
+            Self::NotProgrammed => "its dataplane is not programmed as it is to be",
+            Self::Blocked => "a VIP cannot be had there",
+        })
+    }
 }
 
 impl DesiredGroup {
@@ -160,8 +191,7 @@ impl DesiredGroup {
             announcing: Announcing::DEFAULT,
             least_ttl: vrrp::wire::TTL,
             addresses,
-            partial: false,
-            serving: true,
+            troubles: BTreeSet::new(),
         }
     }
 
@@ -192,6 +222,15 @@ pub enum DesiredTransport {
 impl DesiredTransport {
     /// To the other nodes of the instance, which are not known yet.
     pub const AUTO: Self = Self::Unicast { peers: BTreeSet::new(), single: false };
+
+    /// The other routers, as far as they are known.
+    pub fn peers(&self) -> impl Iterator<Item = IpAddr> {
+        let peers = match self {
+            Self::Multicast => None,
+            Self::Unicast { peers, .. } => Some(peers),
+        };
+        peers.into_iter().flatten().copied()
+    }
 }
 
 /// From where the other nodes of the instance advertise, by VRID.

@@ -425,7 +425,7 @@ async fn write_objects(
     let snapshot = sources.snapshots.borrow().clone();
     let compiled = sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
     let (Some(snapshot), Some(compiled), Some(nodes)) = (snapshot, compiled, nodes) else { return Ok(Pass::Done) };
-    let config = Arc::clone(&sources.config.borrow().config);
+    let config = (*sources.config.borrow().config).clone().with_peers(&sources.told.peers.borrow());
     let wanted = Wanted { snapshot: &snapshot, compiled: &compiled, config: &config, reports: &heard(&nodes, &snapshot) };
     office.writer.pass(server, &wanted, || lease.is_held()).await
 }

@@ -7,12 +7,13 @@
 //!       +---- VrrpStatus (watch) ----+ placement: which addresses come and go on an interface
 //! ```
 //!
-//! Inputs: [`VirtualRouters::configure`] and [`VirtualRouters::stop`], each a whole value that replaces the one before. Output: [`VrrpStatus`].
+//! Inputs: [`VirtualRouters::configure`], [`VirtualRouters::stop`] and [`VirtualRouters::suspend`], each a whole value that replaces the one before. Output: [`VrrpStatus`].
 //! The thread has the addresses of virtual routers on their interface, and nobody else has: taking over waits for neither the slow loop nor another
 //! program. So each address is recorded before it can come to be placed, as `placement` says, and what an earlier process has left is known by that.
 //! A panic ends the process, since the state of its virtual routers would be unknown.
 
 mod bell;
+mod claim;
 mod clerk;
 mod group;
 mod netlink;
@@ -60,7 +61,7 @@ impl VirtualRouters {
         let target = Arc::new(Mutex::new(Target::Nothing));
         let (board, status) = watch::channel(Arc::default());
         let clerk = Clerk::spawn(instance, bell.clone())?;
-        let driver = Driver::new(Arc::clone(&target), ear, Netlink::open()?, Monitor::subscribe()?, clerk, board);
+        let driver = Driver::new(instance, Arc::clone(&target), ear, Netlink::open()?, Monitor::subscribe()?, clerk, board);
         let thread = std::thread::Builder::new().name("vrrp".to_owned()).spawn(move || fatal_panics(|| driver.run()))?;
         Ok(Self { target, bell, status, thread: Some(thread) })
     }
@@ -75,6 +76,11 @@ impl VirtualRouters {
     /// record. It is done when [`VrrpStatus::stopped`].
     pub fn stop(&self) {
         self.set(Target::Stop);
+    }
+
+    /// Likewise, for the next process: where nobody follows, the addresses and their record stay as they are, answered for.
+    pub fn suspend(&self) {
+        self.set(Target::Suspend);
     }
 
     /// The virtual routers now.
@@ -129,6 +135,8 @@ enum Target {
     Run(Arc<DesiredVrrp>),
     /// None.
     Stop,
+    /// None, until the next process.
+    Suspend,
     /// The end of the thread.
     Quit,
 }

@@ -166,7 +166,7 @@ pub(super) fn forgotten(previous: &Observed, kernel: &KernelState) -> Forgotten 
         return Forgotten::default();
     }
     let mut forgotten = previous.forgotten.clone();
-    forgotten.services.retain(|service| kernel.serves(*service));
+    forgotten.services.retain(|service| kernel.serves(*service, &previous.virtual_routers));
     forgotten
 }
 

@@ -141,7 +141,7 @@ fn failures_count_until_success_and_go_with_their_address() {
     observed.fail(StepKey::Address(VIP), &error, start);
     observed.fail(StepKey::Address(VIP), &error, start + Duration::from_secs(1));
     observed.fail(StepKey::Record, &error, start);
-    let failure = Failure { error: "outer: the reason".to_owned(), count: 2, last: start + Duration::from_secs(1) };
+    let failure = Failure { error: "outer: the reason".to_owned(), count: 2, since: start, last: start + Duration::from_secs(1) };
     assert_eq!(observed.failures.get(&StepKey::Address(VIP)), Some(&failure));
 
     let kept = stamp(&observed, confirmed(&[VIP]), ObservedSpeaker::default(), start);

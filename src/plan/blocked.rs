@@ -29,6 +29,8 @@ pub enum BlockReason {
     Gateway,
     /// Another interface of the node carries the address.
     OnOtherInterface,
+    /// Virtual routers have VIPs, and somebody else has put it on an interface of the node, which answers for it beside the Active Router.
+    PlacedByOthers,
     /// Somebody put it on the interface, and duplicate address detection has failed or still runs (RFC 4862 §5.4).
     DuplicateAddress,
     /// The node has no IPv4 address of its own, so that the kernel would take the VIP as the source of the node's own connections.
@@ -44,6 +46,11 @@ pub enum BlockReason {
 }
 
 impl BlockReason {
+    /// Whether it is for what else is on this node, so that another one may have the VIP. Where a node can have none at all, its groups have no addresses.
+    pub(super) const fn is_of_the_node(self) -> bool {
+        matches!(self, Self::PlacedByOthers | Self::NoOwnIpv4Address | Self::NoOwnIpv6Address)
+    }
+
     /// Whether an address that is there already stays: it serves again as soon as the interface is up.
     pub(super) const fn keeps_address(self) -> bool {
         matches!(self, Self::InterfaceDown | Self::SysctlMissing)
@@ -73,7 +80,7 @@ pub(super) fn reason(vip: IpAddr, desired: &Desired, observed: &Observed, node: 
         _ if !node.has_family_of(vip, desired, observed) => {
             Some(if vip.is_ipv4() { BlockReason::NoOwnIpv4Address } else { BlockReason::NoOwnIpv6Address })
         }
-        _ if is_theirs() => Some(BlockReason::OnOtherInterface),
+        _ if is_theirs() => Some(if is_by_routers { BlockReason::PlacedByOthers } else { BlockReason::OnOtherInterface }),
         _ if observed.kernel.unusable.contains(&vip) => Some(BlockReason::DuplicateAddress),
         InterfaceState::Down if !is_by_routers => Some(BlockReason::InterfaceDown),
         _ if !is_by_routers && lacks_policy(vip, desired, observed) => Some(BlockReason::PolicyNotFound),

@@ -17,13 +17,14 @@ use crate::observed::{KernelState, Observed};
 
 impl Planner<'_> {
     pub(super) fn forget_connections(&mut self) -> Option<Step> {
-        let Observed { kernel, forgotten, .. } = self.observed;
+        let Observed { kernel, forgotten, virtual_routers, .. } = self.observed;
         let KernelState { balancer, .. } = kernel;
         let balances = self.desired.balancing.is_some() && self.desired.lifecycle.goes_on();
         if !balances || self.balanced.unruly || self.balanced.handing_over {
             return None;
         }
-        let begins = |key: &&ServiceKey| key.protocol == Protocol::Udp && !forgotten.contains(**key) && kernel.serves(**key);
+        let begins =
+            |key: &&ServiceKey| key.protocol == Protocol::Udp && !forgotten.contains(**key) && kernel.serves(**key, virtual_routers);
         let is_ours = |key: &&ServiceKey| !balancer.foreign.contains(*key);
         let services: BTreeSet<ServiceKey> = balancer.services.keys().filter(begins).filter(is_ours).copied().collect();
         (!services.is_empty() && self.ready(StepKey::Connections)).then_some(Step::ForgetConnections(services))

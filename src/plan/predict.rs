@@ -95,6 +95,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::StopVirtualRouters => {
                 routers = ObservedVirtualRouters { stopping: true, recorded: Some(BTreeSet::new()), ..ObservedVirtualRouters::default() };
             }
+            Step::SuspendVirtualRouters => (routers.configured, routers.stopping) = (None, true),
             Step::DropRecord => kernel.record = Record::default(),
         }
     }

@@ -74,6 +74,8 @@ pub enum Step {
     ConfigureVirtualRouters(Arc<DesiredVrrp>),
     /// Let the virtual routers resign, and have none any more.
     StopVirtualRouters,
+    /// Resign in all virtual routers; where nobody follows, their addresses stay for the next process.
+    SuspendVirtualRouters,
     /// Remove the instance's nft table, which is empty.
     DropRecord,
 }
@@ -104,7 +106,7 @@ impl Step {
             Self::SetTimeouts(_) => StepKey::Timeouts,
             Self::StartDaemon(SyncDaemon { role, .. }) | Self::StopDaemon(role) => StepKey::Daemon(*role),
             Self::ConfigureSpeaker(..) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
-            Self::ConfigureVirtualRouters(_) | Self::StopVirtualRouters => StepKey::VirtualRouters,
+            Self::ConfigureVirtualRouters(_) | Self::StopVirtualRouters | Self::SuspendVirtualRouters => StepKey::VirtualRouters,
         }
     }
 }

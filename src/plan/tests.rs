@@ -92,7 +92,7 @@ fn retries_are_spaced_twice_as_far_each_time_up_to_30_seconds() {
     let mut observed = serving(&[], &desired, start);
     observed.kernel.record.confirmed.insert(vip(1));
     for (count, wait) in [(0, 100), (1, 100), (2, 200), (3, 400), (8, 12_800), (9, 25_600), (10, 30_000), (u32::MAX, 30_000)] {
-        observed.failures.insert(StepKey::Address(vip(1)), Failure { error: String::new(), count, last: start });
+        observed.failures.insert(StepKey::Address(vip(1)), Failure { error: String::new(), count, since: start, last: start });
         let due = start + Duration::from_millis(wait);
         let early = plan(&desired, &observed, due - Duration::from_millis(1));
         assert_eq!(early, Plan { wake_at: Some(due), ..Plan::default() }, "after {count} failures");
@@ -234,7 +234,7 @@ fn a_configuration_that_came_into_force_late_holds_up_no_vip() {
     serve(&mut wanted, vip(1));
     let mut observed = serving(&[vip(1)], &wanted, start);
     observed.speaker.advertised = Some(Arc::default());
-    observed.failures.insert(StepKey::Speaker, Failure { error: String::new(), count: 20, last: start });
+    observed.failures.insert(StepKey::Speaker, Failure { error: String::new(), count: 20, since: start, last: start });
     let set = Some(Arc::new(RouteSet::from_iter([Prefix::host(vip(1))])));
     assert_eq!(plan(&wanted, &observed, start).steps, [Step::ConfigureSpeaker(Arc::new(wanted.bgp.clone()), set)]);
 }
@@ -276,6 +276,7 @@ fn failures_are_counted_under_what_a_step_is_about() {
         (Step::ReleaseSpeaker, StepKey::Speaker),
         (Step::ConfigureVirtualRouters(Arc::default()), StepKey::VirtualRouters),
         (Step::StopVirtualRouters, StepKey::VirtualRouters),
+        (Step::SuspendVirtualRouters, StepKey::VirtualRouters),
     ];
     for (step, key) in keys {
         assert_eq!(step.key(), key, "{step}");

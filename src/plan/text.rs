@@ -87,12 +87,14 @@ impl fmt::Display for Step {
             Self::StopSpeaker => f.write_str("stop the speaker"),
             Self::ConfigureVirtualRouters(vrrp) => {
                 let group = |(name, group): (&String, &DesiredGroup)| {
-                    format!("{name} (VRID {} on {}): {}", group.vrid, group.interface, list(&group.addresses))
+                    let troubles = group.troubles.iter().map(|trouble| format!(", handing over as {trouble}")).collect::<String>();
+                    format!("{name} (VRID {} on {}): {}{troubles}", group.vrid, group.interface, list(&group.addresses))
                 };
                 write!(f, "configure virtual routers {}", list(vrrp.groups.iter().map(group).collect::<Vec<_>>()))?;
                 f.write_str(if vrrp.complete { "" } else { "; what else an earlier process has left stays" })
             }
             Self::StopVirtualRouters => f.write_str("resign in all virtual routers"),
+            Self::SuspendVirtualRouters => f.write_str("resign in all virtual routers; where nobody follows, their addresses stay"),
             Self::DropRecord => f.write_str("drop the record"),
         }
     }

@@ -10,6 +10,8 @@
 //! - To BGP: onto `vips.interface`, announced -> (some peer was told) `ConfigureVirtualRouters` without it.
 //! - Start: groups that have VIPs begin once all of them are there that are on their way, so that a node does not take over VIPs that it has not got yet. Until
 //!   then, what an earlier process has left on the link stays.
+//! - Where something is wrong with this node for the VIPs of a group, which need not be so on another one: `ConfigureVirtualRouters` with that, so that the group hands over. It does
+//!   not for what is the same on all nodes, as that nobody stands behind a VIP.
 //! - Drain, standby, and what stays for the next start: the virtual routers resign, before all else.
 //!
 //! Invariants: a VIP is an address of a virtual router only while somebody stands behind it here; its virtual services and its entry in the record, which closes its
@@ -19,8 +21,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Ownership, Planner, Step, StepKey};
-use crate::desired::{DesiredGroup, DesiredVrrp, Lifecycle, Mode};
+use super::{Ownership, PATIENCE, Planner, Step, StepKey};
+use crate::desired::{DesiredGroup, DesiredVrrp, Lifecycle, Mode, NodeTrouble};
 use crate::observed::{Observed, ObservedVirtualRouters};
 
 /// The step of the virtual routers, by its urgency.
@@ -90,8 +92,40 @@ impl Planner<'_> {
         }
     }
 
+    /// A VIP that this node cannot have, and another one may: where somebody stands behind it.
+    pub(super) fn keep_off(&mut self, vip: IpAddr) {
+        let services = self.desired.balancing.iter().flat_map(|balancing| &balancing.services);
+        let is_backed = self.is_by_routers() && services.into_iter().any(|(key, service)| key.vip == vip && service.is_backed());
+        self.kept_off.extend(is_backed.then_some(vip));
+    }
+
+    /// What is wrong with this node for the VIPs of a group. That nobody stands behind a VIP is the same on all nodes, and nothing wrong with one.
+    fn troubles(&mut self, group: &str) -> BTreeSet<NodeTrouble> {
+        let unreadable = self.observed.unreadable_since;
+        let unreadable = unreadable.is_some_and(|since| self.due(since, PATIENCE));
+        let is_of_group = |vip: IpAddr| self.desired.vrrp.group_of(vip) == Some(group);
+        let concerns = |key: &StepKey| match key {
+            StepKey::Record | StepKey::Sysctl(_) => true,
+            StepKey::VirtualService(service) => is_of_group(service.vip),
+            StepKey::Advertise
+            | StepKey::Address(_)
+            | StepKey::Speaker
+            | StepKey::VirtualRouters
+            | StepKey::Interfaces
+            | StepKey::Timeouts
+            | StepKey::Daemon(_)
+            | StepKey::Connections => false,
+        };
+        let found = [
+            (NodeTrouble::Unreadable, unreadable),
+            (NodeTrouble::NotProgrammed, self.failing.iter().any(concerns)),
+            (NodeTrouble::Blocked, self.kept_off.iter().any(|vip| is_of_group(*vip))),
+        ];
+        found.into_iter().filter(|(_, is_found)| *is_found).map(|(trouble, _)| trouble).collect()
+    }
+
     /// All that there are to be.
-    fn virtual_routers(&self) -> DesiredVrrp {
+    fn virtual_routers(&mut self) -> DesiredVrrp {
         let configured = self.observed.virtual_routers.configured.as_deref();
         let (vrrp, begins) = (&self.desired.vrrp, !self.arriving);
         let mut set = DesiredVrrp {
@@ -104,6 +138,9 @@ impl Planner<'_> {
                 let of_group = set.groups.entry(name.clone()).or_insert_with(|| DesiredGroup { addresses: Vec::new(), ..group.clone() });
                 of_group.addresses.push(*vip);
             }
+        }
+        for (name, group) in set.groups.iter_mut().filter(|(name, _)| vrrp.vips.contains_key(*name)) {
+            group.troubles = self.troubles(name);
         }
         set
     }
@@ -122,7 +159,7 @@ impl Planner<'_> {
         if in_force || !self.ready(StepKey::VirtualRouters) {
             return RouterSteps::default();
         }
-        let takes_away = configured.as_ref().is_some_and(|configured| !set.covers(configured));
+        let takes_away = configured.as_ref().is_some_and(|configured| !set.covers(configured) || set.is_in_more_trouble_than(configured));
         let step = Some(Step::ConfigureVirtualRouters(Arc::new(set)));
         if takes_away { RouterSteps { first: step, last: None } } else { RouterSteps { first: None, last: step } }
     }

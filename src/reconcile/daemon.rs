@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::purpose::Purpose;
 use super::view::Explainer;
-use super::{Intent, Left, Reconciler, Signals, View, quiesced, table, virtual_routers};
+use super::{Intent, Left, Reconciler, RunError, Signals, View, quiesced, table, virtual_routers};
 use crate::actuator::{Kernel, abandoned};
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
@@ -116,8 +116,9 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         at_rest: false,
     };
     let left = reconciler.run().await;
-    if !matches!(left, Ok(Left::AtOnce)) {
-        virtual_routers::leave(&virtual_routers).await;
+    // In a drain that is given up they have had their time.
+    if !matches!(left, Ok(Left::AtOnce) | Err(RunError::DrainOverdue { .. })) {
+        virtual_routers::leave(&virtual_routers, matches!(left, Ok(Left::ForTheNext))).await;
     }
     if let Some(publisher) = publisher {
         publisher.stop().await;

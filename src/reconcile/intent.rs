@@ -148,9 +148,9 @@ impl Intent {
         }
     }
 
-    /// The configuration, with what `auto` stands for.
+    /// The configuration, with what `auto` stands for, of the dataplane and of peers.
     fn settled(&mut self) -> Config {
-        let mut config = (*self.config.borrow_and_update().config).clone();
+        let mut config = (*self.config.borrow_and_update().config).clone().with_peers(&self.peers.borrow_and_update());
         if config.dataplane.kind == DataplaneType::Auto {
             config.dataplane.kind = if matches!(self.ipvs, Some(Err(_))) { DataplaneType::Nftables } else { DataplaneType::Ipvs };
         }
@@ -237,6 +237,11 @@ impl Intent {
         Ok(())
     }
 
+    /// Whether all stays for the next process.
+    pub(super) fn is_kept(&self) -> bool {
+        self.lifecycle == Lifecycle::Keep
+    }
+
     /// The node has left as it was to. Where that was a drain, the next process is told.
     pub(super) fn has_left(&mut self) {
         self.unsaved = self.lifecycle == Lifecycle::Drain && self.in_force.as_ref().is_some_and(|compiled| compiled.desired.complete);
@@ -278,7 +283,6 @@ impl Intent {
             None if now >= self.patience_ends => last_good(&self.state_dir, &config),
             None => return,
         };
-        compiled.desired.vrrp = compiled.desired.vrrp.with_peers(&self.peers.borrow_and_update());
         self.basis = snapshot.map(|snapshot| (snapshot, config));
         self.cached = self.snapshots.borrow().is_none();
         let drained = matches!(*self.node_drain.borrow_and_update(), NodeDrain::Drained { .. });

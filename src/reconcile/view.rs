@@ -170,6 +170,9 @@ fn obstacles(desired: &Desired, observed: &Observed) -> BTreeMap<IpAddr, Obstacl
                 let message = format!("another interface of the node has the address{hint}");
                 return (vip, Obstacle { reason: format!("{reason:?}"), message });
             }
+            BlockReason::PlacedByOthers => {
+                "somebody else has put it on an interface of the node, which answers for it there, and it may be at another node too; take it away: no virtual router of ours places or removes it"
+            }
             BlockReason::NoOwnIpv4Address => {
                 "the node has no IPv4 address of its own, so the kernel would take the VIP as the source of the node's own connections; give the node one"
             }

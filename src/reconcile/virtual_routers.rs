@@ -82,6 +82,7 @@ impl Reconciler {
         for step in steps {
             match step {
                 Step::ConfigureVirtualRouters(desired) => self.routers.configure(Arc::clone(desired)),
+                Step::SuspendVirtualRouters => self.routers.suspend(),
                 _ => self.routers.stop(),
             }
             let is_taken = |status: &Arc<VrrpStatus>| match step {
@@ -95,14 +96,18 @@ impl Reconciler {
     }
 }
 
-/// Hands over, and waits until that is done, where there is anything; a signal says not to.
-pub(super) async fn leave(routers: &VirtualRouters) {
+/// Hands over, and waits until that is done, where there is anything; a signal says not to. Where nobody follows, the addresses stay where they are `kept` for the next process.
+pub(super) async fn leave(routers: &VirtualRouters, kept: bool) {
     let mut status = routers.subscribe();
     let has_nothing = |status: &VrrpStatus| status.configured.is_none() && status.recorded.as_ref().is_some_and(BTreeMap::is_empty);
     if has_nothing(&status.borrow()) {
         return;
     }
-    routers.stop();
+    if kept {
+        routers.suspend();
+    } else {
+        routers.stop();
+    }
     let bound = longest_hand_over(&status.borrow()) + SLACK;
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return };
     tokio::select! {

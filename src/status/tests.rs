@@ -215,7 +215,7 @@ impl Node {
     }
 
     fn fail(&mut self, vip: &str, error: &str) {
-        let failure = Failure { error: error.to_owned(), count: 3, last: Instant::now() };
+        let failure = Failure { error: error.to_owned(), count: 3, since: Instant::now(), last: Instant::now() };
         self.observed.failures.insert(StepKey::Address(ip(vip)), failure);
     }
 

@@ -53,7 +53,7 @@ pub struct VirtualRouterStatus {
     pub hindrances: Vec<String>,
     /// 2 or 3.
     pub version: u8,
-    /// Our priority.
+    /// Our priority now: the lowest while this node does not do what the addresses are there for.
     pub priority: u8,
     /// Our advertisement interval.
     pub interval_milliseconds: u64,
@@ -116,7 +116,7 @@ pub(crate) fn groups(status: &driver::VrrpStatus, now: Instant) -> Vec<VrrpGroup
         virtual_router_id: group.vrid.number(),
         state: group.state().to_string(),
         leaving: group.leaving,
-        problems: [&group.problem, &group.send_error, &status.record_problem].into_iter().flatten().cloned().collect(),
+        problems: [&group.problem, &group.unserving, &group.send_error, &status.record_problem].into_iter().flatten().cloned().collect(),
         routers: group.routers.values().map(|status| router(status, now)).collect(),
     };
     status.groups.iter().map(group).collect()
@@ -136,7 +136,7 @@ fn router(router: &driver::RouterStatus, now: Instant) -> VirtualRouterStatus {
         since: router.since.into(),
         hindrances: router.hindrances.iter().map(ToString::to_string).collect(),
         version: config.version.number(),
-        priority: config.priority.number(),
+        priority: router.priority.number(),
         interval_milliseconds: u64::from(config.interval.centiseconds()) * 10,
         source: config.primary,
         active_router: match router.state {

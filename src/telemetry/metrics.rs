@@ -109,6 +109,7 @@ const fn step_name(step: &Step) -> &'static str {
         Step::StopSpeaker => "stop_speaker",
         Step::ConfigureVirtualRouters(_) => "configure_virtual_routers",
         Step::StopVirtualRouters => "stop_virtual_routers",
+        Step::SuspendVirtualRouters => "suspend_virtual_routers",
         Step::DropRecord => "drop_record",
     }
 }

@@ -518,7 +518,8 @@ impl World {
             | Step::StartDaemon(_)
             | Step::StopDaemon(_)
             | Step::ConfigureVirtualRouters(_)
-            | Step::StopVirtualRouters => {
+            | Step::StopVirtualRouters
+            | Step::SuspendVirtualRouters => {
                 panic!("this world has none: {step}")
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bgp::Prefix;
 use serde::Deserialize;
-use vipherald::desired::{Desired, DesiredGroup, DesiredVrrp, Mode, VirtualRouting};
+use vipherald::desired::{Desired, DesiredGroup, DesiredVrrp, Mode, NodeTrouble, VirtualRouting};
 use vipherald::observed::ObservedVirtualRouters;
 
 const GROUP: &str = "main";
@@ -35,6 +35,8 @@ pub(crate) fn routing(mode: Option<&str>) -> VirtualRouting {
 pub(crate) struct RoutersInput {
     /// The addresses that they were told.
     configured: Option<Vec<IpAddr>>,
+    /// What is wrong with this node, as they were told.
+    troubles: BTreeSet<String>,
     /// What an earlier process has left stays.
     incomplete: bool,
     stopping: bool,
@@ -48,9 +50,20 @@ impl RoutersInput {
         let recorded = self.recorded.or_else(|| Some(self.configured.clone()?.into_iter().collect()));
         let configured = self.configured.map(|addresses| {
             let groups = desired.vrrp.groups.iter().filter(|_| !addresses.is_empty());
-            let groups = groups.map(|(name, group)| (name.clone(), DesiredGroup { addresses: addresses.clone(), ..group.clone() }));
+            let troubles: BTreeSet<NodeTrouble> = self.troubles.iter().map(|text| trouble(text)).collect();
+            let told = |group: &DesiredGroup| DesiredGroup { addresses: addresses.clone(), troubles: troubles.clone(), ..group.clone() };
+            let groups = groups.map(|(name, group)| (name.clone(), told(group)));
             Arc::new(DesiredVrrp { groups: groups.collect(), complete: !self.incomplete })
         });
         ObservedVirtualRouters { configured, stopping: self.stopping, recorded, settled: self.settled }
+    }
+}
+
+fn trouble(text: &str) -> NodeTrouble {
+    match text {
+        "unreadable" => NodeTrouble::Unreadable,
+        "not programmed" => NodeTrouble::NotProgrammed,
+        "blocked" => NodeTrouble::Blocked,
+        other => panic!("{other} is no trouble of a node"),
     }
 }

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,6 +77,7 @@ impl Site {
             directory: tempfile::tempdir().unwrap(),
         };
         fs::create_dir(node.path("manifests")).unwrap();
+        fs::create_dir(node.path("programs")).unwrap();
         let ports = format!("{{name: tcp, port: {TCP}, protocol: TCP}}, {{name: udp, port: {UDP}, protocol: UDP}}");
         for (family, endpoint) in [("ipv4", "10.97.0.4"), ("ipv6", "2001:db8:97::4")] {
             node.write(family, &(service(family, &ports) + &slice(family, &ports, &[endpoint])));
@@ -146,6 +148,11 @@ impl Node<'_> {
         self.write(name, &vips.iter().enumerate().map(object).collect::<String>());
     }
 
+    /// Takes the objects of such a file away.
+    pub(crate) fn unpublish(&self, name: &str) {
+        fs::remove_file(self.path(&format!("manifests/{name}.yaml"))).unwrap();
+    }
+
     /// Writes the configuration with this mode.
     pub(crate) fn configure(&self, mode: &str) {
         let text = format!(
@@ -168,8 +175,22 @@ impl Node<'_> {
         running.signal(Signal::SIGHUP);
     }
 
+    /// Whatever its daemon asks of `nft` fails from now on, or no more.
+    pub(crate) fn break_nft(&self, is_broken: bool) {
+        let program = self.path("programs/nft");
+        if is_broken {
+            let unfinished = self.path("unfinished");
+            fs::write(&unfinished, "#!/bin/sh\necho broken >&2\nexit 1\n").unwrap();
+            fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o755)).unwrap();
+            fs::rename(&unfinished, program).unwrap();
+        } else {
+            fs::remove_file(program).unwrap();
+        }
+    }
+
     pub(crate) fn run(&self) -> Process {
         let mut command = self.host.command(env!("CARGO_BIN_EXE_vipherald"));
+        command.env("PATH", format!("{}:{}", self.path("programs"), std::env::var("PATH").unwrap()));
         command.args(["run", "--config", &self.path("config.yaml"), "--manifests", &self.path("manifests")]);
         self.host.spawn(&mut command)
     }

@@ -112,7 +112,9 @@ impl World {
             | Step::RemoveVirtualService(_)
             | Step::RemoveFormer(_)
             | Step::ForgetConnections(_) => panic!("nobody balances here: {made}"),
-            Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters => panic!("there are no virtual routers: {made}"),
+            Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters | Step::SuspendVirtualRouters => {
+                panic!("there are no virtual routers: {made}")
+            }
             Step::DropRecord => {
                 assert_eq!(self.record, Record { exists: true, ..Record::default() }, "drops a record that holds something");
                 assert!(self.desired.lifecycle == Lifecycle::Drain && self.open_sessions() == 0 && self.configured.is_none());
@@ -400,7 +402,8 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::RemoveFormer(_)
         | Step::ForgetConnections(_)
         | Step::ConfigureVirtualRouters(_)
-        | Step::StopVirtualRouters => 2,
+        | Step::StopVirtualRouters
+        | Step::SuspendVirtualRouters => 2,
     }
 }
 

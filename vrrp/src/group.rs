@@ -95,7 +95,7 @@ struct Tie {
 #[derive(Debug, Default)]
 struct Told {
     start: bool,
-    serving: bool,
+    not_serving: bool,
     interface_up: bool,
 }
 
@@ -103,7 +103,7 @@ struct Told {
 type Turns = BTreeMap<MemberId, Turn>;
 
 impl Group {
-    /// A group whose members wait for [`Event::Start`], [`Event::Serving`] and [`Event::InterfaceUp`].
+    /// A group whose members wait for [`Event::Start`] and [`Event::InterfaceUp`].
     ///
     /// # Errors
     /// There is none, one is there twice, they differ in what the election goes by, or one cannot be configured so.
@@ -148,7 +148,7 @@ impl Group {
         let leaving: Vec<_> = self.members.keys().copied().filter(|id| configs.iter().all(|config| MemberId::of(config) != *id)).collect();
         for id in leaving {
             if let Some(mut member) = self.members.remove(&id) {
-                actions.extend(member.router.handle(now, Event::NotServing).into_iter().map(|action| (id, action)));
+                actions.extend(member.router.withdraw(now).into_iter().map(|action| (id, action)));
             }
         }
         let mut turns = self.turns(now);
@@ -311,9 +311,9 @@ impl Told {
     fn note(&mut self, event: &Event) {
         match event {
             Event::Start => self.start = true,
-            Event::Stop => self.start = false,
-            Event::Serving => self.serving = true,
-            Event::NotServing => self.serving = false,
+            Event::Stop | Event::Suspend => self.start = false,
+            Event::Serving => self.not_serving = false,
+            Event::NotServing => self.not_serving = true,
             Event::InterfaceUp => self.interface_up = true,
             Event::InterfaceDown => self.interface_up = false,
             Event::Tick | Event::Received(_) => {}
@@ -321,7 +321,7 @@ impl Told {
     }
 
     fn events(&self) -> impl Iterator<Item = Event> {
-        let told = [(self.start, Event::Start), (self.serving, Event::Serving), (self.interface_up, Event::InterfaceUp)];
+        let told = [(self.start, Event::Start), (self.not_serving, Event::NotServing), (self.interface_up, Event::InterfaceUp)];
         told.into_iter().filter(|(told, _)| *told).map(|(_, event)| event)
     }
 }

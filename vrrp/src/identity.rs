@@ -124,6 +124,8 @@ pub struct Priority(NonZeroU8);
 impl Priority {
     /// What a router has that is told nothing else.
     pub const DEFAULT: Self = Self(NonZeroU8::new(100).unwrap());
+    /// Of a router whose node does not do what the addresses are there for, as long as it takes part all the same: anybody else is better.
+    pub const LOWEST: Self = Self(NonZeroU8::MIN);
     /// Of the router that owns the addresses: they are its own.
     pub const OWNER: Self = Self(NonZeroU8::MAX);
 

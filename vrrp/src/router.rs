@@ -5,8 +5,7 @@
 //! driver, in the order in which they are to be carried out, and the [deadline](VirtualRouter::deadline) of the next [`Event::Tick`]. A tick that comes
 //! early does nothing. **What has been received is given before a tick**: a driver reads its socket empty first.
 //!
-//! Invariants: the addresses are answered for in Active only; a router is Active only while it is started, its interface is up and its node
-//! serves; it leaves Active by itself only with an advertisement of priority 0, unless its interface is down. Nothing is done twice for one lapse of a timer,
+//! Invariants: the addresses are answered for in Active only; a router is Active only while it is started and its interface is up; it leaves Active by itself only with an advertisement of priority 0, unless its interface is down. Nothing is done twice for one lapse of a timer,
 //! however late the tick comes.
 //!
 //! Beyond the standard:
@@ -14,9 +13,11 @@
 //!   Router whose tick is late by more than an advertisement interval waits for one Active_Down_Interval more, once. An Active Router that was silent for so long
 //!   that others may have followed it advertises at once, but claims the caches of its neighbours only an interval later, if it is Active still.
 //! - **Hand-over.** A router that is [stopped](Event::Stop) while Active keeps its addresses, without answering for them, until it hears the new Active
-//!   Router, or until there will be none.
+//!   Router, or until there will be none. One that is stopped [for the next process](Event::Suspend) has them answered for again then.
 //! - **Leftovers.** What a process that was killed has left on the interface goes on serving without being answered for, until another router is heard to be
 //!   Active, or this one is: else a restart would cut off what the others have not noticed.
+//! - **Health.** A router whose node [does not serve](Event::NotServing) resigns, and takes part with the [lowest priority](Priority::LOWEST) from then on: anybody else
+//!   is better, and it is better than nobody. A router of that priority is preempted without delay, whatever [`Preempt`] says: else what was healed could not help.
 //! - **Delay of preemption**, as [`Preempt`] says.
 //! - **Contention.** An Active Router that hears one of lower priority tells the neighbours again where the addresses are: they may have been told
 //!   otherwise.
@@ -53,9 +54,11 @@ pub enum Event {
     Start,
     /// Take part no longer (§6.4.2, §6.4.3, Shutdown), and hand over.
     Stop,
-    /// The node does what the addresses are there for: it may be Active. Not so before the first time.
+    /// Likewise, for the next process of this node: where nobody follows, it finds the addresses as they are.
+    Suspend,
+    /// The node does what the addresses are there for, as is taken for granted before it is told: the router has its own priority.
     Serving,
-    /// It does not, or no longer: what it attracts would be lost.
+    /// It does not, or for one more reason: what it attracts may be lost. Where there are others, an Active Router resigns; from then on it has the lowest priority.
     NotServing,
     /// The interface is up. Not so before the first time.
     InterfaceUp,
@@ -74,6 +77,8 @@ pub enum Holding {
     Held,
     /// Left on the interface as far as they are there, for what comes yet; ARP and ND are not answered.
     Silent,
+    /// As they are, answered for as far as they are there: nobody follows, and the next process goes on with them.
+    Left,
     /// Not on the interface: neither what this process has put there, nor what an earlier one of this node has left.
     Released,
 }
@@ -121,19 +126,24 @@ pub enum Action {
 ///                      +------------+
 ///        +-----------> | Initialize | <-------------+
 ///        |             +------------+               |
-///        | Stop, not      |      | Start, with      | Stop, not serving:
-///        | serving,       |      | priority 255     | priority 0 is sent;
-///        | interface down |      |                  | interface down
+///        | Stop,          |      | Start, with      | Stop:
+///        | interface down |      | priority 255     | priority 0 is sent;
+///        |                |      |                  | interface down
 ///        |                v      v                  |
 ///   +--------+    Active_Down_Timer         +--------+
 ///   | Backup | ---------------------------> | Active |
 ///   |        | <--------------------------- |        |
-///   +--------+   a better one was heard     +--------+
+///   +--------+   a better one was heard;    +--------+
+///                not serving: priority 0 is sent
 /// ```
 #[derive(Debug)]
 pub struct VirtualRouter {
     config: Config,
     hindrances: BTreeSet<Hindrance>,
+    /// The node does what the addresses are there for.
+    serving: bool,
+    /// It was stopped for the next process.
+    suspended: bool,
     mode: Mode,
     /// `None`: nobody knows, as an earlier process may have held them.
     holding: Option<Holding>,
@@ -196,7 +206,7 @@ enum Leave {
 }
 
 impl VirtualRouter {
-    /// A virtual router that waits for [`Event::Start`], [`Event::Serving`] and [`Event::InterfaceUp`].
+    /// A virtual router that waits for [`Event::Start`] and [`Event::InterfaceUp`].
     ///
     /// # Errors
     /// The configuration contradicts itself, or the standard.
@@ -207,11 +217,13 @@ impl VirtualRouter {
 
     /// Of a configuration that was checked.
     pub(crate) fn of(config: Config) -> Self {
-        let mut hindrances = BTreeSet::from([Hindrance::Stopped, Hindrance::NotServing, Hindrance::InterfaceDown]);
+        let mut hindrances = BTreeSet::from([Hindrance::Stopped, Hindrance::InterfaceDown]);
         hindrances.extend(config.transport.is_without_peers().then_some(Hindrance::NoPeers));
         Self {
             config,
             hindrances,
+            serving: true,
+            suspended: false,
             mode: Mode::Initialize { handover_until: None },
             holding: None,
             heard: None,
@@ -259,7 +271,7 @@ impl VirtualRouter {
     /// Reports the transition that came of the turn. A Backup Router answers for nothing, whatever an earlier process has left.
     pub(crate) fn conclude(&mut self, turn: &mut Turn) {
         let (from, to) = (turn.before, self.state());
-        if to == State::Backup && self.holding.is_none() {
+        if to == State::Backup && matches!(self.holding, None | Some(Holding::Left)) {
             self.hold(turn, Holding::Silent);
         }
         if from != to {
@@ -270,10 +282,14 @@ impl VirtualRouter {
     /// Takes one event, and leaves a claim to be made.
     pub(crate) fn take(&mut self, turn: &mut Turn, event: Event) {
         match event {
-            Event::Start => self.unhinder(turn, Hindrance::Stopped),
-            Event::Stop => self.hinder(turn, Hindrance::Stopped, Leave::HandOver),
-            Event::Serving => self.unhinder(turn, Hindrance::NotServing),
-            Event::NotServing => self.hinder(turn, Hindrance::NotServing, Leave::Resign),
+            Event::Start => {
+                self.suspended = false;
+                self.unhinder(turn, Hindrance::Stopped);
+            }
+            Event::Stop => self.stop(turn, false),
+            Event::Suspend => self.stop(turn, true),
+            Event::Serving => self.set_serving(true),
+            Event::NotServing => self.stop_serving(turn),
             Event::InterfaceUp => self.unhinder(turn, Hindrance::InterfaceDown),
             Event::InterfaceDown => self.hinder(turn, Hindrance::InterfaceDown, Leave::Drop),
             Event::Tick => self.tick(turn),
@@ -325,7 +341,11 @@ impl VirtualRouter {
                 self.mode = Mode::Initialize { handover_until: Some(handover_until) };
                 self.hold(turn, Holding::Silent);
             }
-            (Mode::Active(_), Leave::HandOver | Leave::Resign) => {
+            (Mode::Active(_), Leave::HandOver) => {
+                self.send(turn, None);
+                self.leave_as_is(turn);
+            }
+            (Mode::Active(_), Leave::Resign) => {
                 self.send(turn, None);
                 self.initialize(turn);
             }
@@ -340,17 +360,58 @@ impl VirtualRouter {
         self.hold(turn, Holding::Released);
     }
 
+    fn stop(&mut self, turn: &mut Turn, suspended: bool) {
+        self.suspended = suspended;
+        // What nobody was heard to have is for the next process.
+        let is_left = suspended && self.holding != Some(Holding::Released) && !matches!(self.mode, Mode::Active(_));
+        match self.mode {
+            Mode::Backup(_) if is_left => {
+                self.hindrances.insert(Hindrance::Stopped);
+                self.leave_as_is(turn);
+            }
+            Mode::Initialize { handover_until: None } if !suspended && self.holding == Some(Holding::Left) => self.initialize(turn),
+            Mode::Initialize { .. } | Mode::Backup(_) | Mode::Active(_) => self.hinder(turn, Hindrance::Stopped, Leave::HandOver),
+        }
+    }
+
+    /// Nobody follows.
+    fn leave_as_is(&mut self, turn: &mut Turn) {
+        if self.suspended {
+            self.mode = Mode::Initialize { handover_until: None };
+            self.hold(turn, Holding::Left);
+        } else {
+            self.initialize(turn);
+        }
+    }
+
     /// RFC 9568 §6.4.1. The owner of the addresses is willing at once.
     fn start_up(&mut self, turn: &Turn) {
         self.mode = Mode::Backup(Backup::new(turn.now, self.config.interval));
-        if self.config.priority.is_owner() {
+        if self.priority().is_owner() {
             self.set_willing();
+        }
+    }
+
+    /// It goes by another priority from now on.
+    const fn set_serving(&mut self, serving: bool) {
+        if self.serving != serving
+            && let Mode::Backup(backup) = &mut self.mode
+        {
+            backup.preempt_at = None;
+        }
+        self.serving = serving;
+    }
+
+    fn stop_serving(&mut self, turn: &mut Turn) {
+        self.set_serving(false);
+        if matches!(self.mode, Mode::Active(_)) && self.config.transport.has_others() {
+            self.resign(turn);
         }
     }
 
     /// Becomes the Active Router (RFC 9568 §6.4.1, §6.4.2).
     pub(crate) fn claim(&mut self, turn: &mut Turn) {
-        self.send(turn, Some(self.config.priority));
+        self.send(turn, Some(self.priority()));
         self.hold(turn, Holding::Held);
         self.mode = Mode::Active(Active {
             adver_timer: turn.now + self.config.interval.duration(),
@@ -391,7 +452,7 @@ impl VirtualRouter {
 
     fn tick(&mut self, turn: &mut Turn) {
         match self.mode {
-            Mode::Initialize { handover_until: Some(until) } if turn.now >= until => self.initialize(turn),
+            Mode::Initialize { handover_until: Some(until) } if turn.now >= until => self.leave_as_is(turn),
             Mode::Initialize { .. } => {}
             Mode::Backup(_) => self.judge_silence(turn.now),
             Mode::Active(_) => self.advertise_if_due(turn),
@@ -408,7 +469,7 @@ impl VirtualRouter {
             if late > interval * 2 {
                 active.announcements.postpone(turn.now + interval, &self.config.announcing);
             }
-            self.send(turn, Some(self.config.priority));
+            self.send(turn, Some(self.priority()));
         }
         self.announce_if_due(turn);
     }

@@ -46,7 +46,17 @@ endpoints: [{addresses: [10.5.5.5]}]
     let bad_cidr = "Node node1 Invalid spec.podCIDRs: \"10.233.2.0\" is no prefix; VIPs in it are not refused";
     let mut config = config();
     let group = DesiredGroup::new("eth1".to_owned(), vrrp::Vrid::new(7).unwrap(), vec!["10.0.0.99".parse().unwrap()]);
-    config.vrrp.groups.insert("reflector".to_owned(), group);
+    config.vrrp.groups.insert("reflector".to_owned(), DesiredGroup { source_ipv4: Some("10.0.0.97".parse().unwrap()), ..group.clone() });
+    // One peer is in the file, and those of the other group are known from their nodes.
+    let unicast = DesiredTransport::Unicast { peers: ["10.0.0.98".parse().unwrap()].into(), single: false };
+    config.vrrp.groups.insert("services".to_owned(), DesiredGroup { transport: unicast, addresses: Vec::new(), ..group.clone() });
+    let vrid = vrrp::Vrid::new(8).unwrap();
+    config
+        .vrrp
+        .groups
+        .insert("others".to_owned(), DesiredGroup { transport: DesiredTransport::AUTO, addresses: Vec::new(), vrid, ..group });
+    let known = KnownPeers::from([(8, ["2001:db8::98".parse().unwrap()].into())]);
+    let config = config.with_peers(&known);
     for (vip, why) in [
         ("10.211.1.2", "is an address of Node node1"),
         ("192.0.2.2", "is an address of Node node1"),
@@ -56,6 +66,9 @@ endpoints: [{addresses: [10.5.5.5]}]
         ("2001:db8:96::10", "is the cluster IP of Service default/inner"),
         ("10.211.1.1", "is the address of the BGP peer rr1"),
         ("10.0.0.99", "is an address of the virtual router reflector (vrrp.groups)"),
+        ("10.0.0.97", "is the source of advertisements of the virtual router reflector (vrrp.groups)"),
+        ("10.0.0.98", "is the address of a peer of the virtual router services (vrrp.groups)"),
+        ("2001:db8::98", "is the address of a peer of the virtual router others (vrrp.groups)"),
         ("10.5.5.5", "is an endpoint in EndpointSlice default/inner-1"),
     ] {
         let rejection = format!("Service default/a {vip} ReservedAddress spec.externalIPs[1]: {vip} {why}");

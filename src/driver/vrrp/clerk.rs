@@ -21,8 +21,8 @@ use crate::telemetry::chain;
 
 /// After a failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// Between two looks at what the table says.
-const AUDIT: Duration = Duration::from_secs(60);
+/// Between two looks at what the table says: what somebody else has taken out of it is not known as ours to a next process.
+const AUDIT: Duration = Duration::from_secs(10);
 
 /// What is to be.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -112,6 +112,9 @@ impl Writer {
             let problem = result.err().map(|error| chain(error.as_ref()));
             if let Some(problem) = problem.as_ref().filter(|_| problem != self.done.problem) {
                 tracing::warn!(table = self.table, problem, "virtual addresses cannot be recorded; it is tried again");
+            }
+            if problem.is_none() && self.done.problem.is_some() {
+                tracing::info!(table = self.table, "virtual addresses are recorded again");
             }
             self.done.problem = problem;
             let mut current = locked(desk);

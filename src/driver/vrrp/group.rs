@@ -6,23 +6,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use vrrp::group::{Group, MemberId};
-use vrrp::router::{Action, Config, Event, State, Transport, VirtualRouter};
+use vrrp::router::{Action, Config, Event, Holding, State, Transport, VirtualRouter};
 use vrrp::wire::Endpoints;
-use vrrp::{Addresses, Family, Version, Vrid};
+use vrrp::{Addresses, Family, Priority, Version, Vrid};
 
 use super::netlink::Link;
 use super::others::Others;
 use super::placement::{Inventory, Wanted};
 use super::socket::RouterSocket;
 use super::status::{GroupStatus, RouterStatus};
-use crate::desired::{DesiredGroup, DesiredTransport};
+use crate::desired::{DesiredGroup, DesiredTransport, NodeTrouble};
 use crate::telemetry::chain;
 
 /// Datagrams that are read before the clock is looked at again: more than wait in a socket, so that it is empty then unless somebody floods it.
 const MOST_READ: usize = 1024;
+
+/// What is missed for that long is no passing state, as an address whose uniqueness is still looked at (RFC 4862 §5.4).
+const GRACE: Duration = Duration::from_secs(3);
+/// The priority of the configuration counts again once nothing has been wrong for that long: what comes and goes is not to move addresses each time.
+const STEADY: Duration = Duration::from_secs(10);
 
 /// Why addresses that have come a moment ago are not there yet. Where they cannot be recorded, that is told by itself.
 const UNRECORDED: &str = "its addresses are not recorded yet";
@@ -42,12 +47,29 @@ impl Identity {
     }
 }
 
+/// Why a group has the lowest priority.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Reason {
+    Node(NodeTrouble),
+    /// A family of its addresses has no virtual router here.
+    Lacks(Family),
+}
+
+/// A family of which there are addresses, and no virtual router.
+#[derive(Debug)]
+struct Lack {
+    why: String,
+    since: Instant,
+}
+
 /// See the module.
 pub(super) struct Running {
     identity: Identity,
     desired: DesiredGroup,
     /// It is to be no more.
     leaving: bool,
+    /// Until the next process.
+    suspended: bool,
     group: Option<Group>,
     /// The index of the interface on which these are.
     index: Option<u32>,
@@ -57,7 +79,17 @@ pub(super) struct Running {
     since: BTreeMap<MemberId, SystemTime>,
     others: BTreeMap<MemberId, Others>,
     problem: Option<String>,
-    send_error: Option<String>,
+    /// Why the VRID is somebody else's.
+    refused: Option<String>,
+    lacking: BTreeMap<Family, Lack>,
+    /// What was wrong when it was looked at last, or what was when it still was.
+    reasons: BTreeSet<Reason>,
+    /// Nothing is wrong any more, and nothing was for long enough then.
+    restored_at: Option<Instant>,
+    /// When time alone changes what is to be told of it.
+    review_at: Option<Instant>,
+    /// Why the last advertisement to a destination could not be sent.
+    send_errors: BTreeMap<IpAddr, String>,
     /// Addresses of which the neighbours are to be told where they are.
     pub(super) announcements: BTreeSet<IpAddr>,
     /// Something has changed that is to be looked at.
@@ -70,6 +102,7 @@ impl Running {
             identity,
             desired,
             leaving: false,
+            suspended: false,
             group: None,
             index: None,
             sockets: BTreeMap::new(),
@@ -77,7 +110,12 @@ impl Running {
             since: BTreeMap::new(),
             others: BTreeMap::new(),
             problem: None,
-            send_error: None,
+            refused: None,
+            lacking: BTreeMap::new(),
+            reasons: BTreeSet::new(),
+            restored_at: None,
+            review_at: None,
+            send_errors: BTreeMap::new(),
             announcements: BTreeSet::new(),
             news: true,
         }
@@ -85,6 +123,15 @@ impl Running {
 
     pub(super) fn interface(&self) -> &str {
         &self.identity.interface
+    }
+
+    pub(super) const fn vrid(&self) -> Vrid {
+        self.identity.vrid
+    }
+
+    /// Why the VRID is not this instance's, if so.
+    pub(super) fn refuse(&mut self, reason: Option<&String>) {
+        self.refused = reason.cloned();
     }
 
     /// From now on it is to be like this.
@@ -95,9 +142,10 @@ impl Running {
         }
     }
 
-    /// From now on it is to be no more: it hands over.
-    pub(super) fn leave(&mut self) {
+    /// From now on it is to be no more, or not until the next process: it hands over.
+    pub(super) const fn leave(&mut self, suspended: bool) {
         self.leaving = true;
+        self.suspended = suspended;
     }
 
     /// It is to be no more, and has nothing left.
@@ -113,18 +161,19 @@ impl Running {
 
     /// What it says of its addresses; those that it does not know yet stay as they are.
     pub(super) fn want(&self, wanted: &mut Wanted) {
-        wanted.add(
-            self.desired_addresses()
-                .filter(|address| !self.routers().any(|(_, router)| router.addresses().iter().any(|own| own == *address))),
-            None,
-        );
+        let is_known = |address: &IpAddr| self.routers().any(|(_, router)| router.addresses().iter().any(|own| own == *address));
+        for address in self.desired_addresses().filter(|address| !is_known(address)) {
+            // Nobody is heard where there is no virtual router, so that nobody would ever take it over.
+            let is_lost = self.lacking.contains_key(&Family::of(address));
+            wanted.add(std::iter::once(address), is_lost.then_some(Holding::Released));
+        }
         for (_, router) in self.routers() {
             wanted.add(router.addresses().iter(), router.holding());
         }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.group.as_ref().and_then(Group::deadline)
+        self.group.as_ref().and_then(Group::deadline).into_iter().chain(self.review_at).min()
     }
 
     pub(super) fn sockets(&self) -> impl Iterator<Item = &RouterSocket> {
@@ -152,6 +201,7 @@ impl Running {
             self.problem = self.take_over(now, link, inventory, recorded).unwrap_or_else(Some);
         }
         self.tell(now, link, inventory);
+        self.tell_health(now);
         let is_told = |problem: &&String| self.problem != before && *problem != UNRECORDED;
         if let Some(problem) = self.problem.as_ref().filter(is_told) {
             let Identity { name, interface, vrid, .. } = &self.identity;
@@ -169,18 +219,35 @@ impl Running {
         recorded: &BTreeSet<IpAddr>,
     ) -> Result<Option<String>, String> {
         let Some(link) = link else { return Err(format!("there is no interface {}", self.interface())) };
-        let (configs, lacking) = self.configs(inventory)?;
+        if let Some(refused) = self.refused.clone() {
+            return Err(refused);
+        }
+        let configs = self.configs(now, inventory)?;
+        let lacking = self.lacking.values().map(|lack| lack.why.as_str()).collect::<Vec<_>>().join("; ");
+        let lacking = Some(lacking).filter(|lacking| !lacking.is_empty());
         let addresses = self.desired.addresses.iter().copied().collect();
         if !inventory.is_prepared(&addresses, recorded) {
+            // A family that is lost meanwhile is not to hold the other one back.
+            let stays = |config: &Config| configs.iter().any(|other| other.addresses.family() == config.addresses.family());
+            let left: Vec<Config> = self.routers().map(|(_, router)| router.config()).filter(|config| stays(config)).cloned().collect();
+            if !left.is_empty() {
+                self.put_in_force(now, left)?;
+            }
             return Err(UNRECORDED.to_owned());
         }
         self.open(link, &configs).map_err(|error| format!("cannot open a socket of VRRP on {}: {error}", self.interface()))?;
+        self.put_in_force(now, configs)?;
+        Ok(lacking)
+    }
+
+    fn put_in_force(&mut self, now: Instant, configs: Vec<Config>) -> Result<(), String> {
         let in_force: Vec<&Config> = self.routers().map(|(_, router)| router.config()).collect();
-        let is_in_force = in_force.len() == configs.len() && configs.iter().all(|config| in_force.contains(&config));
-        if is_in_force {
-            return Ok(lacking);
+        if in_force.len() == configs.len() && configs.iter().all(|config| in_force.contains(&config)) {
+            return Ok(());
         }
         self.news = true;
+        // To whom nothing is sent any more, nothing is lost.
+        self.send_errors.clear();
         let actions = match &mut self.group {
             Some(group) => group.configure(now, configs).map_err(|error| chain(&error))?,
             None => {
@@ -193,13 +260,13 @@ impl Running {
         self.others.retain(|id, _| members.contains(id));
         self.sockets.retain(|family, _| members.iter().any(|id| id.family == *family));
         self.carry_out(actions);
-        Ok(lacking)
+        Ok(())
     }
 
-    /// A virtual router for each family of its addresses, and why there is none for one of them. A family that has one goes with the group where it loses its address.
-    fn configs(&self, inventory: &Inventory) -> Result<(Vec<Config>, Option<String>), String> {
+    /// A virtual router for each family of its addresses that can have one here; why there is none for another one is noted. The error is why there is none at all.
+    fn configs(&mut self, now: Instant, inventory: &Inventory) -> Result<Vec<Config>, String> {
         let desired = &self.desired;
-        let (mut configs, mut lacking) = (vec![], None);
+        let (mut configs, mut lacking) = (vec![], BTreeMap::new());
         for (family, configured) in
             [(Family::Ipv4, desired.source_ipv4.map(IpAddr::V4)), (Family::Ipv6, desired.source_ipv6.map(IpAddr::V6))]
         {
@@ -218,11 +285,9 @@ impl Running {
                         if link_local { "link-local " } else { "" }
                     ),
                 };
-                if desired.partial && !self.routers().any(|(id, _)| id.family == family) {
-                    lacking = Some(why);
-                    continue;
-                }
-                return Err(why);
+                let since = self.lacking.get(&family).map_or(now, |lack| lack.since);
+                lacking.insert(family, Lack { why, since });
+                continue;
             };
             configs.push(Config {
                 version: desired.version,
@@ -236,7 +301,25 @@ impl Running {
                 ..Config::new(desired.vrid, primary, Addresses::new(&of_family).map_err(|error| error.to_string())?)
             });
         }
-        if configs.is_empty() { Err(lacking.unwrap_or_else(|| "it has no virtual address".to_owned())) } else { Ok((configs, lacking)) }
+        self.lacking = lacking;
+        self.leave_out_unknown(&mut configs);
+        if configs.is_empty() {
+            let why = self.lacking.values().map(|lack| lack.why.clone()).next();
+            return Err(why.unwrap_or_else(|| "it has no virtual address".to_owned()));
+        }
+        Ok(configs)
+    }
+
+    /// A family of which no peers are known waits for them, and the other one does not. One that runs goes on without.
+    fn leave_out_unknown(&self, configs: &mut Vec<Config>) {
+        let waits = |config: &Config| {
+            let runs = |router: &VirtualRouter| router.state() != State::Initialize;
+            let is_known = self.routers().any(|(id, router)| id.family == config.addresses.family() && runs(router));
+            matches!(&config.transport, Transport::Unicast { peers, single: false } if peers.is_empty()) && !is_known
+        };
+        if !configs.iter().all(waits) {
+            configs.retain(|config| !waits(config));
+        }
     }
 
     fn open(&mut self, link: Link, configs: &[Config]) -> std::io::Result<()> {
@@ -252,8 +335,14 @@ impl Running {
 
     /// Tells the group what is: what it has been told already has no effect.
     fn tell(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory) {
-        self.handle(now, if self.leaving { &Event::Stop } else { &Event::Start });
-        self.handle(now, if self.desired.serving { &Event::Serving } else { &Event::NotServing });
+        self.handle(
+            now,
+            match (self.leaving, self.suspended) {
+                (true, true) => &Event::Suspend,
+                (true, false) => &Event::Stop,
+                (false, _) => &Event::Start,
+            },
+        );
         let running = link.is_some_and(|link| link.running);
         let is_up = |router: &VirtualRouter| {
             let config = router.config();
@@ -276,6 +365,61 @@ impl Running {
             }
         }
         self.up = up;
+    }
+
+    /// Tells the group whether it has its own priority. Each new reason makes it hand over; that there is none any more counts after a while.
+    fn tell_health(&mut self, now: Instant) {
+        let lasting = self.lacking.iter().filter(|(_, lack)| lack.since + GRACE <= now).map(|(family, _)| Reason::Lacks(*family));
+        let found: BTreeSet<Reason> = self.desired.troubles.iter().copied().map(Reason::Node).chain(lasting).collect();
+        let before = self.unserving();
+        let is_worse = found.iter().any(|reason| !self.reasons.contains(reason));
+        if found.is_empty() {
+            let restored_at = self.restored_at.get_or_insert(now + STEADY);
+            if *restored_at <= now {
+                self.reasons.clear();
+            }
+        } else {
+            self.reasons = found;
+            self.restored_at = None;
+        }
+        let serving = self.reasons.is_empty();
+        if serving {
+            self.restored_at = None;
+        }
+        if is_worse || self.routers().any(|(_, router)| router.is_serving() != serving) {
+            self.handle(now, if serving { &Event::Serving } else { &Event::NotServing });
+        }
+        let passing = self.lacking.values().map(|lack| lack.since + GRACE).filter(|at| *at > now);
+        self.review_at = passing.chain(self.restored_at).min();
+        let unserving = self.unserving();
+        if unserving != before {
+            self.news = true;
+            let Identity { name, interface, vrid, .. } = &self.identity;
+            match unserving {
+                Some(reason) => {
+                    tracing::warn!(group = name, %interface, %vrid, reason, "the virtual router hands over where another one follows")
+                }
+                None => tracing::info!(group = name, %interface, %vrid, "the virtual router has its own priority again"),
+            }
+        }
+    }
+
+    /// Why it has the lowest priority, in words.
+    fn unserving(&self) -> Option<String> {
+        if self.reasons.is_empty() {
+            return None;
+        }
+        let word = |reason: &Reason| match reason {
+            Reason::Node(trouble) => trouble.to_string(),
+            Reason::Lacks(family) => format!("it has no virtual router of {family}"),
+        };
+        let reasons = self.reasons.iter().map(word).collect::<Vec<_>>().join(", ");
+        Some(match self.restored_at {
+            None => format!("this node has priority {}: {reasons}", Priority::LOWEST),
+            Some(_) => {
+                format!("this node has priority {} until {STEADY:?} have passed without trouble; it was: {reasons}", Priority::LOWEST)
+            }
+        })
     }
 
     /// Takes all that has come in.
@@ -313,6 +457,7 @@ impl Running {
     pub(super) fn tick(&mut self) {
         let now = Instant::now();
         if self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.news |= self.review_at.is_some_and(|at| at <= now);
             self.handle(now, &Event::Tick);
         }
     }
@@ -336,6 +481,10 @@ impl Running {
                     let Identity { name, interface, vrid, .. } = &self.identity;
                     tracing::info!(group = name, %interface, %vrid, family = %id.family, %from, %to, "the virtual router has another state");
                     self.since.insert(id, SystemTime::now());
+                    // Who is not Active sends nothing, by which it would be known that it works again.
+                    if to != State::Active {
+                        self.send_errors.retain(|destination, _| Family::of(*destination) != id.family);
+                    }
                     self.news = true;
                 }
                 Action::Discarded { source, reason } => {
@@ -348,13 +497,18 @@ impl Running {
 
     fn send(&mut self, family: Family, endpoints: Endpoints, octets: &[u8]) {
         let Some(socket) = self.sockets.get(&family) else { return };
-        let error = socket.send(endpoints, octets).err().map(|error| format!("cannot send to {}: {error}", endpoints.destination()));
-        if let Some(error) = error.as_ref().filter(|_| error != self.send_error) {
+        let destination = endpoints.destination();
+        let Err(error) = socket.send(endpoints, octets) else {
+            self.news |= self.send_errors.remove(&destination).is_some();
+            return;
+        };
+        let error = format!("cannot send to {destination}: {error}");
+        if self.send_errors.get(&destination) != Some(&error) {
             let Identity { name, interface, vrid, .. } = &self.identity;
             tracing::warn!(group = name, %interface, %vrid, error, "an advertisement is lost");
+            self.send_errors.insert(destination, error);
+            self.news = true;
         }
-        self.news |= error != self.send_error;
-        self.send_error = error;
     }
 
     /// Nothing is announced of a router that is not Active.
@@ -376,6 +530,7 @@ impl Running {
             };
             let status = RouterStatus {
                 config: router.config().clone(),
+                priority: router.priority(),
                 state: router.state(),
                 since: self.since.get(&id).copied().unwrap_or(SystemTime::UNIX_EPOCH),
                 hindrances: router.hindrances().collect(),
@@ -396,7 +551,8 @@ impl Running {
             vrid: self.identity.vrid,
             leaving: self.leaving,
             problem: self.problem.clone(),
-            send_error: self.send_error.clone(),
+            unserving: self.unserving(),
+            send_error: (!self.send_errors.is_empty()).then(|| self.send_errors.values().cloned().collect::<Vec<_>>().join("; ")),
             routers: self.routers().map(router).collect(),
         }
     }

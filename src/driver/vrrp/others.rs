@@ -15,6 +15,8 @@ use super::status::OtherRouter;
 const MOST: usize = 16;
 /// Addresses come and go on all nodes within that time.
 const SETTLED: Duration = Duration::from_secs(5);
+/// A router of which nothing has come for so long is not there: longer than three of the longest intervals of version 3 (RFC 9568 §5.2.7).
+const GONE: Duration = Duration::from_secs(130);
 /// Between two complaints about one router.
 const QUIET: Duration = Duration::from_secs(30);
 
@@ -47,8 +49,10 @@ impl Others {
                 }
             }
         }
+        // What it sends is taken again.
+        let was_discarded = entry.router.discarded.take().is_some();
         let before = entry.router.heard.replace(heard);
-        before.is_none_or(|before| (before.priority, before.interval) != (heard.priority, heard.interval))
+        was_discarded || before.is_none_or(|before| (before.priority, before.interval) != (heard.priority, heard.interval))
     }
 
     /// A datagram was not taken. Whether that is for a new reason.
@@ -68,7 +72,7 @@ impl Others {
     pub(super) fn status(&self, differing: &BTreeMap<IpAddr, Addresses>) -> BTreeMap<IpAddr, OtherRouter> {
         let status =
             |(source, entry): (&IpAddr, &Entry)| (*source, OtherRouter { lists: differing.get(source).cloned(), ..entry.router.clone() });
-        self.routers.iter().map(status).collect()
+        self.routers.iter().filter(|(_, entry)| entry.seen.elapsed() < GONE).map(status).collect()
     }
 
     /// Of the one at this address; the one that was silent for longest makes room for it.

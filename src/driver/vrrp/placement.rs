@@ -172,7 +172,7 @@ impl Wanted {
                 self.left.extend(&addresses);
                 self.silent.extend(&addresses);
             }
-            None => self.left.extend(addresses),
+            Some(Holding::Left) | None => self.left.extend(addresses),
             Some(Holding::Released) => self.released.extend(addresses),
         }
     }
@@ -183,6 +183,11 @@ impl Wanted {
         let others: Vec<IpAddr> = recorded.iter().copied().filter(|address| !is_spoken_of(address)).collect();
         self.left.extend(&others);
         self.silent.extend(&others);
+    }
+
+    /// What no virtual router speaks of stays as it is, for the next process.
+    pub(super) fn keep_others(&mut self, recorded: &BTreeSet<IpAddr>) {
+        self.left.extend(recorded.iter().filter(|address| !self.released.contains(address)));
     }
 
     /// Those that are there and not answered for.

@@ -14,14 +14,17 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use tokio::sync::watch;
+use vrrp::Vrid;
 use vrrp::wire::{gratuitous_arp, unsolicited_neighbor_advertisement};
 
 use super::Target;
 use super::bell::Ear;
+use super::claim::Claim;
 use super::clerk::{Clerk, Done, Order};
 use super::group::{Identity, Running};
 use super::netlink::{Link, Monitor, Netlink, Told};
 use super::placement::{Change, Inventory, Wanted};
+use super::record::Recorded;
 use super::status::VrrpStatus;
 use crate::desired::DesiredVrrp;
 
@@ -52,6 +55,7 @@ struct Interface {
 
 /// See the module.
 pub(super) struct Driver {
+    instance: String,
     target: Arc<Mutex<Target>>,
     ear: Ear,
     netlink: Netlink,
@@ -64,9 +68,13 @@ pub(super) struct Driver {
     current: Target,
     interfaces: BTreeMap<String, Interface>,
     groups: BTreeMap<Identity, Running>,
+    /// The VRIDs of links that they have, or why one is not theirs.
+    claims: BTreeMap<(u32, Vrid), Result<Claim, String>>,
     /// Something is to be looked at as a whole.
     news: bool,
     silent: BTreeSet<IpAddr>,
+    /// What was ordered to be recorded.
+    recorded: Recorded,
     protocols: bool,
     retry_at: Option<Instant>,
     audit_at: Instant,
@@ -75,6 +83,7 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(
+        instance: &str,
         target: Arc<Mutex<Target>>,
         ear: Ear,
         netlink: Netlink,
@@ -84,6 +93,7 @@ impl Driver {
     ) -> Self {
         let now = Instant::now();
         Self {
+            instance: instance.to_owned(),
             target,
             ear,
             netlink,
@@ -95,8 +105,10 @@ impl Driver {
             current: Target::Nothing,
             interfaces: BTreeMap::new(),
             groups: BTreeMap::new(),
+            claims: BTreeMap::new(),
             news: true,
             silent: BTreeSet::new(),
+            recorded: Recorded::new(),
             protocols: false,
             retry_at: None,
             audit_at: now + AUDIT,
@@ -160,6 +172,7 @@ impl Driver {
         let now = Instant::now();
         if self.audit_at <= now || self.retry_at.is_some_and(|at| at <= now) {
             (self.audit_at, self.retry_at, told.lost) = (now + AUDIT, None, true);
+            self.news |= self.claims.values().any(Result::is_err);
         }
         if told != Told::default() {
             self.read(&told);
@@ -209,30 +222,37 @@ impl Driver {
     fn review(&mut self) {
         let desired = match &self.current {
             Target::Run(desired) => Arc::clone(desired),
-            Target::Stop => Arc::new(DesiredVrrp { complete: true, ..DesiredVrrp::default() }),
+            Target::Stop | Target::Suspend => Arc::new(DesiredVrrp { complete: true, ..DesiredVrrp::default() }),
             Target::Nothing | Target::Quit => return,
         };
         // What an earlier process has left is not known before.
         let Some(recorded) = self.done.recorded.clone() else { return };
         self.meet(&desired, recorded.keys());
+        self.claim();
         let none = BTreeSet::new();
         let now = Instant::now();
         for group in self.groups.values_mut() {
             if let Some(interface) = self.interfaces.get(group.interface()) {
                 let recorded = recorded.get(group.interface()).unwrap_or(&none);
+                let claim = interface.link.and_then(|link| self.claims.get(&(link.index, group.vrid())));
+                group.refuse(claim.and_then(|claim| claim.as_ref().err()));
                 group.adopt(now, interface.link, &interface.inventory, recorded);
                 group.news = false;
             }
             group.forget_announcements();
         }
-        self.groups.retain(|_, group| !group.is_gone());
+        let suspends = self.current == Target::Suspend;
+        // What they have left stays as long as they say so.
+        self.groups.retain(|_, group| suspends || !group.is_gone());
         let mut order = Order::default();
         for (name, interface) in &mut self.interfaces {
             let recorded = recorded.get(name).unwrap_or(&none);
             let of_interface = || self.groups.values().filter(|group| group.interface() == name);
             let mut wanted = Wanted::default();
             of_interface().for_each(|group| group.want(&mut wanted));
-            if !desired.complete {
+            if suspends {
+                wanted.keep_others(recorded);
+            } else if !desired.complete {
                 wanted.leave_others(recorded);
             }
             interface.queue = interface.inventory.changes(&wanted, recorded);
@@ -248,7 +268,21 @@ impl Driver {
             order.silent.extend(going.filter(|address| self.silent.contains(address)));
         }
         self.silent.clone_from(&order.silent);
+        self.recorded.clone_from(&order.recorded);
         self.clerk.order(order);
+    }
+
+    /// Claims what the groups need, and leaves what they do not need any more. What another instance has is tried again.
+    fn claim(&mut self) {
+        let index = |group: &Running| self.interfaces.get(group.interface())?.link.map(|link| link.index);
+        let needed: BTreeSet<(u32, Vrid)> = self.groups.values().filter_map(|group| Some((index(group)?, group.vrid()))).collect();
+        self.claims.retain(|key, claim| needed.contains(key) && claim.is_ok());
+        for key @ (index, vrid) in needed {
+            self.claims.entry(key).or_insert_with(|| Claim::new(index, vrid, &self.instance));
+        }
+        if self.claims.values().any(Result::is_err) {
+            self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+        }
     }
 
     /// Makes the groups and the interfaces those that there are to be.
@@ -256,7 +290,7 @@ impl Driver {
         let identities: BTreeSet<Identity> = desired.groups.iter().map(|(name, group)| Identity::of(name, group)).collect();
         for (identity, group) in &mut self.groups {
             if !identities.contains(identity) {
-                group.leave();
+                group.leave(self.current == Target::Suspend);
             }
         }
         for (name, group) in &desired.groups {
@@ -388,17 +422,29 @@ impl Driver {
         };
         let mut groups: Vec<_> = self.groups.values().map(group).collect();
         groups.sort_by(|one, other| (&one.name, one.leaving).cmp(&(&other.name, other.leaving)));
-        let is_clean = self.done.recorded.as_ref().is_some_and(BTreeMap::is_empty) && self.done.problem.is_none();
         VrrpStatus {
             configured: if let Target::Run(desired) = &self.current { Some(Arc::clone(desired)) } else { None },
-            stopping: self.current == Target::Stop,
-            stopped: self.current == Target::Stop
-                && groups.is_empty()
-                && is_clean
-                && self.done.silent.as_ref().is_some_and(BTreeSet::is_empty),
+            stopping: matches!(self.current, Target::Stop | Target::Suspend),
+            stopped: self.has_stopped(),
             recorded: self.done.recorded.clone(),
             record_problem: self.done.problem.clone(),
             groups,
+        }
+    }
+}
+
+impl Driver {
+    /// Nothing is left, or, for the next process, what is to be.
+    fn has_stopped(&self) -> bool {
+        let quiet = self.done.problem.is_none() && self.done.silent.as_ref().is_some_and(BTreeSet::is_empty);
+        match self.current {
+            Target::Stop => quiet && self.groups.is_empty() && self.done.recorded.as_ref().is_some_and(BTreeMap::is_empty),
+            Target::Suspend => {
+                let is_settled = self.interfaces.values().all(|interface| interface.queue.is_empty()) && !self.news;
+                let is_recorded = self.done.recorded.as_ref() == Some(&self.recorded) && self.silent.is_empty();
+                quiet && self.groups.values().all(Running::is_gone) && is_settled && is_recorded
+            }
+            Target::Nothing | Target::Run(_) | Target::Quit => false,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use vrrp::router::{Config, Counters, Discard, Heard, Hindrance, Holding, State};
 use vrrp::wire::ChecksumForm;
-use vrrp::{Addresses, Family, Vrid};
+use vrrp::{Addresses, Family, Priority, Vrid};
 
 use crate::desired::DesiredVrrp;
 
@@ -50,6 +50,8 @@ pub struct GroupStatus {
     pub leaving: bool,
     /// Why it is not as it is configured to be; what was in force before stays so.
     pub problem: Option<String>,
+    /// Why it hands over to any other node, and has the lowest priority.
+    pub unserving: Option<String>,
     /// Why the last advertisement could not be sent.
     pub send_error: Option<String>,
     /// Its virtual routers; none before it can be configured for the first time.
@@ -71,6 +73,8 @@ impl GroupStatus {
 pub struct RouterStatus {
     /// As it is configured, with the source of its advertisements.
     pub config: Config,
+    /// Its priority now: the one of the configuration, unless it hands over to any other node.
+    pub priority: Priority,
     /// Its state.
     pub state: State,
     /// Since when.
@@ -124,7 +128,7 @@ pub struct OtherRouter {
 
 #[cfg(test)]
 mod tests {
-    use vrrp::{Interval, Priority};
+    use vrrp::Interval;
 
     use super::*;
 

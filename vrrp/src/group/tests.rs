@@ -119,7 +119,7 @@ impl Bench {
     }
 
     fn up(&mut self) -> Vec<(MemberId, Done)> {
-        [Event::Start, Event::Serving, Event::InterfaceUp].into_iter().flat_map(|event| self.event(event)).collect()
+        [Event::Start, Event::InterfaceUp].into_iter().flat_map(|event| self.event(event)).collect()
     }
 
     fn event(&mut self, event: Event) -> Vec<(MemberId, Done)> {
@@ -189,26 +189,24 @@ fn a_member_whose_timer_has_lapsed_still_listens() {
 fn a_member_that_is_held_back_holds_all_back() {
     let mut bench = Bench::new(vec![ipv4(), ipv6()]);
     bench.event(Event::Start);
-    bench.event(Event::InterfaceUp);
-    bench.member(IPV4, Event::Serving);
+    bench.member(IPV4, Event::InterfaceUp);
     bench.assert_state(State::Initialize);
     assert_eq!(bench.hindrances(IPV4), [Hindrance::Group]);
-    assert_eq!(bench.hindrances(IPV6), [Hindrance::NotServing]);
+    assert_eq!(bench.hindrances(IPV6), [Hindrance::InterfaceDown]);
     assert_eq!(bench.pass(Duration::from_secs(60)), []);
-    assert_eq!(bench.member(IPV6, Event::Serving), each(&[SILENT, To(State::Backup)]));
+    assert_eq!(bench.member(IPV6, Event::InterfaceUp), each(&[SILENT, To(State::Backup)]));
 }
 
 #[test]
 fn a_member_that_is_lost_takes_all_down_with_one_farewell_each() {
     let mut bench = Bench::active();
-    let actions = bench.member(IPV6, Event::NotServing);
+    let actions = bench.member(IPV6, Event::InterfaceDown);
     // What still comes for IPv4 can be served until somebody follows.
-    let expected =
-        [(IPV4, Sent(0)), (IPV4, SILENT), (IPV4, To(State::Initialize)), (IPV6, Sent(0)), (IPV6, RELEASED), (IPV6, To(State::Initialize))];
+    let expected = [(IPV4, Sent(0)), (IPV4, SILENT), (IPV4, To(State::Initialize)), (IPV6, RELEASED), (IPV6, To(State::Initialize))];
     assert_eq!(actions, expected);
     assert_eq!(bench.event(from("10.9.0.9", 50)), [(IPV4, RELEASED)]);
     assert_eq!(bench.pass(Duration::from_secs(60)), []);
-    assert_eq!(bench.member(IPV6, Event::Serving), each(&[To(State::Backup)]));
+    assert_eq!(bench.member(IPV6, Event::InterfaceUp), each(&[To(State::Backup)]));
 
     let mut bench = Bench::active();
     let actions = bench.member(IPV4, Event::InterfaceDown);
@@ -244,10 +242,23 @@ fn the_owner_is_active_in_all_at_once() {
     let owner = |config: Config| Config { priority: Priority::OWNER, ..config };
     let mut bench = Bench::new(vec![owner(ipv4()), owner(ipv6())]);
     bench.event(Event::Start);
-    bench.event(Event::Serving);
     bench.member(IPV6, Event::InterfaceUp);
     bench.assert_state(State::Initialize);
     assert_eq!(bench.member(IPV4, Event::InterfaceUp), each(&[Sent(255), HELD, Announced, To(State::Active)]));
+}
+
+#[test]
+fn all_resign_where_the_node_does_not_serve_and_take_over_together_where_nobody_else_does() {
+    let mut bench = Bench::active();
+    assert_eq!(bench.event(Event::NotServing), each(&[Sent(0), SILENT, To(State::Backup)]));
+    let claimed = bench.pass(Duration::from_secs(4));
+    assert_eq!(claimed, each(&[Sent(1), HELD, Announced, To(State::Active)]));
+    // Who joins is told so.
+    bench.configure(vec![ipv4()]);
+    bench.configure(vec![ipv4(), ipv6()]);
+    assert!(bench.group.members().all(|(_, router)| !router.is_serving()));
+    assert_eq!(bench.event(from("10.9.0.1", 2)).first(), Some(&(IPV4, RELEASED)));
+    bench.assert_state(State::Backup);
 }
 
 #[test]
@@ -416,6 +427,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => Just(Event::Start),
         1 => Just(Event::Stop),
+        1 => Just(Event::Suspend),
         3 => Just(Event::Serving),
         1 => Just(Event::NotServing),
         3 => Just(Event::InterfaceUp),
@@ -459,7 +471,7 @@ proptest! {
     fn the_members_agree_after_anything(happenings in proptest::collection::vec(happening(), 1..80)) {
         let mut group = Group::new(vec![ipv4(), ipv6()]).unwrap();
         let mut now = *EPOCH;
-        for event in [Event::Start, Event::Serving, Event::InterfaceUp] {
+        for event in [Event::Start, Event::InterfaceUp] {
             group.handle(now, event);
         }
         for happening in happenings {

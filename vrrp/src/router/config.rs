@@ -136,15 +136,6 @@ impl Config {
             Err(ConfigError::OtherRouter)
         }
     }
-
-    /// Whether a router of lower priority is not left Active. The owner never leaves it (RFC 9568 §6.1).
-    pub(super) fn preempts(&self) -> Option<Duration> {
-        match self.preempt {
-            _ if self.priority.is_owner() => Some(Duration::ZERO),
-            Preempt::After(delay) => Some(delay),
-            Preempt::Never => None,
-        }
-    }
 }
 
 /// How advertisements travel.
@@ -187,13 +178,22 @@ impl Transport {
     }
 }
 
-/// Whether a router that is Active is left so by one of higher priority (RFC 9568 §6.1, Preempt_Mode).
+/// Whether a router that is Active is left so by one of higher priority (RFC 9568 §6.1, Preempt_Mode). One of the lowest priority never is: its node does not serve.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Preempt {
     /// It is, until it is heard no more. The owner of the addresses does not mind.
     Never,
     /// It is until it has been heard for this long. With zero its advertisements are ignored, as the standard has it: Active_Down_Timer lapses.
     After(Duration),
+}
+
+impl Preempt {
+    pub(super) const fn delay(self) -> Option<Duration> {
+        match self {
+            Self::After(delay) => Some(delay),
+            Self::Never => None,
+        }
+    }
 }
 
 /// The form of the checksum that is sent, where there are two.

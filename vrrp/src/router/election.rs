@@ -4,9 +4,16 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::{Config, Holding, Mode, State, Ties, Turn, VirtualRouter};
+use super::{Holding, Mode, State, Ties, Turn, VirtualRouter};
 use crate::identity::{Interval, Priority, Version};
 use crate::wire::Advertisement;
+
+/// What of a router decides how long it waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    priority: Priority,
+    version: Version,
+}
 
 /// A router that waits.
 #[derive(Debug)]
@@ -44,8 +51,8 @@ impl Backup {
     }
 
     /// When Active_Down_Timer lapses.
-    pub(super) fn active_down_timer(&self, config: &Config) -> Instant {
-        let skew_time = skew_time(config.priority, self.interval, config.version);
+    pub(super) fn active_down_timer(&self, router: Standing) -> Instant {
+        let skew_time = skew_time(router.priority, self.interval, router.version);
         self.since
             + match self.wait {
                 Wait::ActiveDownInterval => self.interval.duration() * 3 + skew_time,
@@ -53,14 +60,14 @@ impl Backup {
             }
     }
 
-    fn due(&self, config: &Config) -> Instant {
-        let lapses = self.active_down_timer(config);
+    fn due(&self, router: Standing) -> Instant {
+        let lapses = self.active_down_timer(router);
         self.preempt_at.map_or(lapses, |at| at.min(lapses))
     }
 
     /// `None` once there is nothing to wait for.
-    pub(super) fn deadline(&self, config: &Config) -> Option<Instant> {
-        (!self.willing).then(|| self.due(config))
+    pub(super) fn deadline(&self, router: Standing) -> Option<Instant> {
+        (!self.willing).then(|| self.due(router))
     }
 
     pub(super) const fn interval(&self) -> Interval {
@@ -79,6 +86,24 @@ pub(super) fn skew_time(priority: Priority, interval: Interval, version: Version
 }
 
 impl VirtualRouter {
+    /// Its own, unless the node does not do what the addresses are there for.
+    #[must_use]
+    pub const fn priority(&self) -> Priority {
+        if self.serving { self.config.priority } else { Priority::LOWEST }
+    }
+
+    pub(super) const fn standing(&self) -> Standing {
+        Standing { priority: self.priority(), version: self.config.version }
+    }
+
+    /// After which delay a router of this priority is not left Active, if it is not (RFC 9568 §6.1). The owner of the addresses leaves nobody so; nor does whoever is of
+    /// use one that is not.
+    fn preempts(&self, priority: Priority) -> Option<Duration> {
+        let at_once = self.priority().is_owner() || priority == Priority::LOWEST;
+        let delay = if at_once { Some(Duration::ZERO) } else { self.config.preempt.delay() };
+        delay.filter(|_| priority < self.priority())
+    }
+
     /// Whether it is to become Active, as far as it is concerned.
     pub(crate) const fn is_willing(&self) -> bool {
         matches!(self.mode, Mode::Backup(Backup { willing: true, .. }))
@@ -93,8 +118,9 @@ impl VirtualRouter {
     /// Active_Down_Timer may have lapsed. Where that is noticed late by more than the time in which an Active Router speaks, this process was suspended, and
     /// has yet to read what was said.
     pub(super) fn judge_silence(&mut self, now: Instant) {
+        let standing = self.standing();
         let Mode::Backup(backup) = &mut self.mode else { return };
-        let due = backup.due(&self.config);
+        let due = backup.due(standing);
         if now < due || backup.willing {
             return;
         }
@@ -121,17 +147,18 @@ impl VirtualRouter {
 
     /// RFC 9568 §6.4.2.
     fn heard_in_backup(&mut self, now: Instant, advertisement: &Advertisement) {
+        let (standing, delay) = (self.standing(), advertisement.priority.and_then(|priority| self.preempts(priority)));
         let Mode::Backup(backup) = &mut self.mode else { return };
-        let Some(priority) = advertisement.priority else {
+        let Some(_) = advertisement.priority else {
             backup.since = now;
             backup.wait = Wait::SkewTime;
             backup.preempt_at = None;
             return;
         };
-        match self.config.preempts().filter(|_| priority < self.config.priority) {
+        match delay {
             None => backup.reset(now, advertisement.interval),
             Some(delay) => {
-                let lapses = backup.active_down_timer(&self.config);
+                let lapses = backup.active_down_timer(standing);
                 let preempt_at = *backup.preempt_at.get_or_insert_with(|| lapses.max(now + delay));
                 // Until then that router is to stay Active; from then on it is ignored.
                 if preempt_at > lapses {
@@ -145,7 +172,7 @@ impl VirtualRouter {
 
     /// RFC 9568 §6.4.3.
     fn heard_in_active(&mut self, turn: &mut Turn, source: IpAddr, advertisement: &Advertisement) {
-        let own = self.config.priority;
+        let own = self.priority();
         match advertisement.priority {
             None => self.assert(turn),
             Some(priority) if priority == own && source > self.config.primary && matches!(self.ties, Ties::Left(_)) => {
@@ -158,7 +185,7 @@ impl VirtualRouter {
 
     /// A router has resigned, which was Active like us, and may have told the neighbours so.
     fn assert(&mut self, turn: &mut Turn) {
-        self.send(turn, Some(self.config.priority));
+        self.send(turn, Some(self.priority()));
         let interval = self.config.interval.duration();
         if let Mode::Active(active) = &mut self.mode {
             active.adver_timer = turn.now + interval;
@@ -176,7 +203,7 @@ impl VirtualRouter {
         active.announcements.restart(turn.now, &self.config.announcing);
         if active.answered.is_none_or(|at| turn.now.saturating_duration_since(at) >= interval) {
             active.answered = Some(turn.now);
-            self.send(turn, Some(self.config.priority));
+            self.send(turn, Some(self.priority()));
         }
         self.announce_if_due(turn);
     }

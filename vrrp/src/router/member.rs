@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::election::Backup;
-use super::{Hindrance, Holding, Leave, Mode, Turn, VirtualRouter};
+use super::{Action, Hindrance, Holding, Leave, Mode, Turn, VirtualRouter};
 
 /// What becomes of a tie: another router of the same priority, with a higher address, while this one is Active.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,6 +38,14 @@ impl VirtualRouter {
         self.send(turn, None);
         self.hold(turn, Holding::Silent);
         self.mode = Mode::Backup(Backup::new(turn.now, self.config.interval));
+    }
+
+    /// It is a member no longer: others are told to follow, and what comes is not served.
+    pub(crate) fn withdraw(&mut self, now: Instant) -> Vec<Action> {
+        let mut turn = self.turn(now);
+        self.hinder(&mut turn, Hindrance::Stopped, Leave::Resign);
+        self.conclude(&mut turn);
+        turn.actions
     }
 
     /// Leaves Active to the router that was heard last.

@@ -75,7 +75,7 @@ impl VirtualRouter {
         if advertisement.vrid != config.vrid {
             return Err(Discard::Vrid { received: advertisement.vrid, expected: config.vrid });
         }
-        if config.priority.is_owner() && self.state() == State::Active {
+        if self.priority().is_owner() && self.state() == State::Active {
             return Err(Discard::Owner);
         }
         if config.version == Version::V2 && advertisement.interval != config.interval {

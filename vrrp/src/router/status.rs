@@ -36,8 +36,6 @@ impl fmt::Display for State {
 pub enum Hindrance {
     /// It is not started, or was stopped.
     Stopped,
-    /// The node does not serve.
-    NotServing,
     /// The interface is down.
     InterfaceDown,
     /// No peers are known yet, and it is not said that there are none.
@@ -50,7 +48,6 @@ impl fmt::Display for Hindrance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stopped => "stopped",
-            Self::NotServing => "the node does not serve",
             Self::InterfaceDown => "the interface is down",
             Self::NoPeers => "no peers are known yet",
             Self::Group => "another router of the group is held back",
@@ -185,6 +182,12 @@ impl VirtualRouter {
         &self.config.addresses
     }
 
+    /// Whether its node is told to do what the addresses are there for: else it has the lowest priority.
+    #[must_use]
+    pub const fn is_serving(&self) -> bool {
+        self.serving
+    }
+
     /// The configuration in force.
     #[must_use]
     pub const fn config(&self) -> &Config {
@@ -194,7 +197,7 @@ impl VirtualRouter {
     /// Whether packets to the addresses are taken for the node's own (RFC 9568 §6.4.3, Accept_Mode).
     #[must_use]
     pub fn accepts(&self) -> bool {
-        self.state() == State::Active && (self.config.accept || self.config.priority.is_owner())
+        self.state() == State::Active && (self.config.accept || self.priority().is_owner())
     }
 
     /// The last advertisement of another router, in any state.
@@ -236,7 +239,7 @@ impl VirtualRouter {
         match &self.mode {
             Mode::Initialize { handover_until } => Timers { handover: *handover_until, ..Timers::default() },
             Mode::Backup(backup) => Timers {
-                active_down: backup.deadline(&self.config).map(|_| backup.active_down_timer(&self.config)),
+                active_down: backup.deadline(self.standing()).map(|_| backup.active_down_timer(self.standing())),
                 preempt: backup.preempt_at,
                 ..Timers::default()
             },
@@ -250,7 +253,7 @@ impl VirtualRouter {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         match &self.mode {
-            Mode::Backup(backup) => backup.deadline(&self.config),
+            Mode::Backup(backup) => backup.deadline(self.standing()),
             Mode::Active(_) | Mode::Initialize { .. } => {
                 let Timers { adver, announce, handover, .. } = self.timers();
                 [adver, announce, handover].into_iter().flatten().min()

@@ -109,7 +109,7 @@ impl Bench {
 
     /// With nothing in its way, not even what was there.
     fn up(&mut self) -> Vec<Action> {
-        [Event::InterfaceUp, Event::Serving, Event::Start].into_iter().flat_map(|event| self.event(event)).collect()
+        [Event::InterfaceUp, Event::Start].into_iter().flat_map(|event| self.event(event)).collect()
     }
 
     fn event(&mut self, event: Event) -> Vec<Action> {

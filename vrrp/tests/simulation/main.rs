@@ -51,3 +51,8 @@ fn processes_that_are_killed_and_restarted_never_take_the_addresses_away() {
 fn routers_that_start_together_agree_at_once() {
     run(0..500, Scenario::without_trouble);
 }
+
+#[test]
+fn who_does_not_serve_is_active_only_where_nobody_else_can_be() {
+    run(0..1000, Scenario::of_health);
+}

@@ -35,7 +35,7 @@ impl Node {
     pub(crate) fn start(&mut self, now: Instant) -> Vec<(MemberId, Action)> {
         self.group = Some(Group::new(self.configs.clone()).unwrap());
         self.waiting.clear();
-        let events = [(!self.stopped, Event::Start), (self.serving, Event::Serving), (self.link_up, Event::InterfaceUp)];
+        let events = [(!self.stopped, Event::Start), (!self.serving, Event::NotServing), (self.link_up, Event::InterfaceUp)];
         events.into_iter().filter(|(is, _)| *is).flat_map(|(_, event)| self.event(now, event)).collect()
     }
 
@@ -66,17 +66,19 @@ impl Node {
             actions.extend(self.event(now, Event::Received(datagram)));
         }
         actions.extend(self.tell(now));
+        // Whether it serves may have changed, too.
+        let told = self.group.iter().flat_map(Group::members).any(|(_, router)| !router.is_serving());
+        if told == self.serving {
+            actions.extend(self.set_serving(now, self.serving));
+        }
         actions.extend(self.event(now, Event::Tick));
         actions
     }
 
     /// All that may have changed while the process did not run.
     fn tell(&mut self, now: Instant) -> Vec<(MemberId, Action)> {
-        let events = [
-            if self.stopped { Event::Stop } else { Event::Start },
-            if self.serving { Event::Serving } else { Event::NotServing },
-            if self.link_up { Event::InterfaceUp } else { Event::InterfaceDown },
-        ];
+        let events =
+            [if self.stopped { Event::Stop } else { Event::Start }, if self.link_up { Event::InterfaceUp } else { Event::InterfaceDown }];
         events.into_iter().flat_map(|event| self.event(now, event)).collect()
     }
 
@@ -87,7 +89,11 @@ impl Node {
 
     pub(crate) fn set_serving(&mut self, now: Instant, serving: bool) -> Vec<(MemberId, Action)> {
         self.serving = serving;
-        self.tell(now)
+        self.event(now, if serving { Event::Serving } else { Event::NotServing })
+    }
+
+    pub(crate) const fn is_serving(&self) -> bool {
+        self.serving
     }
 
     pub(crate) fn set_stopped(&mut self, now: Instant, stopped: bool) -> Vec<(MemberId, Action)> {
@@ -141,7 +147,7 @@ impl Node {
 
     /// Whether it can be Active.
     pub(crate) const fn is_able(&self) -> bool {
-        self.group.is_some() && self.link_up && self.serving && !self.stopped
+        self.group.is_some() && self.link_up && !self.stopped
     }
 
     pub(crate) fn is_active(&self) -> bool {

@@ -81,6 +81,10 @@ impl Scenario {
         Self { never_lost: true, ..Self::of(seed, Trouble::Kill) }
     }
 
+    pub(crate) fn of_health(seed: u64) -> Self {
+        Self::of(seed, Trouble::NotServing)
+    }
+
     fn of(seed: u64, trouble: fn(usize) -> Trouble) -> Self {
         let mut scenario = Self::without_trouble(seed);
         let mut dice = Dice::new(!seed);

@@ -246,7 +246,8 @@ impl World {
     /// Whether one that does not mind others was suspended for so long that its timers have lapsed long since, while another was Active and heard.
     fn has_been_told_in_a_pause(&self, node: usize) -> bool {
         let suspended = self.nodes[node].paused().map_or(Duration::ZERO, |since| self.instant() - since);
-        let others = self.active.0.iter().any(|other| *other != node && self.nodes[*other].paused().is_none());
+        let others =
+            self.active.0.iter().any(|other| *other != node && self.nodes[*other].paused().is_none() && self.nodes[*other].is_serving());
         let heard = others && self.is_well() && self.now - self.active.1 > self.scenario.longest_interval * 2;
         heard && self.scenario.preempt == Preempt::Never && suspended > self.scenario.longest_interval * 6
     }
@@ -285,6 +286,10 @@ impl World {
                 assert!(!able || lasts <= self.longest_silence(), "no Active Router for {lasts:?} until {until:?}");
             }
             [node] => {
+                let healthy = || self.nodes.iter().any(|other| other.is_able() && other.is_serving() && other.paused().is_none());
+                if !self.nodes[node].is_serving() && lasts > self.longest_silence() * 2 {
+                    assert!(!healthy(), "router {node} is Active for {lasts:?} until {until:?}, does not serve, and another one would");
+                }
                 let told = self.told_within();
                 if lasts > told {
                     let lost: Vec<_> = self.caches.iter().filter(|(_, at)| **at != node).collect();
@@ -308,7 +313,8 @@ impl World {
     fn check_transition(&self, node: usize, from: State, to: State) {
         let heard = self.is_well() && self.now - self.well > self.longest_silence();
         if self.scenario.preempt == Preempt::Never && (from, to) == (State::Backup, State::Active) && heard {
-            let others = self.active.0.iter().filter(|other| **other != node && self.nodes[**other].is_active());
+            let others =
+                self.active.0.iter().filter(|other| **other != node && self.nodes[**other].is_active() && self.nodes[**other].is_serving());
             let (longest, since) = (self.longest_silence(), self.now - self.active.1);
             assert!(others.count() == 0 || since < longest, "router {node} preempts at {:?}", self.now);
         }

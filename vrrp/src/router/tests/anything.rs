@@ -34,6 +34,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::Event(Event::Stop)),
         3 => Just(Happening::Event(Event::Serving)),
         1 => Just(Happening::Event(Event::NotServing)),
+        1 => Just(Happening::Event(Event::Suspend)),
         3 => Just(Happening::Event(Event::InterfaceUp)),
         1 => Just(Happening::Event(Event::InterfaceDown)),
         3 => Just(Happening::Event(Event::Tick)),

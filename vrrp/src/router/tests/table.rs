@@ -9,8 +9,6 @@ enum Situation {
     New,
     /// Everything is there but the order to start.
     Stopped,
-    /// Started, but the node does not serve.
-    NotServing,
     /// Stopped while Active.
     HandingOver,
     Backup,
@@ -24,28 +22,18 @@ enum Situation {
 use Situation as S;
 
 impl Situation {
-    const ALL: [Self; 8] = [
-        Self::New,
-        Self::Stopped,
-        Self::NotServing,
-        Self::HandingOver,
-        Self::Backup,
-        Self::BackupInSkewTime,
-        Self::BackupPreempting,
-        Self::Active,
-    ];
+    const ALL: [Self; 7] =
+        [Self::New, Self::Stopped, Self::HandingOver, Self::Backup, Self::BackupInSkewTime, Self::BackupPreempting, Self::Active];
 
     fn reach(self) -> Bench {
         let mut bench = Bench::new(config());
         match self {
             Self::New => return bench,
-            Self::Stopped | Self::NotServing => drop(bench.event(Event::InterfaceUp)),
+            Self::Stopped => drop(bench.event(Event::InterfaceUp)),
             Self::HandingOver | Self::Backup | Self::BackupInSkewTime | Self::BackupPreempting | Self::Active => drop(bench.up()),
         }
         match self {
-            Self::New | Self::Backup => {}
-            Self::Stopped => drop(bench.event(Event::Serving)),
-            Self::NotServing => drop(bench.event(Event::Start)),
+            Self::New | Self::Stopped | Self::Backup => {}
             Self::BackupInSkewTime => drop(bench.hear("10.9.0.9", 0)),
             Self::BackupPreempting => drop(bench.hear("10.9.0.9", 50)),
             Self::Active => drop(bench.pass_to_deadline()),
@@ -60,7 +48,7 @@ impl Situation {
 
     const fn state(self) -> State {
         match self {
-            Self::New | Self::Stopped | Self::NotServing | Self::HandingOver => State::Initialize,
+            Self::New | Self::Stopped | Self::HandingOver => State::Initialize,
             Self::Backup | Self::BackupInSkewTime | Self::BackupPreempting => State::Backup,
             Self::Active => State::Active,
         }
@@ -89,7 +77,7 @@ enum Input {
 fn started(situation: Situation) -> Vec<Action> {
     match situation {
         // Whatever an earlier process has left serves on.
-        S::Stopped | S::NotServing => vec![SILENT, to(State::Initialize, State::Backup)],
+        S::Stopped => vec![SILENT, to(State::Initialize, State::Backup)],
         S::HandingOver => vec![to(State::Initialize, State::Backup)],
         S::New | S::Backup | S::BackupInSkewTime | S::BackupPreempting | S::Active => vec![],
     }
@@ -156,60 +144,53 @@ impl Input {
         match self {
             Self::Start => match situation {
                 S::Stopped | S::HandingOver => started(situation),
-                S::New | S::NotServing | S::Backup | S::BackupInSkewTime | S::BackupPreempting | S::Active => vec![],
+                S::New | S::Backup | S::BackupInSkewTime | S::BackupPreempting | S::Active => vec![],
             },
-            Self::Serving => match situation {
-                S::NotServing => started(situation),
-                S::New | S::Stopped | S::HandingOver | S::Backup | S::BackupInSkewTime | S::BackupPreempting | S::Active => vec![],
-            },
-            Self::InterfaceUp | Self::SpuriousTick => vec![],
+            Self::InterfaceUp | Self::SpuriousTick | Self::Serving => vec![],
             Self::Stop => match situation {
-                S::New | S::Stopped | S::NotServing | S::HandingOver => vec![],
+                S::New | S::Stopped | S::HandingOver => vec![],
                 S::Backup | S::BackupInSkewTime => vec![RELEASED, to(State::Backup, State::Initialize)],
                 S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
                 S::Active => vec![advertised(0), SILENT, to(State::Active, State::Initialize)],
             },
             Self::NotServing => match situation {
-                S::New | S::Stopped | S::NotServing => vec![],
-                S::HandingOver => vec![RELEASED],
-                S::Backup | S::BackupInSkewTime => vec![RELEASED, to(State::Backup, State::Initialize)],
-                S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
-                S::Active => vec![advertised(0), RELEASED, to(State::Active, State::Initialize)],
+                S::New | S::Stopped | S::HandingOver | S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
+                S::Active => vec![advertised(0), SILENT, to(State::Active, State::Backup)],
             },
             Self::InterfaceDown => match situation {
-                S::New | S::Stopped | S::NotServing => vec![],
+                S::New | S::Stopped => vec![],
                 S::HandingOver => vec![RELEASED],
                 S::Backup | S::BackupInSkewTime => vec![RELEASED, to(State::Backup, State::Initialize)],
                 S::BackupPreempting => vec![to(State::Backup, State::Initialize)],
                 S::Active => vec![RELEASED, to(State::Active, State::Initialize)],
             },
             Self::TickAtDeadline => match situation {
-                S::New | S::Stopped | S::NotServing => vec![],
+                S::New | S::Stopped => vec![],
                 S::HandingOver => vec![RELEASED],
                 S::Backup | S::BackupInSkewTime | S::BackupPreempting => claimed(),
                 S::Active => vec![advertised(100), Action::Announce],
             },
             Self::TickAfterAnHour => match situation {
-                S::New | S::Stopped | S::NotServing => vec![],
+                S::New | S::Stopped => vec![],
                 S::HandingOver => vec![RELEASED],
                 // It was suspended, and has yet to read what was said.
                 S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
                 S::Active => vec![advertised(100)],
             },
             Self::Higher | Self::EqualFromHigherAddress => match situation {
-                S::New | S::Stopped | S::NotServing | S::HandingOver | S::Backup | S::BackupInSkewTime => vec![RELEASED],
+                S::New | S::Stopped | S::HandingOver | S::Backup | S::BackupInSkewTime => vec![RELEASED],
                 S::BackupPreempting => vec![],
                 S::Active => vec![RELEASED, to(State::Active, State::Backup)],
             },
             Self::EqualFromLowerAddress | Self::Lower => match situation {
-                S::New | S::Stopped | S::NotServing | S::HandingOver | S::Backup | S::BackupInSkewTime => vec![RELEASED],
+                S::New | S::Stopped | S::HandingOver | S::Backup | S::BackupInSkewTime => vec![RELEASED],
                 S::BackupPreempting => vec![],
                 // The neighbours were told just now: again, but not yet.
                 S::Active => vec![advertised(100)],
             },
             Self::PriorityZero => match situation {
                 S::Active => vec![advertised(100)],
-                S::New | S::Stopped | S::NotServing | S::HandingOver | S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
+                S::New | S::Stopped | S::HandingOver | S::Backup | S::BackupInSkewTime | S::BackupPreempting => vec![],
             },
             Self::Malformed => {
                 let reason = Discard::Malformed(crate::wire::DecodeError::Ttl { received: 254, least: 255 });
@@ -220,14 +201,18 @@ impl Input {
 
     /// How long Active_Down_Timer runs after the event, where it does.
     const fn active_down_timer(self, situation: Situation) -> Option<u64> {
-        /// 3 s and a skew time of 156/256 s, in microseconds.
-        const WHOLE: u64 = 3_609_375;
-        const SKEW: u64 = 609_375;
+        /// 3 s and a skew time of 156/256 s, or 255/256 s, in nanoseconds.
+        const WHOLE: u64 = 3_609_375_000;
+        const SKEW: u64 = 609_375_000;
+        const WHOLE_OF_LOWEST: u64 = 3_996_093_750;
+        const SKEW_OF_LOWEST: u64 = 996_093_750;
         match (self, situation) {
-            (Self::Start, S::Stopped | S::HandingOver) | (Self::Serving, S::NotServing) => Some(WHOLE),
+            (Self::Start, S::Stopped | S::HandingOver) => Some(WHOLE),
             (Self::Higher | Self::EqualFromHigherAddress, S::Active) => Some(WHOLE),
-            (Self::Stop | Self::NotServing | Self::InterfaceDown | Self::TickAtDeadline, _) => None,
-            (_, S::New | S::Stopped | S::NotServing | S::HandingOver | S::Active) => None,
+            (Self::NotServing, S::Active | S::Backup | S::BackupPreempting) => Some(WHOLE_OF_LOWEST),
+            (Self::NotServing, S::BackupInSkewTime) => Some(SKEW_OF_LOWEST),
+            (Self::Stop | Self::InterfaceDown | Self::TickAtDeadline, _) => None,
+            (_, S::New | S::Stopped | S::HandingOver | S::Active) => None,
             (Self::Higher | Self::EqualFromHigherAddress | Self::EqualFromLowerAddress | Self::TickAfterAnHour, _) => Some(WHOLE),
             (Self::PriorityZero, _) | (_, S::BackupInSkewTime) => Some(SKEW),
             (_, S::Backup | S::BackupPreempting) => Some(WHOLE),
@@ -243,7 +228,7 @@ fn every_event_in_every_situation() {
             let actions = input.give(&mut bench);
             assert_eq!(actions, input.expected(situation), "{input:?} in {situation:?}");
             let timer = bench.router.timers().active_down.map(|at| at - bench.now);
-            assert_eq!(timer, input.active_down_timer(situation).map(Duration::from_micros), "{input:?} in {situation:?}");
+            assert_eq!(timer, input.active_down_timer(situation).map(Duration::from_nanos), "{input:?} in {situation:?}");
             let active = bench.router.state() == State::Active;
             assert_eq!(bench.router.holding() == Some(Holding::Held), active, "{input:?} in {situation:?}");
         }
