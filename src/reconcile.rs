@@ -293,6 +293,7 @@ impl Reconciler {
                 StepKey::Record
                 | StepKey::Address(_)
                 | StepKey::VirtualService(_)
+                | StepKey::Retired(_)
                 | StepKey::Sysctl(_)
                 | StepKey::Interfaces
                 | StepKey::Timeouts
@@ -351,7 +352,7 @@ impl Reconciler {
                 | Step::RecordRemoved(_)
                 | Step::ClosePorts(_)
                 | Step::OpenPorts(_)
-                | Step::MoveRange { .. }
+                | Step::MoveRanges(_)
                 | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)
@@ -363,6 +364,7 @@ impl Reconciler {
                 | Step::ChangeVirtualService(..)
                 | Step::RemoveVirtualService(_)
                 | Step::RemoveFormer(_)
+                | Step::RemoveRetired(_)
                 | Step::ForgetConnections(_)
                 | Step::ConfigureVirtualRouters(_)
                 | Step::StopVirtualRouters

@@ -101,7 +101,7 @@ impl World {
             | Step::WriteFilters(_)
             | Step::ClosePorts(_)
             | Step::OpenPorts(_)
-            | Step::MoveRange { .. }
+            | Step::MoveRanges(_)
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
@@ -111,6 +111,7 @@ impl World {
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
             | Step::RemoveFormer(_)
+            | Step::RemoveRetired(_)
             | Step::ForgetConnections(_) => panic!("nobody balances here: {made}"),
             Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters => panic!("there are no virtual routers: {made}"),
             Step::DropRecord => {
@@ -388,7 +389,7 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::WriteFilters(_)
         | Step::ClosePorts(_)
         | Step::OpenPorts(_)
-        | Step::MoveRange { .. }
+        | Step::MoveRanges(_)
         | Step::SetSysctl(_)
         | Step::SetInterfaces(_)
         | Step::SetTimeouts(_)
@@ -398,6 +399,7 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::ChangeVirtualService(..)
         | Step::RemoveVirtualService(_)
         | Step::RemoveFormer(_)
+        | Step::RemoveRetired(_)
         | Step::ForgetConnections(_)
         | Step::ConfigureVirtualRouters(_)
         | Step::StopVirtualRouters => 2,
