@@ -273,7 +273,7 @@ impl Ipvs {
                     _ => continue,
                 };
                 let Some(address) = address else {
-                    *result = Err(key.map_or(Error::NoIpvs.into(), IpvsError::NoMark));
+                    *result = Err(key.map_or_else(|| Error::NoIpvs.into(), IpvsError::NoMark));
                     continue;
                 };
                 let of_step = commands_of(step, address, self.gue_port);
