@@ -34,10 +34,11 @@ pub use self::abandoned::{Abandoned, abandoned};
 use self::address::{Addresses, Interface};
 use self::dnat::Dnat;
 pub use self::dnat::DnatError;
+pub use self::handover::left_between;
 use self::hint::Hints;
 use self::ipvs::Ipvs;
 pub use self::ipvs::IpvsError;
-pub(crate) use self::ipvs::{by_mark, service_key};
+pub(crate) use self::ipvs::{by_mark, retired_address, service_key};
 use self::keeper::Keeper;
 pub use self::keeper::Outcome;
 pub use self::nft::NftError;
@@ -271,7 +272,8 @@ impl Kernel {
         // What this node itself is needs no frame, nor a route of the main table.
         links.direct.extend(addresses.here.keys().chain(&addresses.elsewhere).copied().map(bgp::Prefix::host));
         let record = self.keeper.known();
-        let recorded = !record.confirmed_services.is_empty() || !record.pending_services.is_empty() || record.has_daemons();
+        let services = !record.confirmed_services.is_empty() || !record.pending_services.is_empty() || !record.retired.is_empty();
+        let recorded = services || record.has_daemons();
         let needed = self.wanted.is_some() || recorded || self.ipvs.has_made();
         if needed && self.kube_ipvs.is_none() {
             let found = address::find_interface(&self.handle, KUBE_IPVS).await;
@@ -323,12 +325,12 @@ impl Kernel {
         self.ipvs.distrust();
         self.ipvs.take_for_theirs();
         let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), record).await.map_err(KernelError::Balancer)?;
-        let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, .. } = of_ipvs;
+        let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, retired, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
         let availability = IpvsAvailability::NotNeeded;
         // Nobody else writes into the tables that have our name.
         let made = services.keys().copied().collect();
-        Ok(Balancer { availability, services, made, foreign_marks, former, daemons, started_daemons, ..Balancer::default() })
+        Ok(Balancer { availability, services, made, foreign_marks, former, daemons, started_daemons, retired, ..Balancer::default() })
     }
 
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the addresses, the record, those of other instances, and the routes.
@@ -508,9 +510,11 @@ enum Kind {
 const fn kind(step: &Step) -> Kind {
     match step {
         Step::AddAddress(_) | Step::RemoveAddress(_) => Kind::Address,
-        Step::AddVirtualService(..) | Step::ChangeVirtualService(..) | Step::RemoveVirtualService(_) | Step::RemoveFormer(_) => {
-            Kind::VirtualService
-        }
+        Step::AddVirtualService(..)
+        | Step::ChangeVirtualService(..)
+        | Step::RemoveVirtualService(_)
+        | Step::RemoveFormer(_)
+        | Step::RemoveRetired(_) => Kind::VirtualService,
         Step::SetSysctl(_) | Step::SetInterfaces(_) | Step::SetTimeouts(_) | Step::StartDaemon(_) | Step::StopDaemon(_) => Kind::Sysctl,
         _ => Kind::Record,
     }

@@ -17,11 +17,12 @@ use bgp::Prefix;
 use ipvs::SyncRole;
 
 pub use self::balancer::{
-    Balancer, Forgotten, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, ServiceMode, Translated,
+    Balancer, Forgotten, IpvsAvailability, Loss, Losses, ObservedRealServer, ObservedVirtualService, Quiesced, RetiredRange, Retirements,
+    ServiceMode, Translated,
 };
 pub use self::virtual_routers::ObservedVirtualRouters;
 use crate::desired::{Filter, RouteSet, Rules, ServiceKey};
-use crate::plan::{Entries, Step, StepKey, VirtualServiceChange};
+use crate::plan::{Entries, RangeMove, Step, StepKey, VirtualServiceChange};
 use crate::sysctl::{InterfaceSetting, Sysctl};
 use crate::telemetry::chain;
 
@@ -44,6 +45,8 @@ pub struct Observed {
     pub announcements: BTreeMap<Prefix, Since<Announcement>>,
     /// Since when real servers are quiesced.
     pub quiesced: Quiesced,
+    /// Since when virtual services have had no ports.
+    pub retirements: Retirements,
     /// Which virtual services of ours somebody else removed.
     pub losses: Losses,
     /// Of which virtual services the connection table has nothing any more from before they served.
@@ -167,6 +170,8 @@ pub struct Record {
     pub confirmed_daemons: BTreeSet<SyncRole>,
     /// The firewall mark under which each range of ports is known to IPVS.
     pub marks: BTreeMap<ServiceKey, u32>,
+    /// Virtual services that we made, of ranges of ports, which have no ports any more.
+    pub retired: BTreeSet<RetiredRange>,
     /// What nft does with the packets of virtual services, other than with those of all.
     pub filters: BTreeMap<ServiceKey, Filter>,
     /// The rules of our chains, as [`Rules::fingerprint`](crate::desired::Rules::fingerprint) tells them.
@@ -179,7 +184,7 @@ impl Record {
     pub fn is_empty(&self) -> bool {
         let Self { pending, confirmed, pending_services, confirmed_services, .. } = self;
         let no_services = pending_services.is_empty() && confirmed_services.is_empty();
-        pending.is_empty() && confirmed.is_empty() && no_services && !self.has_daemons()
+        pending.is_empty() && confirmed.is_empty() && no_services && self.retired.is_empty() && !self.has_daemons()
     }
 
     /// Whether it has an entry of a daemon of connection synchronisation.
@@ -223,6 +228,7 @@ impl Record {
         }
         self.marks.retain(|service, _| self.pending_services.contains(service) || self.confirmed_services.contains(service));
         self.filters.retain(|service, _| !entries.services.contains(service));
+        self.retired.retain(|retired| !entries.retired.contains(retired));
     }
 
     /// Closes the ports of these.
@@ -235,15 +241,23 @@ impl Record {
         self.closed.retain(|service| !services.contains(service));
     }
 
-    /// Gives the entry of a range of ports to another one, and opens what the former one had besides.
-    pub(crate) fn move_range(&mut self, from: ServiceKey, to: ServiceKey) {
-        let given_up = self.given_up(from);
-        self.closed.retain(|part| !given_up.contains(part));
-        self.confirmed_services.remove(&from);
-        self.confirmed_services.insert(to);
-        let (mark, filter) = (self.marks.remove(&from), self.filters.remove(&from));
-        self.marks.extend(mark.map(|mark| (to, mark)));
-        self.filters.extend(filter.map(|filter| (to, filter)));
+    /// Lets ranges of ports take the places of others, and opens what these had besides.
+    pub(crate) fn move_ranges(&mut self, change: &RangeMove) {
+        let arriving: Vec<(ServiceKey, Option<u32>)> = change.arriving(&self.marks).collect();
+        for from in change.leaving() {
+            let given_up = self.given_up(from);
+            self.closed.retain(|part| !given_up.contains(part));
+            self.confirmed_services.remove(&from);
+            self.marks.remove(&from);
+            self.filters.remove(&from);
+        }
+        for (to, mark) in arriving {
+            self.pending_services.remove(&to);
+            self.confirmed_services.insert(to);
+            self.marks.extend(mark.map(|mark| (to, mark)));
+        }
+        self.filter(&change.filters);
+        self.retired.extend(change.retired.values().flatten());
     }
 
     /// The closed ports of a range that belong to nothing by themselves: it gives them up.
@@ -396,7 +410,7 @@ impl Observed {
         if matches!(step, Step::RemoveAddress(_) | Step::RemoveVirtualService(_)) {
             self.removed.insert(step.key());
         }
-        if let Step::MoveRange { from, to } = step {
+        for (from, to) in step.moved() {
             let moved = self.quiesced.extract_if(.., |(key, _), _| key == from);
             let moved: Quiesced = moved.map(|((_, server), since)| ((*to, server), since)).collect();
             self.quiesced.extend(moved);
@@ -436,6 +450,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let quiesced = balancer::quiesced(previous, &kernel, now);
     let losses = balancer::losses(previous, &kernel, now);
     let forgotten = balancer::forgotten(previous, &kernel);
+    let retirements = balancer::retirements(previous, &kernel, now);
     let removed = previous.removed.iter().filter(|key| is_missing(**key, &kernel)).copied().collect();
     let mut observed = Observed {
         kernel,
@@ -443,6 +458,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
         virtual_routers: previous.virtual_routers.clone(),
         announcements: BTreeMap::new(),
         quiesced,
+        retirements,
         losses,
         forgotten,
         started: Some(started),
@@ -459,6 +475,7 @@ pub fn stamp(previous: &Observed, kernel: KernelState, speaker: ObservedSpeaker,
     let is_current = |key: &StepKey| match key {
         StepKey::Address(vip) => observed.is_known(*vip),
         StepKey::VirtualService(service) => observed.kernel.record.has_service(*service),
+        StepKey::Retired(retired) => observed.kernel.record.retired.contains(retired),
         StepKey::Advertise
         | StepKey::Record
         | StepKey::Speaker

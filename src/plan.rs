@@ -58,7 +58,7 @@ pub use predict::predict;
 use services::Balanced;
 pub use services::{Lack, Unreachable, endpoints_without_host, left_out, unclaimed_services, unserved};
 use speaker::SpeakerSteps;
-pub use step::{Entries, Step, StepKey};
+pub use step::{Entries, RangeMove, Step, StepKey};
 pub use sync::{daemons_of_others, owns_daemon};
 use virtual_routers::RouterSteps;
 

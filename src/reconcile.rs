@@ -295,6 +295,7 @@ impl Reconciler {
                 StepKey::Record
                 | StepKey::Address(_)
                 | StepKey::VirtualService(_)
+                | StepKey::Retired(_)
                 | StepKey::Sysctl(_)
                 | StepKey::Interfaces
                 | StepKey::Timeouts
@@ -353,7 +354,7 @@ impl Reconciler {
                 | Step::RecordRemoved(_)
                 | Step::ClosePorts(_)
                 | Step::OpenPorts(_)
-                | Step::MoveRange { .. }
+                | Step::MoveRanges(_)
                 | Step::WriteFilters(_)
                 | Step::WriteRules(_)
                 | Step::SetSysctl(_)
@@ -365,6 +366,7 @@ impl Reconciler {
                 | Step::ChangeVirtualService(..)
                 | Step::RemoveVirtualService(_)
                 | Step::RemoveFormer(_)
+                | Step::RemoveRetired(_)
                 | Step::ForgetConnections(_)
                 | Step::ConfigureVirtualRouters(_)
                 | Step::StopVirtualRouters
@@ -418,17 +420,24 @@ impl Reconciler {
 
     /// Why a drain that cannot end is given up: each wait in it is bounded, but what only others can mend may fail for ever.
     fn overdue(&self, now: Instant) -> Option<RunError> {
-        let bound = self.intent.drain_times()?;
-        let hand_over = virtual_routers::longest_hand_over(&self.router_status.borrow());
-        let bound = bound.graceful_shutdown + bound.timeout + bound.fabric_delay + hand_over + DRAIN_SLACK;
-        let late = self.leaving_since.is_some_and(|since| now.saturating_duration_since(since) > bound);
+        let (bound, at) = self.drain_bound()?;
+        let late = at <= now;
         let failing = self.observed.failures.values().map(|failure| failure.error.clone()).collect::<Vec<_>>().join("; ");
         late.then_some(RunError::DrainOverdue { bound, failing })
     }
 
+    /// How long the drain under way may take, and when that is over.
+    fn drain_bound(&self) -> Option<(Duration, Instant)> {
+        let times = self.intent.drain_times()?;
+        let hand_over = virtual_routers::longest_hand_over(&self.router_status.borrow());
+        let bound = times.graceful_shutdown + times.timeout + times.fabric_delay + hand_over + DRAIN_SLACK;
+        Some((bound, self.leaving_since? + bound))
+    }
+
     async fn sleep(&mut self, wake_at: Option<Instant>, now: Instant) -> Result<Wake, RunError> {
-        let audit_at = self.audit_at.max(now);
-        let wake = wake_at.map_or(audit_at, |wake| wake.min(audit_at));
+        // A step that fails again and again is retried later than that.
+        let give_up_at = self.drain_bound().map(|(_, at)| at);
+        let wake = wake_at.into_iter().chain(give_up_at).fold(self.audit_at.max(now), Instant::min);
         tokio::select! {
             changed = self.intent.changed() => changed?,
             () = self.kernel.changed() => {}

@@ -14,6 +14,8 @@
 mod checks;
 #[path = "balancing_model/node.rs"]
 mod node;
+#[path = "balancing_model/ranges.rs"]
+mod ranges;
 #[path = "common/story.rs"]
 mod story;
 #[path = "balancing_model/world.rs"]
@@ -34,9 +36,9 @@ use self::story::tell;
 use self::world::World;
 
 const VIPS: [&str; 3] = ["10.0.0.1", "10.0.0.2", "2001:db8::1"];
-/// Of these, three are long ranges of ports, of which two have ports in common, and a single port is in both: only one of those with a port in common is
-/// wanted at a time.
-const SERVICES: [(&str, Protocol, i64, i64); 9] = [
+/// Of these, four are long ranges of ports, of which one has ports in common with two others, and a single port is in two of them: only one of those with a port
+/// in common is wanted at a time.
+const SERVICES: [(&str, Protocol, i64, i64); 10] = [
     ("10.0.0.1", Protocol::Tcp, 80, 80),
     ("10.0.0.1", Protocol::Udp, 53, 53),
     ("10.0.0.1", Protocol::Tcp, 1000, 1999),
@@ -46,6 +48,7 @@ const SERVICES: [(&str, Protocol, i64, i64); 9] = [
     ("2001:db8::1", Protocol::Udp, 5000, 5999),
     ("10.0.0.1", Protocol::Tcp, 1500, 2499),
     ("10.0.0.1", Protocol::Tcp, 1600, 1600),
+    ("10.0.0.1", Protocol::Tcp, 1000, 1499),
 ];
 const SERVERS: usize = 4;
 const SCHEDULERS: [Scheduler; 4] =
@@ -65,7 +68,6 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         "close",
         "close what is given up",
         "confirm",
-        "connections outlast the bound",
         "connections over",
         "crash between steps",
         "disowned",
@@ -78,24 +80,27 @@ fn no_step_breaks_the_promise_and_planning_comes_to_rest() {
         "given up",
         "handed over",
         "handed on",
-        "handed on with connections",
         "hashed at rest",
         "left behind without proof",
         "lost while planned",
         "mark of others passed by",
         "marked",
+        "merge",
         "move",
         "nft last",
         "open",
         "pending",
         "place",
-        "refused",
         "remade with another mark",
+        "retire",
+        "retired",
         "remove after the address",
         "repair",
         "repair that waits",
         "rules",
+        "rules halfway",
         "rules that hand over",
+        "split",
         "sysctl",
         "taken over",
         "waived",
@@ -124,6 +129,96 @@ fn connections_have_their_time_where_somebody_else_balances_from_now_on() {
     world.happen(Op::Balancing(false));
     world.come_to_rest_in_every_lifecycle();
     assert!(world.seen.contains("handed over with connections"), "{:?}", world.seen);
+}
+
+#[test]
+fn connections_have_their_time_where_their_real_server_goes() {
+    let key = services()[3];
+    let mut world = World::new();
+    serve(&mut world, key, &[0, 1], Filter::NONE);
+    (0..6).for_each(|_| world.happen(Op::Plan(Trouble::default())));
+    world.happen(Op::Connect(key.vip));
+    world.happen(Op::Server(key, 1, None));
+    world.come_to_rest_in_every_lifecycle();
+    assert!(world.seen.contains("connections outlast the bound"), "{:?}", world.seen);
+}
+
+#[test]
+fn connections_have_their_time_where_a_single_port_is_taken_out_of_a_range() {
+    let (range, single) = (services()[2], services()[8]);
+    let mut world = World::new();
+    serve(&mut world, range, &[0, 1], Filter::NONE);
+    (0..6).for_each(|_| world.happen(Op::Plan(Trouble::default())));
+    world.happen(Op::Connect(range.vip));
+    serve(&mut world, single, &[0, 1], Filter::NONE);
+    world.come_to_rest_in_every_lifecycle();
+    assert!(world.seen.contains("handed on with connections"), "{:?}", world.seen);
+}
+
+#[test]
+fn a_change_that_somebody_else_overtakes_is_refused_and_planned_anew() {
+    let key = services()[3];
+    let mut world = World::new();
+    serve(&mut world, key, &[0, 1], Filter::NONE);
+    (0..6).for_each(|_| world.happen(Op::Plan(Trouble::default())));
+    world.happen(Op::Server(key, 1, Some(3)));
+    let overtaken = Some((0, Outside::RemoveServer(key, 1)));
+    world.happen(Op::Plan(Trouble { outside_before: overtaken, ..Trouble::default() }));
+    world.come_to_rest_in_every_lifecycle();
+    assert!(world.seen.contains("refused"), "{:?}", world.seen);
+}
+
+/// A range of ports is split, and the parts become one again, with connections in each.
+#[test]
+fn ranges_that_are_split_and_joined_keep_their_connections() {
+    let vip = services()[2].vip;
+    for halfway in [None, Some(Fault::WithoutEffect), Some(Fault::AfterEffect)] {
+        let mut world = World::new();
+        world.happen(Op::Ranges(vec![2], vec![0, 1]));
+        (0..8).for_each(|_| world.happen(Op::Plan(Trouble::default())));
+        for ranges in [vec![9, 7], vec![2]] {
+            world.happen(Op::Connect(vip));
+            world.happen(Op::Ranges(ranges.clone(), vec![0, 1]));
+            for _ in 0..8 {
+                let faults = halfway.into_iter().chain([Fault::None, Fault::None]).collect();
+                world.happen(Op::Plan(Trouble { faults, ..Trouble::default() }));
+                world.happen(Op::AdvanceToWake);
+            }
+            world.settle(60);
+            let services = services();
+            let wanted: BTreeSet<ServiceKey> = ranges.iter().map(|range| services[*range]).collect();
+            assert_eq!(world.node.record.confirmed_services, wanted);
+        }
+        world.come_to_rest_in_every_lifecycle();
+        for event in ["split", "merge", "retire", "retired with connections"] {
+            assert!(world.seen.contains(event), "{event}: {:?}", world.seen);
+        }
+    }
+}
+
+/// A daemon is killed between two transactions of the rules, each of them in turn, on the way to somebody else and back.
+#[test]
+fn what_an_end_between_two_transactions_leaves_is_ended_by_the_next_process() {
+    let key = services()[3];
+    for transactions in 0..3 {
+        let mut world = World::new();
+        serve(&mut world, key, &[0], Filter::NONE);
+        (0..8).for_each(|_| world.happen(Op::Plan(Trouble::default())));
+        world.transactions = transactions;
+        for balances in [false, true] {
+            world.happen(Op::Connect(key.vip));
+            world.happen(Op::Balancing(balances));
+            for crash_before in 1..4 {
+                world.happen(Op::Plan(Trouble { faults: vec![Fault::Halfway; 3], crash_before: Some(crash_before), ..Trouble::default() }));
+                world.happen(Op::AdvanceToWake);
+            }
+            world.happen(Op::Crash);
+            world.happen(Op::Session(true));
+            (0..12).for_each(|_| world.happen(Op::Plan(Trouble::default())));
+        }
+        world.come_to_rest_in_every_lifecycle();
+        assert!(world.seen.contains("rules halfway"), "{:?}", world.seen);
+    }
 }
 
 /// After the crash nothing tells that nobody else balances the VIP of the range of ports; rules wait for the filter to go that the other service had.
@@ -178,15 +273,18 @@ fn what_nobody_knows_to_be_ours_is_somebody_elses() {
 
 /// The VIP is to be served, with this virtual service.
 fn serve(world: &mut World, key: ServiceKey, servers: &[usize], filter: Filter) {
-    let wish = DesiredVirtualService {
+    world.happen(Op::Service(key, Some(by_turns(key, servers, filter))));
+    world.happen(Op::Vip(key.vip, Some(VipIntent::Serve { without_endpoints: false })));
+}
+
+fn by_turns(key: ServiceKey, servers: &[usize], filter: Filter) -> DesiredVirtualService {
+    DesiredVirtualService {
         owner: ObjectRef { kind: Kind::EricIngress, namespace: "default".to_owned(), name: "a".to_owned() },
         scheduling: Scheduling::of(Scheduler::RoundRobin),
         forwarding: ForwardingMethod::Masquerade,
         real_servers: servers.iter().map(|server| (address(key, *server), Weight(1))).collect(),
         filter,
-    };
-    world.happen(Op::Service(key, Some(wish)));
-    world.happen(Op::Vip(key.vip, Some(VipIntent::Serve { without_endpoints: false })));
+    }
 }
 
 /// Nobody may come.
@@ -198,6 +296,8 @@ const fn nobody() -> Filter {
 enum Op {
     Vip(IpAddr, Option<VipIntent>),
     Service(ServiceKey, Option<DesiredVirtualService>),
+    /// These of the services are the ranges of ports of the VIP that has several, with these real servers.
+    Ranges(Vec<usize>, Vec<usize>),
     /// One real server comes, changes its weight, or goes.
     Server(ServiceKey, usize, Option<u32>),
     Filter(ServiceKey, Filter),
@@ -278,6 +378,7 @@ fn op() -> impl Strategy<Value = Op> {
         12 => trouble().prop_map(Op::Plan),
         5 => (vip(), intent).prop_map(|(vip, intent)| Op::Vip(vip, intent)),
         8 => wish().prop_map(|(key, wish)| Op::Service(key, wish)),
+        3 => ranges(),
         4 => server.prop_map(|(key, server, weight)| Op::Server(key, server, weight)),
         2 => (service(), filter()).prop_map(|(key, filter)| Op::Filter(key, filter)),
         1 => prop::bool::weighted(0.8).prop_map(Op::Balancing),
@@ -330,6 +431,12 @@ fn outside() -> impl Strategy<Value = Outside> {
         1 => prop::sample::select(Sysctl::ALL.to_vec()).prop_map(Outside::Unset),
         1 => any::<bool>().prop_map(Outside::OnLink),
     ]
+}
+
+fn ranges() -> impl Strategy<Value = Op> {
+    let ranges = one_of(&[(vec![2], 3), (vec![9, 7], 3), (vec![9], 1), (vec![7], 1), (vec![9, 8], 1)]);
+    let servers = one_of(&[(vec![0, 1], 4), (vec![1, 2, 3], 1), (vec![], 1)]);
+    (ranges, servers).prop_map(|(ranges, servers)| Op::Ranges(ranges, servers))
 }
 
 /// A virtual service, or that there is to be none.
@@ -388,6 +495,10 @@ fn service() -> impl Strategy<Value = ServiceKey> {
 fn services() -> Vec<ServiceKey> {
     let key = |(vip, protocol, first, last)| ServiceKey { vip: ip(vip), protocol, ports: PortRange::new(first, last).unwrap() };
     SERVICES.map(key).into()
+}
+
+fn shares_ports(one: ServiceKey, other: ServiceKey) -> bool {
+    (one.vip, one.protocol) == (other.vip, other.protocol) && one.ports.overlaps(other.ports)
 }
 
 fn is_range(key: ServiceKey) -> bool {

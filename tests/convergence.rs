@@ -518,7 +518,7 @@ impl World {
             | Step::WriteFilters(_)
             | Step::ClosePorts(_)
             | Step::OpenPorts(_)
-            | Step::MoveRange { .. }
+            | Step::MoveRanges(_)
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
@@ -528,6 +528,7 @@ impl World {
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
             | Step::RemoveFormer(_)
+            | Step::RemoveRetired(_)
             | Step::ForgetConnections(_) => panic!("nobody balances here: {step}"),
             // Those have a model of their own.
             Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters | Step::SuspendVirtualRouters => {

@@ -503,3 +503,13 @@ fn no_error_while_a_range_is_expanded_and_back() {
 fn every_flow_has_a_server_while_a_range_is_expanded_and_back() {
     flood::every_flow_has_a_server_while_a_range_is_expanded_and_back("nftables");
 }
+
+#[test]
+fn no_error_while_ranges_are_split_and_joined() {
+    traffic::no_error_while_ranges_are_split_and_joined("nftables");
+}
+
+#[test]
+fn every_flow_has_a_server_while_ranges_are_split_and_joined() {
+    flood::every_flow_has_a_server_while_ranges_are_split_and_joined("nftables");
+}

@@ -28,7 +28,7 @@ use vipherald::desired::{
 };
 use vipherald::observed::{
     ADDRESS_PROTOCOL, Announcement, Balancer, Failure, Forgotten, InterfaceState, IpvsAvailability, KernelState, Links, Loss, Observed,
-    ObservedAddress, ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, ServiceMode, Since,
+    ObservedAddress, ObservedRealServer, ObservedSpeaker, ObservedVirtualService, Record, RetiredRange, ServiceMode, Since,
 };
 use vipherald::plan::{StepKey, has_left, plan};
 use vipherald::sysctl::{InterfaceSetting, Sysctl};
@@ -248,6 +248,12 @@ struct ObservedInput {
     /// Recorded as ours in IPVS, beside what nft has.
     in_ipvs: Vec<String>,
     marks: BTreeMap<String, u32>,
+    /// What the record has of them, `TCP 10.0.0.1 by 64`.
+    record_retired: BTreeSet<String>,
+    /// What IPVS has of them.
+    retired: BTreeMap<String, String>,
+    /// How long they have had no ports.
+    retirements: BTreeMap<String, Time>,
     foreign: Vec<String>,
     /// By this process.
     made: Vec<String>,
@@ -312,6 +318,9 @@ impl Default for ObservedInput {
             in_ipvs: Vec::new(),
             closed: Vec::new(),
             marks: BTreeMap::new(),
+            record_retired: BTreeSet::new(),
+            retired: BTreeMap::new(),
+            retirements: BTreeMap::new(),
             foreign: Vec::new(),
             made: Vec::new(),
             foreign_marks: BTreeSet::new(),
@@ -387,6 +396,7 @@ impl ObservedInput {
                     closed: self.closed.iter().map(|text| service_key(text)).collect(),
                     in_ipvs: self.in_ipvs.iter().map(|text| service_key(text)).collect(),
                     filters: self.filters.iter().map(|(text, words)| (service_key(text), filter(words))).collect(),
+                    retired: self.record_retired.iter().map(|text| retired(text)).collect(),
                     marks: self.marks.iter().map(|(text, mark)| (service_key(text), *mark)).collect(),
                     pending_daemons: BTreeSet::new(),
                     confirmed_daemons: BTreeSet::new(),
@@ -410,10 +420,12 @@ impl ObservedInput {
                     given_timeouts: timeouts(self.given),
                     daemons: BTreeMap::new(),
                     started_daemons: BTreeSet::new(),
+                    retired: self.retired.iter().map(|(text, service)| (retired(text), observed_service(service))).collect(),
                     former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                 },
             },
+            retirements: self.retirements.iter().map(|(text, since)| (retired(text), now - since.0)).collect(),
             quiesced: self.quiesced.iter().map(|(text, since)| quiesced(text, since.0, now)).collect(),
             forgotten: Forgotten::default(),
             losses: self.losses.iter().map(|(text, loss)| (service_key(text), typed_loss(loss, now))).collect(),
@@ -492,6 +504,13 @@ fn service_key(text: &str) -> ServiceKey {
         protocol: protocol.to_lowercase().parse().unwrap(),
         ports: PortRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap(),
     }
+}
+
+/// `TCP 10.0.0.1 by 64`.
+fn retired(text: &str) -> RetiredRange {
+    let words: Vec<&str> = text.split(' ').collect();
+    let [protocol, vip, "by", mark] = words.as_slice() else { panic!("{text} is none") };
+    RetiredRange { vip: vip.parse().unwrap(), protocol: protocol.to_lowercase().parse().unwrap(), mark: mark.parse().unwrap() }
 }
 
 /// A scheduler, and servers with their weights: `lc 10.1.0.1:80=1 10.1.0.2:80=0`.

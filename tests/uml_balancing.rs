@@ -522,3 +522,8 @@ fn every_flow_has_a_server_while_a_long_range_changes() {
 fn every_flow_has_a_server_while_a_range_is_expanded_and_back() {
     flood::every_flow_has_a_server_while_a_range_is_expanded_and_back("ipvs");
 }
+
+#[test]
+fn every_flow_has_a_server_while_ranges_are_split_and_joined() {
+    flood::every_flow_has_a_server_while_ranges_are_split_and_joined("ipvs");
+}

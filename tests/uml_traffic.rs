@@ -42,3 +42,8 @@ fn no_error_where_a_hand_over_ends_halfway() {
 fn no_error_while_a_range_is_expanded_and_back() {
     traffic::no_error_while_a_range_is_expanded_and_back("ipvs");
 }
+
+#[test]
+fn no_error_while_ranges_are_split_and_joined() {
+    traffic::no_error_while_ranges_are_split_and_joined("ipvs");
+}

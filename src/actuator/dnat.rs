@@ -28,7 +28,7 @@ use super::conntrack::{self, Flows};
 use super::nft::{NftError, nft, nft_within};
 use crate::desired::{Rules, ServiceKey};
 use crate::observed::{ObservedRealServer, ObservedVirtualService, Translated};
-use crate::plan::{RealServerChange, Step, VirtualServiceChange};
+use crate::plan::{RangeMove, RealServerChange, Step, VirtualServiceChange};
 
 /// Services that one transaction changes at most: what `nft` is given grows with them, and has to be done within its time.
 const BATCH: usize = 200;
@@ -274,31 +274,69 @@ impl Dnat {
         covering.flat_map(|service| servers(service).map(|server| Flows { service: *service, server: server.address })).collect()
     }
 
-    /// Makes the chain of a range of ports that is to have the virtual service of another one, if that is here. Gives the lines that change over to it.
-    pub(super) async fn prepare_move(&mut self, from: ServiceKey, to: ServiceKey) -> Result<String, DnatError> {
-        let Some(service) = self.known.services.get(&from) else { return Ok(String::new()) };
-        let mut script = String::new();
-        self.write_chain(&mut script, to, service);
-        self.transact(&script, "make the chain of a range of ports").await?;
-        let (Family { ip, .. }, name) = (Family::of(from.vip), &self.name);
-        let [map, chain] = [Rules::dispatch_map(from), &chain_name(to)];
-        Ok(format!(
-            "delete element {ip} {name} {map} {{ {} }}\nadd element {ip} {name} {map} {{ {} : goto {chain} }}\n",
-            element(from),
-            element(to)
-        ))
+    /// Makes the chains of ranges of ports that are to take the places of others, as far as these are here. Gives the lines that change over to them.
+    pub(super) async fn prepare_move(&mut self, change: &RangeMove) -> Result<String, DnatError> {
+        let leaving = self.leaving(change);
+        if leaving.is_empty() {
+            return Ok(String::new());
+        }
+        let arriving = self.arriving(change)?;
+        let mut script = FAMILIES.map(|family| self.layout(family)).concat();
+        arriving.iter().for_each(|(to, service)| self.write_chain(&mut script, *to, service));
+        self.transact(&script, "make the chains of ranges of ports").await?;
+        let mut dispatch = String::new();
+        for from in leaving {
+            let (Family { ip, .. }, map) = (Family::of(from.vip), Rules::dispatch_map(from));
+            line(&mut dispatch, &format!("delete element {ip} {} {map} {{ {} }}", self.name, element(from)));
+        }
+        for to in arriving.into_keys() {
+            let (Family { ip, .. }, map, chain) = (Family::of(to.vip), Rules::dispatch_map(to), chain_name(to));
+            line(&mut dispatch, &format!("add element {ip} {} {map} {{ {} : goto {chain} }}", self.name, element(to)));
+        }
+        Ok(dispatch)
     }
 
-    /// The lines of [`Self::prepare_move`] were carried out. Takes the former chain away, and what the ports have that were given up.
-    pub(super) async fn finish_move(&mut self, from: ServiceKey, to: ServiceKey, given_up: &BTreeSet<ServiceKey>) {
-        let Some(service) = self.known.services.remove(&from) else { return };
-        let servers = || service.real_servers.iter().map(|server| server.address);
-        let flows: BTreeSet<Flows> = given_up.iter().flat_map(|part| servers().map(|server| Flows { service: *part, server })).collect();
-        self.known.services.insert(to, service.clone());
+    fn leaving(&self, change: &RangeMove) -> Vec<ServiceKey> {
+        change.leaving().filter(|from| self.known.services.contains_key(from)).collect()
+    }
+
+    /// What the ranges of ports are that are to be there then. A new one lists the real servers of those whose ports it gets, which have connections there, as
+    /// quiesced.
+    fn arriving(&self, change: &RangeMove) -> Result<BTreeMap<ServiceKey, ObservedVirtualService>, DnatError> {
+        let moved = change.moved.iter().filter_map(|(from, to)| Some((*to, self.known.services.get(from)?.clone())));
+        let mut arriving: BTreeMap<ServiceKey, ObservedVirtualService> = moved.collect();
+        for (made, settings) in &change.made {
+            arriving.insert(*made, self.after(*made, settings)?);
+        }
+        let leaving: BTreeSet<ServiceKey> = change.leaving().collect();
+        for (to, service) in &mut arriving {
+            let before = to.overlapping(&leaving).filter_map(|from| self.known.services.get(from)).flat_map(|before| &before.real_servers);
+            let mut servers: BTreeMap<SocketAddr, Weight> = before.map(|server| (server.address, Weight::QUIESCE)).collect();
+            servers.extend(service.real_servers.iter().map(|server| (server.address, server.weight)));
+            service.real_servers = servers.into_iter().map(|(server, weight)| real_server(server, weight)).collect();
+        }
+        Ok(arriving)
+    }
+
+    /// The lines of [`Self::prepare_move`] were carried out. Takes the former chains away, and what the ports have that were given up.
+    pub(super) async fn finish_move(&mut self, change: &RangeMove, given_up: &BTreeSet<ServiceKey>) {
+        let leaving = self.leaving(change);
+        let Ok(arriving) = self.arriving(change) else { return };
+        if leaving.is_empty() {
+            return;
+        }
+        let mut flows: BTreeSet<Flows> = BTreeSet::new();
         let mut script = String::new();
-        self.write(&mut script, from, None);
-        if let Err(error) = self.transact(&script, "remove the chain of a range of ports").await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "a chain to which nothing leads stays until virtual services change");
+        for from in leaving {
+            let Some(service) = self.known.services.remove(&from) else { continue };
+            for part in from.overlapping(given_up) {
+                flows.extend(service.real_servers.iter().map(|server| Flows { service: *part, server: server.address }));
+            }
+            self.write(&mut script, from, None);
+        }
+        self.known.services.extend(arriving);
+        if let Err(error) = self.transact(&script, "remove the chains of ranges of ports").await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "chains to which nothing leads stay until virtual services change");
         }
         forget(&flows, &BTreeSet::new()).await;
     }

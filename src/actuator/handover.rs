@@ -43,6 +43,31 @@ pub(super) fn stages(before: &[String], wanted: Option<&Rules>) -> Vec<Stage> {
     }
 }
 
+/// What is listed of the rules after each transaction but the last of those that put these rules in the place of those of which `before` are the comments: what a
+/// process leaves whose end comes between two of them.
+#[must_use]
+pub fn left_between(before: &[String], wanted: Option<&Rules>) -> Vec<Vec<String>> {
+    let mut listed = before.to_vec();
+    let mut after_each = Vec::new();
+    for Stage { chains, dispatches } in stages(before, wanted) {
+        for chain in &chains {
+            listed.retain(|rule| !rule.starts_with(&format!("{}: ", chain.name)));
+            listed.extend(chain.rules.iter().map(|rule| format!("{}: {}", chain.name, rule.comment())));
+        }
+        let of_dispatch = Rules::dispatch_fingerprint();
+        if let Some(dispatches) = dispatches {
+            listed.retain(|rule| !of_dispatch.contains(rule));
+            listed.extend(of_dispatch.into_iter().filter(|_| dispatches));
+        }
+        // As a listing has them.
+        let place =
+            |rule: &String| Rules::CHAINS.iter().position(|name| rule.starts_with(&format!("{name}: "))).unwrap_or(Rules::CHAINS.len());
+        listed.sort_by_key(place);
+        after_each.push(listed.clone());
+    }
+    after_each
+}
+
 /// The chains of one turn that `all` has, with no other rules than `wanted` has there.
 fn stage(turn: Turn, all: &Rules, wanted: Option<&Rules>) -> Option<Stage> {
     let of_wanted = || wanted.map(Rules::chains).unwrap_or_default();
@@ -95,6 +120,19 @@ mod tests {
         assert_eq!(shown(Some(&rules(BalancerKind::Ipvs)), Some(&handing_over)), [claims, left]);
         let none = left.replace('+', "-");
         assert_eq!(shown(Some(&rules(BalancerKind::Nftables)), None), [claims, "-balance", &none]);
+    }
+
+    #[test]
+    fn what_an_end_halfway_leaves_is_neither_what_was_there_nor_what_is_to_be() {
+        let (handing_over, ours) = (Rules::handing_over(), rules(BalancerKind::Nftables));
+        for (before, wanted) in [(&handing_over, &ours), (&ours, &handing_over)] {
+            let left = left_between(&before.fingerprint(), Some(wanted));
+            assert_eq!(left.len(), stages(&before.fingerprint(), Some(wanted)).len());
+            assert!(left.iter().all(|left| *left != before.fingerprint() && !left.is_empty()), "{left:?}");
+        }
+        // The last transaction of the way out takes empty chains away, and leaves the same rules.
+        assert_eq!(left_between(&ours.fingerprint(), Some(&handing_over)).pop(), Some(handing_over.fingerprint()));
+        assert_eq!(left_between(&ours.fingerprint(), None).pop(), Some(Vec::new()));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use ::ipvs::{
 
 use crate::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
 use crate::desired::{Scheduling, ServiceKey};
-use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Record, ServiceMode};
+use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Record, RetiredRange, ServiceMode};
 use crate::plan::{RealServerChange, Step, VirtualServiceChange};
 
 /// The mark of each range of ports, as recorded.
@@ -188,6 +188,15 @@ impl Ipvs {
                     None => drop(self.known.services.remove(&key)),
                 }
             }
+            let mut retired = BTreeMap::new();
+            for range in &record.retired {
+                let Some(address) = retired_address(*range) else { continue };
+                if let Some(service) = client.service(&address).await? {
+                    let entry = TableEntry { service, servers: client.servers(&address).await? };
+                    retired.insert(*range, observed(&entry, self.gue_port));
+                }
+            }
+            self.known.retired = retired;
         } else {
             let by_mark = by_mark(marks);
             let table = client.table().await?;
@@ -197,7 +206,11 @@ impl Ipvs {
             self.known = Balancer {
                 availability: IpvsAvailability::Available,
                 services: services.collect(),
-                foreign_marks: table.iter().filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark)).collect(),
+                foreign_marks: table
+                    .iter()
+                    .filter(|entry| !record.retired.iter().any(|range| retired_address(*range) == Some(entry.service.service.address)))
+                    .filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark))
+                    .collect(),
                 foreign: BTreeSet::new(),
                 made: BTreeSet::new(),
                 taken: BTreeSet::new(),
@@ -206,6 +219,15 @@ impl Ipvs {
                 daemons: BTreeMap::new(),
                 started_daemons: BTreeSet::new(),
                 former: BTreeMap::new(),
+                retired: record
+                    .retired
+                    .iter()
+                    .filter_map(|range| {
+                        let address = retired_address(*range)?;
+                        let entry = table.iter().find(|entry| entry.service.service.address == address)?;
+                        Some((*range, observed(entry, self.gue_port)))
+                    })
+                    .collect(),
             };
             for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
                 follow(ours, &self.marks, &by_mark);
@@ -243,10 +265,15 @@ impl Ipvs {
             let mut commands = Vec::new();
             let mut step_of = Vec::new();
             for (index, (step, result)) in steps.iter().zip(&mut results).enumerate().filter(|(_, (_, result))| result.is_ok()) {
-                let Some(key) = subject(step) else { continue };
-                self.suspects.insert(key);
-                let Some(address) = address(key, marks) else {
-                    *result = Err(IpvsError::NoMark(key));
+                let key = subject(step);
+                self.suspects.extend(key);
+                let address = match (step, key) {
+                    (Step::RemoveRetired(range), _) => retired_address(*range),
+                    (_, Some(key)) => address(key, marks),
+                    _ => continue,
+                };
+                let Some(address) = address else {
+                    *result = Err(key.map_or_else(|| Error::NoIpvs.into(), IpvsError::NoMark));
                     continue;
                 };
                 let of_step = commands_of(step, address, self.gue_port);
@@ -259,8 +286,8 @@ impl Ipvs {
                     for ((outcome, command), (index, key)) in outcomes.into_iter().zip(&commands).zip(step_of) {
                         let Err(source) = outcome else {
                             if matches!(command, Command::AddService(_)) {
-                                self.known_as_ours.insert(key);
-                                self.made.insert(key);
+                                self.known_as_ours.extend(key);
+                                self.made.extend(key);
                             }
                             continue;
                         };
@@ -274,7 +301,7 @@ impl Ipvs {
                 Err(error) => {
                     // They may have been made: that somebody else made one in this very moment is less likely.
                     let asked_for = commands.iter().zip(step_of).filter(|(command, _)| matches!(command, Command::AddService(_)));
-                    self.known_as_ours.extend(asked_for.map(|(_, (_, key))| key));
+                    self.known_as_ours.extend(asked_for.filter_map(|(_, (_, key))| key));
                     let told = error.to_string();
                     (self.client, self.trusted) = (None, false);
                     let failed = |_| Err(IpvsError::Client(Error::Receive(std::io::Error::other(told.clone()))));
@@ -305,7 +332,7 @@ fn service_commands(step: &Step, address: ServiceAddress, _gue_port: u16) -> Vec
     let command = match step {
         Step::AddVirtualService(_, change) => change.mode.map(|mode| Command::AddService(service(address, mode))),
         Step::ChangeVirtualService(_, change) => change.mode.map(|mode| Command::EditService(service(address, mode))),
-        Step::RemoveVirtualService(_) | Step::RemoveFormer(_) => Some(Command::DeleteService(address)),
+        Step::RemoveVirtualService(_) | Step::RemoveFormer(_) | Step::RemoveRetired(_) => Some(Command::DeleteService(address)),
         _ => None,
     };
     command.into_iter().collect()
@@ -360,6 +387,11 @@ fn address(key: ServiceKey, marks: &Marks) -> Option<ServiceAddress> {
     }
     let mark = NonZeroU32::new(*marks.get(&key)?)?;
     Some(ServiceAddress::Fwmark { mark, family: AddressFamily::of(key.vip) })
+}
+
+/// Where the kernel has one that has no ports any more.
+pub(crate) fn retired_address(range: RetiredRange) -> Option<ServiceAddress> {
+    Some(ServiceAddress::Fwmark { mark: NonZeroU32::new(range.mark)?, family: AddressFamily::of(range.vip) })
 }
 
 /// Which range of ports each mark stands for; one of IPv4 and one of IPv6 may share it.

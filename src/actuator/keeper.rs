@@ -20,7 +20,7 @@ use super::others::{self, Claims};
 use super::record::{Change, RecordError, Table};
 use crate::desired::{Rules, ServiceKey};
 use crate::observed::{ObservedAddress, Record, Translated};
-use crate::plan::{Entries, Step};
+use crate::plan::{Entries, RangeMove, Step};
 use crate::telemetry::chain;
 
 /// The wait after something could not be read; each further time doubles it.
@@ -373,13 +373,14 @@ impl Books {
         }
     }
 
-    /// Where nft balances, the chain of the new range is there before anything leads to it, and that of the former one until nothing does.
-    async fn move_range(&mut self, from: ServiceKey, to: ServiceKey) -> Result<(), KernelError> {
-        let given_up = self.table.known().given_up(from);
-        let dispatch = self.dnat.prepare_move(from, to).await?;
-        let moved = self.table.change_with(Change::Moved(from, to), &dispatch).await;
+    /// Where nft balances, the chains of new ranges are there before anything leads to them, and those of former ones until nothing does.
+    async fn move_ranges(&mut self, change: &RangeMove) -> Result<(), KernelError> {
+        let record = self.table.known();
+        let given_up = change.leaving().flat_map(|from| record.given_up(from)).collect();
+        let dispatch = self.dnat.prepare_move(change).await?;
+        let moved = self.table.change_with(Change::Moved(change), &dispatch).await;
         match moved {
-            Ok(()) => self.dnat.finish_move(from, to, &given_up).await,
+            Ok(()) => self.dnat.finish_move(change, &given_up).await,
             Err(_) => self.dnat.suspect(),
         }
         Ok(moved?)
@@ -397,7 +398,7 @@ impl Books {
             }
             Step::ClosePorts(services) => self.table.change(Change::Closed(services)).await?,
             Step::OpenPorts(services) => self.table.change(Change::Opened(services)).await?,
-            Step::MoveRange { from, to } => self.move_range(*from, *to).await?,
+            Step::MoveRanges(change) => self.move_ranges(change).await?,
             Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             Step::WriteRules(rules) => self.write_rules(rules.as_ref()).await?,
             Step::ForgetConnections(services) => {
@@ -419,6 +420,7 @@ impl Books {
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
             | Step::RemoveFormer(_)
+            | Step::RemoveRetired(_)
             | Step::ConfigureSpeaker(..)
             | Step::StopSpeaker
             | Step::ReleaseSpeaker

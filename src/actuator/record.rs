@@ -17,7 +17,7 @@ use self::script::{INTERFACE, PENDING, PENDING_RANGES, PENDING_SERVICES, RANGES,
 use super::nft::{NftError, nft};
 use crate::desired::{Chain, Filter, Rules, ServiceKey};
 use crate::observed::Record;
-use crate::plan::Entries;
+use crate::plan::{Entries, RangeMove};
 
 /// Why the record cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -72,8 +72,8 @@ pub(super) enum Change<'a> {
     Closed(&'a BTreeSet<ServiceKey>),
     /// It does again.
     Opened(&'a BTreeSet<ServiceKey>),
-    /// Other ports lead to the virtual service of a range, which is known by the second one from now on.
-    Moved(ServiceKey, ServiceKey),
+    /// Ranges of ports take the places of others.
+    Moved(&'a RangeMove),
     /// These are to be the filters of their virtual services.
     Filters(&'a BTreeMap<ServiceKey, Filter>),
     /// The chains are to do this, or to be gone.
@@ -257,7 +257,7 @@ fn apply(record: &mut Record, change: Change<'_>) {
         Change::Removed(entries) => record.forget(entries),
         Change::Closed(services) => record.close(services),
         Change::Opened(services) => record.open(services),
-        Change::Moved(from, to) => record.move_range(from, to),
+        Change::Moved(change) => record.move_ranges(change),
         Change::Filters(filters) => record.filter(filters),
         Change::Rules(rules) | Change::RulesAnew(rules) => record.rules = rules.map(Rules::fingerprint_of_record).unwrap_or_default(),
     }

@@ -5,13 +5,14 @@
 //! so that nobody takes its place, and equals nothing that we would make.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ipvs::{SyncDaemon, SyncRole, Timeouts, Weight};
 
 use super::{KernelState, Observed, Record};
-use crate::api::ForwardingMethod;
+use crate::api::{ForwardingMethod, Protocol};
 use crate::desired::{Scheduling, ServiceKey};
 use crate::plan::StepKey;
 
@@ -56,6 +57,8 @@ pub struct Balancer {
     pub started_daemons: BTreeSet<SyncRole>,
     /// Those of ours that the dataplane still has which balanced before.
     pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
+    /// Those in IPVS that the record tells to have no ports any more.
+    pub retired: BTreeMap<RetiredRange, ObservedVirtualService>,
 }
 
 impl Balancer {
@@ -64,6 +67,27 @@ impl Balancer {
         key.overlapping(&self.taken).next().is_some()
     }
 }
+
+/// A virtual service of a range of ports that has no ports any more, as others have them, and goes on with the connections that it has. Prints as
+/// `TCP 10.0.0.7 by mark 64`.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct RetiredRange {
+    /// Its VIP.
+    pub vip: IpAddr,
+    /// TCP, UDP or SCTP.
+    pub protocol: Protocol,
+    /// The firewall mark by which IPVS knows it, and which no packet gets any more.
+    pub mark: u32,
+}
+
+impl fmt::Display for RetiredRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} by mark {}", self.protocol.word().to_uppercase(), self.vip, self.mark)
+    }
+}
+
+/// Since when each of them has had no ports.
+pub type Retirements = BTreeMap<RetiredRange, Instant>;
 
 /// The virtual services in nft tables.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -194,6 +218,12 @@ pub(super) fn losses(previous: &Observed, kernel: &KernelState, now: Instant) ->
         }
     }
     losses
+}
+
+/// Since when each of those that the record has is there.
+pub(super) fn retirements(previous: &Observed, kernel: &KernelState, now: Instant) -> Retirements {
+    let since = |retired: &RetiredRange| previous.retirements.get(retired).copied().unwrap_or(now);
+    kernel.record.retired.iter().map(|retired| (*retired, since(retired))).collect()
 }
 
 /// As [`super::stamp`], for what has weight 0, what no new connection comes to, and what is left of a dataplane; for all while somebody else has new connections.

@@ -9,7 +9,7 @@
 //! - To a range: it is made and confirmed -> the single ports are closed -> (the same) -> out of the record.
 //!
 //! Invariants: a port that both forms have is served all the while; who is let in to what is about to go is whoever its successor lets in; what a successor that
-//! fails, or that somebody else has, would have served is given up.
+//! keeps on failing, or that somebody else has, would have served is given up.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +19,9 @@ use super::{Planner, StepKey};
 use crate::api::PortRange;
 use crate::desired::{DesiredVirtualService, Filter, Lifecycle, ServiceKey};
 use crate::observed::{KernelState, ObservedVirtualService};
+
+/// So often in a row something about a virtual service may fail, in about 1.5 s, before others that it is to succeed wait for it no longer.
+const HOPELESS: u32 = 5;
 
 impl Planner<'_> {
     /// The next step towards the end of a virtual service of which others are to have ports. False where that is not so, or none of them comes.
@@ -52,7 +55,11 @@ impl Planner<'_> {
     }
 
     /// What it is, with those of its real servers that its successors have, too: others leave it as any virtual service.
-    fn with_servers_that_stay(&self, observed: &ObservedVirtualService, successors: &[ServiceKey]) -> Option<DesiredVirtualService> {
+    pub(super) fn with_servers_that_stay(
+        &self,
+        observed: &ObservedVirtualService,
+        successors: &[ServiceKey],
+    ) -> Option<DesiredVirtualService> {
         let desired = || successors.iter().filter_map(|successor| self.desired_service(*successor));
         let hosts: BTreeSet<IpAddr> = desired().flat_map(|desired| desired.real_servers.keys().map(SocketAddr::ip)).collect();
         let stays = observed.real_servers.iter().filter(|server| hosts.contains(&server.address.ip()));
@@ -90,7 +97,7 @@ impl Planner<'_> {
         is_there && record.confirmed_services.contains(&key) && !record.closed.contains(&key)
     }
 
-    /// Whether it is still to come, and nothing has failed about it.
+    /// Whether it is still to come, and does not keep on failing.
     fn is_awaited(&self, key: ServiceKey) -> bool {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
         let preserves = self.desired_service(key).is_some_and(|desired| desired.filter.preserves_client);
@@ -98,15 +105,20 @@ impl Planner<'_> {
         let of_others = balancer.foreign.contains(&key) || (balancer.services.contains_key(&key) && !is_ours);
         let can_come = !of_others && !balancer.is_taken(key);
         let has_mark = !key.is_range() || record.has_service(key) || self.free_mark(preserves).is_some();
-        !self.has_arrived(key) && can_come && has_mark && !self.observed.failures.contains_key(&StepKey::VirtualService(key))
+        !self.has_arrived(key) && can_come && has_mark && !self.is_hopeless(key)
     }
 
-    fn desired_service(&self, key: ServiceKey) -> Option<&DesiredVirtualService> {
+    /// Whether others wait no longer for what keeps on failing.
+    pub(super) fn is_hopeless(&self, key: ServiceKey) -> bool {
+        self.observed.failures.get(&StepKey::VirtualService(key)).is_some_and(|failure| failure.count >= HOPELESS)
+    }
+
+    pub(super) fn desired_service(&self, key: ServiceKey) -> Option<&DesiredVirtualService> {
         self.desired.balancing.as_ref()?.services.get(&key)
     }
 
     /// It stands behind its VIP until they come, if somebody is to stand behind them.
-    fn serve_until_then(&mut self, key: ServiceKey, observed: &ObservedVirtualService, successors: &[ServiceKey]) {
+    pub(super) fn serve_until_then(&mut self, key: ServiceKey, observed: &ObservedVirtualService, successors: &[ServiceKey]) {
         let is_backed = |successor: &ServiceKey| self.desired_service(*successor).is_some_and(DesiredVirtualService::is_backed);
         if takes_connections(key, observed, true, &self.observed.kernel.record) && successors.iter().any(is_backed) {
             self.balanced.backed.insert(key.vip);

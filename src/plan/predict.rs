@@ -43,10 +43,21 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::RecordRemoved(entries) => kernel.record.forget(entries),
             Step::ClosePorts(services) => kernel.record.close(services),
             Step::OpenPorts(services) => kernel.record.open(services),
-            Step::MoveRange { from, to } => {
-                kernel.record.move_range(*from, *to);
-                let service = kernel.balancer.services.remove(from);
-                kernel.balancer.services.extend(service.map(|service| (*to, service)));
+            Step::MoveRanges(change) => {
+                let balancer = &mut kernel.balancer;
+                let moved = change.moved.iter().filter_map(|(from, to)| Some((*to, balancer.services.remove(from)?)));
+                let moved: Vec<(ServiceKey, ObservedVirtualService)> = moved.collect();
+                balancer.services.extend(moved);
+                for (from, retired) in &change.retired {
+                    let service = balancer.services.remove(from);
+                    balancer.retired.extend(retired.zip(service));
+                }
+                for (made, settings) in &change.made {
+                    if !balancer.services.contains_key(made) {
+                        carry_out(settings, balancer.services.entry(*made).or_insert_with(ObservedVirtualService::empty));
+                    }
+                }
+                kernel.record.move_ranges(change);
                 before.complete(step);
             }
             Step::WriteFilters(filters) => kernel.record.filter(filters),
@@ -84,6 +95,9 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             }
             Step::RemoveFormer(service) => {
                 kernel.balancer.former.remove(service);
+            }
+            Step::RemoveRetired(retired) => {
+                kernel.balancer.retired.remove(retired);
             }
             Step::ForgetConnections(services) => forgotten.extend(services),
             Step::ConfigureSpeaker(desired, set) => {

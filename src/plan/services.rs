@@ -43,7 +43,7 @@ pub(super) struct Balanced {
     /// The dataplane that balanced before is IPVS, and the record does not name yet what it has.
     pub(super) unnamed: bool,
     /// VIPs of which a virtual service is let in that not everybody may come to, while its filter is not in force, or not known to be.
-    unguarded: BTreeSet<IpAddr>,
+    pub(super) unguarded: BTreeSet<IpAddr>,
     /// VIPs that somebody else balances, while no rules are there that leave them to that.
     unruled: BTreeSet<IpAddr>,
     /// Virtual services of ours in the kernel that the record does not tell of.
@@ -98,6 +98,7 @@ impl Planner<'_> {
             }
         }
         self.decide_former();
+        self.decide_retired();
         self.forget_names();
         self.forget_filters();
         self.move_ranges();
@@ -129,7 +130,7 @@ impl Planner<'_> {
     }
 
     /// Whether nft balances.
-    fn translates(&self) -> bool {
+    pub(super) fn translates(&self) -> bool {
         self.desired.balancing.as_ref().is_some_and(|balancing| balancing.rules.translates())
     }
 
@@ -236,7 +237,7 @@ impl Planner<'_> {
 
     /// Whether one that nobody asks for may be let in: nobody comes whom its filter does not admit. Whether rules are ours is not known without an intent for
     /// them, unless they leave new connections to somebody else; without any, everybody comes anyway.
-    fn stays_guarded(&self, key: ServiceKey) -> bool {
+    pub(super) fn stays_guarded(&self, key: ServiceKey) -> bool {
         let are_ours = self.desired.balancing.is_some() && !self.balanced.unruly;
         let filter = self.observed.kernel.record.filters.get(&key);
         are_ours || self.lets_others_in() || filter.is_none_or(|filter| filter.sources.is_none())
@@ -247,8 +248,9 @@ impl Planner<'_> {
     }
 
     /// The filter follows the intent, and stays as it was where there is none any more: nobody comes while a service leaves who could not come before.
+    /// One that has ports of another range yet gets its filter together with these: no set has both.
     fn decide_filter(&mut self, key: ServiceKey, desired: &DesiredVirtualService) {
-        if !self.has_filter(key, desired) {
+        if !self.has_filter(key, desired) && self.others_on(key).next().is_none() {
             self.filters.insert(key, desired.recorded_filter(key));
         }
     }
@@ -282,6 +284,9 @@ impl Planner<'_> {
                 if !recorded {
                     self.balanced.unrecorded.insert(key);
                 }
+                if self.await_others(key, observed) {
+                    return;
+                }
                 if let Some(desired) = desired {
                     self.decide_filter(key, desired);
                 }
@@ -304,7 +309,7 @@ impl Planner<'_> {
                     Some(_) if guarded => self.reopen_service(key),
                     Some(_) | None => {}
                 }
-                if !confirmed && guarded {
+                if !confirmed && guarded && self.others_on(key).next().is_none() {
                     self.confirmed.services.insert(key);
                 }
                 if let Some(desired) = desired {
@@ -332,14 +337,17 @@ impl Planner<'_> {
     /// One step into the kernel.
     fn enter_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, recorded: bool) {
         let named = self.is_named(key);
-        let makes = recorded && named && self.is_guarded(key, desired) && !self.balanced.unruled.contains(&key.vip);
+        // One that is made beside others is let in, with its filter, together with what they leave to it.
+        let beside = self.is_made_beside(key);
+        let admitted = if beside { !self.translates() } else { self.is_guarded(key, desired) && self.others_on(key).next().is_none() };
+        let makes = recorded && named && admitted && !self.balanced.unruled.contains(&key.vip);
         let step = if makes { StepKey::VirtualService(key) } else { StepKey::Record };
         let mark = if recorded || key.ports.count() == 1 { None } else { self.free_mark(desired.filter.preserves_client) };
         if !recorded && key.ports.count() > 1 && mark.is_none() {
             return;
         }
         let repairable = !recorded || self.is_repairable(key);
-        let waits = !recorded && self.meets_old_range(key);
+        let waits = !recorded && !beside && self.others_on(key).next().is_some();
         // While not all is known that is wanted, the old range does not go: others do not wait for this one.
         if repairable && !self.observed.failures.contains_key(&step) && (!waits || self.strays_leave()) {
             self.balanced.arriving.insert(key.vip);
@@ -359,13 +367,6 @@ impl Planner<'_> {
                 self.balanced.steps.push(Step::AddVirtualService(key, change));
             }
         }
-    }
-
-    /// Whether the record has a range of ports that this one overlaps, and that has to go first: no set has both.
-    fn meets_old_range(&self, key: ServiceKey) -> bool {
-        let Record { pending_services, confirmed_services, .. } = &self.observed.kernel.record;
-        let is_range = |key: &ServiceKey| key.ports.count() > 1;
-        is_range(&key) && [pending_services, confirmed_services].into_iter().any(|keys| key.overlapping(keys).any(is_range))
     }
 
     fn keep_service(&mut self, key: ServiceKey, desired: &DesiredVirtualService, observed: &ObservedVirtualService, confirmed: bool) {
@@ -432,15 +433,16 @@ impl Planner<'_> {
     /// The lowest mark that neither a range of ports nor somebody else has.
     pub(super) fn free_mark(&self, preserves_client: bool) -> Option<u32> {
         let KernelState { record, balancer, .. } = &self.observed.kernel;
+        let retired = record.retired.iter().map(|retired| &retired.mark);
         let taken: BTreeSet<u32> =
-            record.marks.values().chain(self.pending.marks.values()).chain(&balancer.foreign_marks).copied().collect();
+            record.marks.values().chain(self.pending.marks.values()).chain(&balancer.foreign_marks).chain(retired).copied().collect();
         let mut marks = self.desired.balancing.as_ref()?.rules.marks_of_ranges(preserves_client);
         marks.find(|mark| !taken.contains(mark))
     }
 
     /// Whether traffic to a VIP that is not wanted any more may still come: its virtual services stay until it is gone. Those of a VIP that is wanted,
     /// but not this one of them, go at once.
-    fn holds_services(&self, vip: IpAddr) -> bool {
+    pub(super) fn holds_services(&self, vip: IpAddr) -> bool {
         let announced = self.announcement(Prefix::host(vip)).value != Announcement::Withdrawn;
         let is_here = || self.observed.kernel.addresses.contains_key(&vip) && self.is_ours(vip);
         !self.is_wanted(vip) && (announced || is_here() || self.routers_have(vip))
@@ -468,7 +470,7 @@ pub enum Unreachable {
 }
 
 /// The same service without the real servers to which nothing can be sent, where it has some.
-fn without_the_unreachable(desired: &DesiredVirtualService, links: &Links) -> Option<DesiredVirtualService> {
+pub(super) fn without_the_unreachable(desired: &DesiredVirtualService, links: &Links) -> Option<DesiredVirtualService> {
     all_unreachable(desired, links).next()?;
     let real_servers = desired.real_servers.iter().filter(|(server, _)| unreachable(desired, server.ip(), links).is_none());
     Some(DesiredVirtualService { real_servers: real_servers.map(|(server, weight)| (*server, *weight)).collect(), ..desired.clone() })

@@ -11,6 +11,7 @@ use ipvs::{SyncDaemon, SyncRole, Timeouts};
 
 use super::VirtualServiceChange;
 use crate::desired::{DesiredBgp, DesiredVrrp, Filter, RouteSet, Rules, ServiceKey};
+use crate::observed::RetiredRange;
 use crate::sysctl::{InterfaceSetting, Sysctl};
 
 /// One change to the node. Steps that carry a whole set can be repeated without effect.
@@ -32,13 +33,8 @@ pub enum Step {
     ClosePorts(BTreeSet<ServiceKey>),
     /// Let packets come to the ports of these again, which serve.
     OpenPorts(BTreeSet<ServiceKey>),
-    /// Let other ports lead to a virtual service of a range of ports, and those that it no longer has to nobody.
-    MoveRange {
-        /// Its range until now.
-        from: ServiceKey,
-        /// Its range from then on, which has ports in common with that one.
-        to: ServiceKey,
-    },
+    /// Let ports lead to other virtual services of ranges of ports, all at once, and those that none of them has any more to nobody.
+    MoveRanges(RangeMove),
     /// Make these the filters of their virtual services.
     WriteFilters(BTreeMap<ServiceKey, Filter>),
     /// Make these the rules of our chains; `None` for no chains.
@@ -61,6 +57,8 @@ pub enum Step {
     RemoveVirtualService(ServiceKey),
     /// Remove one that is ours from the dataplane that balanced before.
     RemoveFormer(ServiceKey),
+    /// Remove the virtual service of a range of ports that has no ports any more.
+    RemoveRetired(RetiredRange),
     /// Forget what the connection table has of these from the time before they served: packets of such connections would go on to nobody.
     ForgetConnections(BTreeSet<ServiceKey>),
     /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions. Where there is a set, it is the whole set that peers are
@@ -81,6 +79,12 @@ pub enum Step {
 }
 
 impl Step {
+    /// The ranges of ports whose virtual services go on as others by it.
+    pub(crate) fn moved(&self) -> impl Iterator<Item = (&ServiceKey, &ServiceKey)> {
+        let change = if let Self::MoveRanges(change) = self { Some(change) } else { None };
+        change.into_iter().flat_map(|change| &change.moved)
+    }
+
     /// What its failures are counted under.
     #[must_use]
     pub const fn key(&self) -> StepKey {
@@ -92,7 +96,7 @@ impl Step {
             | Self::DropRecord
             | Self::ClosePorts(_)
             | Self::OpenPorts(_)
-            | Self::MoveRange { .. }
+            | Self::MoveRanges(_)
             | Self::WriteFilters(_)
             | Self::WriteRules(_) => StepKey::Record,
             Self::AddAddress(address) | Self::RemoveAddress(address) => StepKey::Address(*address),
@@ -100,6 +104,7 @@ impl Step {
             | Self::ChangeVirtualService(service, _)
             | Self::RemoveVirtualService(service)
             | Self::RemoveFormer(service) => StepKey::VirtualService(*service),
+            Self::RemoveRetired(retired) => StepKey::Retired(*retired),
             Self::ForgetConnections(_) => StepKey::Connections,
             Self::SetSysctl(setting) => StepKey::Sysctl(*setting),
             Self::SetInterfaces(_) => StepKey::Interfaces,
@@ -108,6 +113,33 @@ impl Step {
             Self::ConfigureSpeaker(..) | Self::StopSpeaker | Self::ReleaseSpeaker => StepKey::Speaker,
             Self::ConfigureVirtualRouters(_) | Self::StopVirtualRouters | Self::SuspendVirtualRouters => StepKey::VirtualRouters,
         }
+    }
+}
+
+/// Which ranges of ports take the places of others with which they have ports in common. Whoever has some ports before and after is served all the while.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct RangeMove {
+    /// Ranges whose virtual services go on with all their connections, and which range each is from then on.
+    pub moved: BTreeMap<ServiceKey, ServiceKey>,
+    /// New ones beside these, with what makes each of them where nft balances. In IPVS they are there already.
+    pub made: BTreeMap<ServiceKey, VirtualServiceChange>,
+    /// Ranges that are no more, and what is left of the virtual service of each, with the connections that it has; nothing where nft balances, and connections
+    /// go on by themselves.
+    pub retired: BTreeMap<ServiceKey, Option<RetiredRange>>,
+    /// The filters of those that have ports then.
+    pub filters: BTreeMap<ServiceKey, Filter>,
+}
+
+impl RangeMove {
+    /// The ranges that were there before.
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = ServiceKey> {
+        self.moved.keys().chain(self.retired.keys()).copied()
+    }
+
+    /// Those that are there after it, with their marks as the record has them.
+    pub(crate) fn arriving(&self, marks: &BTreeMap<ServiceKey, u32>) -> impl Iterator<Item = (ServiceKey, Option<u32>)> {
+        let moved = self.moved.iter().map(|(from, to)| (*to, marks.get(from).copied()));
+        moved.chain(self.made.keys().map(|made| (*made, marks.get(made).copied())))
     }
 }
 
@@ -124,6 +156,8 @@ pub struct Entries {
     pub in_ipvs: BTreeSet<ServiceKey>,
     /// Of the virtual services, the ranges of ports, and the firewall mark of each.
     pub marks: BTreeMap<ServiceKey, u32>,
+    /// Virtual services of ranges of ports that have no ports any more.
+    pub retired: BTreeSet<RetiredRange>,
 }
 
 impl From<BTreeSet<IpAddr>> for Entries {
@@ -134,7 +168,11 @@ impl From<BTreeSet<IpAddr>> for Entries {
 
 impl Entries {
     pub(super) fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.services.is_empty() && self.daemons.is_empty() && self.in_ipvs.is_empty()
+        self.addresses.is_empty()
+            && self.services.is_empty()
+            && self.daemons.is_empty()
+            && self.in_ipvs.is_empty()
+            && self.retired.is_empty()
     }
 }
 
@@ -149,6 +187,8 @@ pub enum StepKey {
     Address(IpAddr),
     /// One virtual service.
     VirtualService(ServiceKey),
+    /// One that has no ports any more.
+    Retired(RetiredRange),
     /// The connection table.
     Connections,
     /// One kernel setting.

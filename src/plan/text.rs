@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ipvs::Timeouts;
 
-use super::{Entries, Plan, RealServerChange, Step, VirtualServiceChange};
+use super::{Entries, Plan, RangeMove, RealServerChange, Step, VirtualServiceChange};
 use crate::desired::{DesiredGroup, Filter, Scheduling, ServiceKey};
 use crate::observed::ServiceMode;
 use crate::sysctl::InterfaceSetting;
@@ -53,7 +53,7 @@ impl fmt::Display for Step {
             Self::RecordRemoved(entries) => write!(f, "take out of the record {entries}"),
             Self::ClosePorts(services) => write!(f, "close the ports of {}", list(services)),
             Self::OpenPorts(services) => write!(f, "open the ports of {}", list(services)),
-            Self::MoveRange { from, to } => write!(f, "give virtual service {from} the ports {}", to.ports),
+            Self::MoveRanges(change) => write!(f, "{change}"),
             Self::WriteFilters(filters) => {
                 write!(f, "filter {}", list(filters.iter().map(|(key, filter)| format!("{key} {filter}")).collect::<Vec<_>>()))
             }
@@ -78,6 +78,7 @@ impl fmt::Display for Step {
             Self::ChangeVirtualService(service, change) => write!(f, "change virtual service {service}: {change}"),
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),
             Self::RemoveFormer(service) => write!(f, "remove virtual service {service} from the dataplane that balanced before"),
+            Self::RemoveRetired(retired) => write!(f, "remove virtual service {retired}"),
             Self::ForgetConnections(services) => write!(f, "forget connections from before these served: {}", list(services)),
             Self::ConfigureSpeaker(bgp, set) => {
                 write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys()))?;
@@ -109,7 +110,21 @@ impl fmt::Display for Entries {
         let entries = self.addresses.iter().map(ToString::to_string).chain(self.services.iter().map(service));
         let entries = entries.chain(self.in_ipvs.iter().map(|service| format!("{service} in IPVS")));
         let entries = entries.chain(self.daemons.iter().map(|role| format!("{role} sync daemon")));
+        let entries = entries.chain(self.retired.iter().map(ToString::to_string));
         list(entries.collect::<Vec<_>>()).fmt(f)
+    }
+}
+
+impl fmt::Display for RangeMove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let filter = |key: &ServiceKey| {
+            let filter = self.filters.get(key).filter(|filter| **filter != Filter::NONE);
+            filter.map(|filter| format!(" {filter}")).unwrap_or_default()
+        };
+        let moved = self.moved.iter().map(|(from, to)| format!("give virtual service {from} the ports {}{}", to.ports, filter(to)));
+        let made = self.made.keys().map(|made| format!("let clients in to {made}{}", filter(made)));
+        let retired = self.retired.keys().map(|retired| format!("leave {retired} the connections that it has"));
+        list(moved.chain(made).chain(retired).collect::<Vec<_>>()).fmt(f)
     }
 }
 

@@ -114,7 +114,8 @@ impl Planner<'_> {
             | StepKey::Interfaces
             | StepKey::Timeouts
             | StepKey::Daemon(_)
-            | StepKey::Connections => false,
+            | StepKey::Connections
+            | StepKey::Retired(_) => false,
         };
         let found = [
             (NodeTrouble::Unreadable, unreadable),

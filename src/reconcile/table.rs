@@ -8,7 +8,7 @@ use ipvs::{Client, ServiceAddress, SyncDaemon};
 use tokio::sync::watch;
 
 use super::View;
-use crate::actuator::{by_mark, is_ipvs_loaded, service_key};
+use crate::actuator::{by_mark, is_ipvs_loaded, retired_address, service_key};
 use crate::desired::{BalancerKind, ServiceKey};
 use crate::observed::KernelState;
 use crate::plan::owns_daemon;
@@ -49,7 +49,10 @@ async fn read(view: View) -> Result<IpvsStatus, String> {
             owner: balancing.and_then(|balancing| balancing.services.get(&key)).map(|service| service.owner.clone()),
             takes: Some(key.to_string()),
         },
-        _ => Claim { foreign: true, ..Claim::default() },
+        _ => match record.retired.iter().find(|range| retired_address(**range).as_ref() == Some(address)) {
+            Some(range) => Claim { foreign: false, owner: None, takes: Some(format!("{range}, no new connections")) },
+            None => Claim { foreign: true, ..Claim::default() },
+        },
     };
     Ok(ipvs_status(&info, &table, claim, &daemons))
 }

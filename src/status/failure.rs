@@ -29,6 +29,7 @@ pub(super) fn failure_status(key: StepKey, failure: &Failure) -> FailureStatus {
         StepKey::Connections => "connection table".to_owned(),
         StepKey::Daemon(role) => format!("{role} sync daemon"),
         StepKey::VirtualService(service) => format!("virtual service {service}"),
+        StepKey::Retired(retired) => format!("virtual service {retired}"),
         StepKey::Speaker => "speaker".to_owned(),
         StepKey::VirtualRouters => "virtual routers".to_owned(),
     };

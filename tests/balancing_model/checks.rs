@@ -5,11 +5,14 @@ use vipherald::desired::RouteSet;
 use vipherald::observed::{Observed, ObservedRealServer, Record, ServiceMode};
 use vipherald::plan::{Entries, Plan, RealServerChange, Step, StepKey, VirtualServiceChange, has_left, plan_churn};
 
-use super::node::{At, InKernel};
+use super::node::{At, InKernel, Node};
 use super::*;
 
 /// More rounds than any of these worlds needs to come to rest: who removes a virtual service again and again makes us wait.
 const ROUNDS: usize = 120;
+
+/// So often in a row something may fail before others wait for it no longer.
+const HOPELESS: u32 = 5;
 
 // What must hold of each plan.
 impl World {
@@ -67,7 +70,7 @@ impl World {
             Step::WriteFilters(_) => "filtered",
             Step::ClosePorts(keys) => {
                 let goes = |key: &ServiceKey| self.desired_of(*key).is_none_or(|wish| !self.is_in_place(*key, &wish));
-                let goes = |key: &ServiceKey| record.confirmed_services.contains(key) && goes(key) && self.successor_of(*key).is_none();
+                let goes = |key: &ServiceKey| record.confirmed_services.contains(key) && goes(key) && self.group_of(*key).is_none();
                 let parts: Vec<&ServiceKey> = keys.iter().filter(|key| !goes(key)).collect();
                 let comes = |key: &ServiceKey| self.has_arrived(*key) || self.is_awaited(*key);
                 let served = |part: &ServiceKey| self.wishes.keys().any(|key| shares_ports(*key, *part) && comes(key));
@@ -78,24 +81,8 @@ impl World {
                 assert_eq!(keys.iter().find(too_early), None, "the range is still to come that has its port: {made}");
                 if parts.is_empty() { "close" } else { "close what is given up" }
             }
-            Step::MoveRange { from, to } => {
-                let wish = self.successor_of(*from).unwrap_or_else(|| panic!("{from} becomes what is not wanted: {made}"));
-                assert!(
-                    self.wishes.contains_key(to) && self.node.is_ours(*from) && shares_ports(*from, *to),
-                    "{from} becomes {to}: {made}"
-                );
-                assert_eq!(
-                    record.filters.get(from).unwrap_or(&Filter::NONE),
-                    &wish.recorded_filter(*to),
-                    "{from} lets others in than {to}: {made}"
-                );
-                let is_closed = |port: u16| {
-                    record.closed.iter().any(|part| part.vip == from.vip && part.protocol == from.protocol && part.ports.contains(port))
-                };
-                let open = (from.ports.start()..=from.ports.end()).find(|port| !to.ports.contains(*port) && !is_closed(*port));
-                assert_eq!(open, None, "packets to a port that {from} gives up come to the node: {made}");
-                "move"
-            }
+            Step::MoveRanges(change) => self.check_move(change, made, record),
+            Step::RemoveRetired(retired) => self.check_end_of(*retired, made),
             Step::OpenPorts(keys) => {
                 let stays = |key: &ServiceKey| self.desired_of(*key).is_some() || (is_range(*key) && self.hands_on(*key));
                 let serves = |key: &ServiceKey| !record.has_service(*key) || (self.node.is_ours(*key) && stays(key));
@@ -129,7 +116,7 @@ impl World {
 
     fn check_pending(&mut self, entries: &Entries, observed: &Observed) -> &'static str {
         let record = &observed.kernel.record;
-        let mut marks: BTreeSet<u32> = record.marks.values().copied().collect();
+        let mut marks: BTreeSet<u32> = record.marks.values().copied().chain(record.retired.iter().map(|retired| retired.mark)).collect();
         for key in &entries.services {
             assert!(self.desired_of(*key).is_some() && !record.has_service(*key), "{key} is recorded without a wish, or twice");
             assert_eq!(entries.marks.contains_key(key), is_range(*key), "{key} has no mark, or one too many");
@@ -239,7 +226,7 @@ impl World {
             return if connections > 0 { "handed over with connections" } else { "handed over" };
         }
         if self.wanted(key.vip) {
-            assert!(self.successor_of(key).is_none(), "{key} is removed, and could lead on: {made}");
+            assert!(self.group_of(key).is_none(), "{key} is removed, and could lead on: {made}");
             let successors = self.successors_on(key);
             if !self.node.addresses.contains(&key.vip) || !successors.iter().any(|successor| self.has_arrived(*successor)) {
                 return "given up";
@@ -292,7 +279,7 @@ impl World {
 // What is right.
 impl World {
     /// Whether the VIP is to be here, and can be.
-    fn wanted(&self, vip: IpAddr) -> bool {
+    pub(super) fn wanted(&self, vip: IpAddr) -> bool {
         let required = [Sysctl::Ipv4Forward, Sysctl::VsConntrack];
         let possible = self.node.ipvs && required.iter().all(|setting| !self.node.unset.contains(setting));
         let serve = matches!(self.intent_of(vip), Some(VipIntent::Serve { .. }));
@@ -300,7 +287,7 @@ impl World {
     }
 
     /// What a virtual service of a VIP that is wanted is to be.
-    fn desired_of(&self, key: ServiceKey) -> Option<DesiredVirtualService> {
+    pub(super) fn desired_of(&self, key: ServiceKey) -> Option<DesiredVirtualService> {
         let mut wish = self.wishes.get(&key).filter(|_| self.balancing && self.wanted(key.vip))?.clone();
         let distant = |server: &SocketAddr| *server == address(key, 0) && !self.node.on_link;
         if wish.forwarding == ForwardingMethod::DirectRouting {
@@ -321,6 +308,7 @@ impl World {
             || self.is_elsewhere(vip)
             || self.backed_keys(vip).any(|key| self.node.takes_connections(key))
             || leaving.any(|key| self.node.takes_connections(key))
+            || self.is_backed_by_ranges(vip)
     }
 
     /// Whether somebody else balances the VIP until we do.
@@ -340,22 +328,9 @@ impl World {
         of_vip.filter(move |key| wish(*key).is_some_and(|wish| wish.is_backed()))
     }
 
-    /// What the range of ports is to be that this one becomes.
-    fn successor_of(&self, key: ServiceKey) -> Option<DesiredVirtualService> {
-        let record = &self.node.record;
-        let is_there = record.has_service(key) && self.node.is_ours(key) && !record.closed.contains(&key);
-        if !is_range(key) || !is_there || self.wishes.contains_key(&key) || !self.is_complete() {
-            return None;
-        }
-        let to = services()
-            .into_iter()
-            .find(|to| is_range(*to) && shares_ports(key, *to) && !record.has_service(*to) && self.wishes.contains_key(to))?;
-        self.desired_of(to).filter(|wish| self.is_in_place(key, wish))
-    }
-
     /// The range of ports that becomes another one, or single ones, and has these.
     fn part_of(&self, part: ServiceKey) -> Option<ServiceKey> {
-        let gives_up = |key: &ServiceKey| self.successor_of(*key).is_some() || (is_range(*key) && self.hands_on(*key));
+        let gives_up = |key: &ServiceKey| self.group_of(*key).is_some() || (is_range(*key) && self.hands_on(*key));
         services().into_iter().find(|key| shares_ports(*key, part) && gives_up(key))
     }
 
@@ -376,10 +351,15 @@ impl World {
         self.node.is_ours(key) && record.confirmed_services.contains(&key) && !record.closed.contains(&key)
     }
 
-    /// Whether it is still to come, and nothing has failed about it.
-    fn is_awaited(&self, key: ServiceKey) -> bool {
+    /// Whether it failed so often that nobody waits for it.
+    pub(super) fn is_hopeless(&self, key: ServiceKey) -> bool {
+        self.before.failures.get(&StepKey::VirtualService(key)).is_some_and(|failure| failure.count >= HOPELESS)
+    }
+
+    /// Whether it is still to come, and does not keep on failing.
+    pub(super) fn is_awaited(&self, key: ServiceKey) -> bool {
         let of_others = self.node.service(key).is_some_and(|service| !service.ours);
-        !self.has_arrived(key) && !of_others && !self.before.failures.contains_key(&StepKey::VirtualService(key))
+        !self.has_arrived(key) && !of_others && !self.is_hopeless(key)
     }
 
     /// Whether no new connection comes to it: each of its ports is closed, or has a virtual service of its own.
@@ -396,7 +376,7 @@ impl World {
     }
 
     /// Whether a range of ports has a mark of its kind.
-    fn is_in_place(&self, key: ServiceKey, wish: &DesiredVirtualService) -> bool {
+    pub(super) fn is_in_place(&self, key: ServiceKey, wish: &DesiredVirtualService) -> bool {
         let fits = |mark: &u32| self.rules().marks_of_ranges(wish.filter.preserves_client).contains(mark);
         !is_range(key) || self.node.record.marks.get(&key).is_some_and(fits)
     }
@@ -467,7 +447,8 @@ impl World {
             let kept = self.wanted(vip) || !self.is_complete() || !self.node.unset.is_empty() || self.unclaimed.contains(&vip);
             assert!(!placed || kept, "{vip} is left behind");
         }
-        let unknown = self.node.services.iter().filter(|(at, service)| service.ours && self.node.key(**at).is_none());
+        let unknown =
+            self.node.services.iter().filter(|(at, service)| service.ours && self.node.key(**at).is_none() && !self.is_retired(**at));
         let unknown: Vec<At> = unknown.map(|(at, _)| *at).collect();
         assert!(unknown.iter().all(|at| self.unprovable.contains(at)), "left behind: {unknown:?}");
         if !self.node.of_others().is_empty() {
@@ -478,6 +459,10 @@ impl World {
         }
         let leaving = self.lifecycle() == Lifecycle::Drain;
         assert_eq!(has_left(&self.desired(), &self.before), leaving);
+    }
+
+    fn is_retired(&self, at: At) -> bool {
+        self.node.record.retired.iter().any(|retired| Node::of_retired(*retired) == at)
     }
 
     fn check_service(&mut self, key: ServiceKey) {
@@ -540,6 +525,7 @@ impl World {
         assert!(record.rules == in_force || strays, "the rules are as they should be");
         let unproven = |key: &ServiceKey| !self.is_complete() || self.node.at(*key).is_some_and(|at| self.unprovable.contains(&at));
         assert!(record.pending_services.iter().all(unproven), "{:?} are pending for ever", record.pending_services);
+        assert!(record.retired.is_empty() || !self.is_complete(), "{:?} have no ports for ever", record.retired);
         assert!(record.closed.is_empty() || !self.is_complete(), "{:?} are closed for ever", record.closed);
         assert!(record.marks.keys().all(|key| record.has_service(*key)), "marks of nothing: {:?}", record.marks);
         let of_something = |key: &ServiceKey| record.has_service(*key) || !self.is_complete();
@@ -550,8 +536,4 @@ impl World {
         let there = |vip: &IpAddr| self.node.addresses.contains(vip) || awaited(vip);
         assert!(record.confirmed.iter().all(there), "{:?} are recorded and missing", record.confirmed);
     }
-}
-
-fn shares_ports(one: ServiceKey, other: ServiceKey) -> bool {
-    (one.vip, one.protocol) == (other.vip, other.protocol) && one.ports.overlaps(other.ports)
 }

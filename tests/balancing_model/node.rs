@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use vipherald::observed::{KernelState, Observed, ObservedRealServer, ObservedVirtualService, Record, ServiceMode};
+use vipherald::observed::{KernelState, Observed, ObservedRealServer, ObservedVirtualService, Record, RetiredRange, ServiceMode};
 use vipherald::plan::{RealServerChange, Step, VirtualServiceChange, predict};
 
 use super::*;
@@ -72,6 +72,16 @@ impl Node {
 
     pub(super) fn is_ours(&self, key: ServiceKey) -> bool {
         self.service(key).is_some_and(|service| service.ours)
+    }
+
+    /// Where the kernel has the virtual service of a range that has no ports any more.
+    pub(super) const fn of_retired(retired: RetiredRange) -> At {
+        At::Mark(retired.mark, retired.vip.is_ipv4())
+    }
+
+    /// Those that the record tells of, and the kernel has.
+    pub(super) fn retired(&self) -> BTreeMap<RetiredRange, &InKernel> {
+        self.record.retired.iter().filter_map(|retired| Some((*retired, self.services.get(&Self::of_retired(*retired))?))).collect()
     }
 
     /// What others have.
@@ -163,6 +173,7 @@ pub(super) const fn empty_record() -> Record {
         pending_daemons: BTreeSet::new(),
         confirmed_daemons: BTreeSet::new(),
         marks: BTreeMap::new(),
+        retired: BTreeSet::new(),
         filters: BTreeMap::new(),
         rules: Vec::new(),
     }

@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use bgp::{Asn, Prefix};
 use ipvs::Timeouts;
+use vipherald::actuator::left_between;
 use vipherald::desired::{
     Desired, DesiredBalancing, DesiredBgp, DesiredPeer, DesiredVip, DrainTimes, RouteSet, Routing, Rules, VirtualRouting,
 };
 use vipherald::observed::{
-    ADDRESS_PROTOCOL, Balancer, IpvsAvailability, KernelState, Links, Observed, ObservedAddress, ObservedSpeaker, Record, ServiceMode,
-    stamp,
+    ADDRESS_PROTOCOL, Balancer, IpvsAvailability, KernelState, Links, Observed, ObservedAddress, ObservedSpeaker, Record, RetiredRange,
+    ServiceMode, stamp,
 };
 use vipherald::plan::{Plan, RealServerChange, Step, StepKey, VirtualServiceChange, plan};
 
@@ -46,6 +47,8 @@ pub(super) struct World {
     pub(super) quiesced: BTreeMap<(At, SocketAddr), Instant>,
     /// Since when no new connection comes to virtual services of ours, as others have them.
     pub(super) relieved: BTreeMap<ServiceKey, Instant>,
+    /// Since when those of ranges have had no ports.
+    pub(super) retired: BTreeMap<RetiredRange, Instant>,
     /// Since when new connections are left to somebody else.
     pub(super) handed_over: Option<Instant>,
     /// Virtual services of ours whose proof was destroyed: they may stay behind.
@@ -57,6 +60,8 @@ pub(super) struct World {
     /// VIPs advertised, of which that was not right any more when the last plan looked, or that others took since.
     pub(super) lost: BTreeSet<IpAddr>,
     pub(super) seen: BTreeSet<&'static str>,
+    /// After how many transactions the next change of rules ends that is not carried out as a whole, and more.
+    pub(super) transactions: usize,
 }
 
 impl World {
@@ -92,12 +97,14 @@ impl World {
             record_was_lost: true,
             quiesced: BTreeMap::new(),
             relieved: BTreeMap::new(),
+            retired: BTreeMap::new(),
             handed_over: None,
             unprovable: BTreeSet::new(),
             unclaimed: BTreeSet::new(),
             disturbed: false,
             lost: BTreeSet::new(),
             seen: BTreeSet::new(),
+            transactions: 0,
         }
     }
 
@@ -142,11 +149,10 @@ impl World {
             }
             Op::Service(key, None) => drop(self.wishes.remove(&key)),
             Op::Service(key, Some(wish)) => {
-                let shares_ports =
-                    |other: &ServiceKey| (other.vip, other.protocol) == (key.vip, key.protocol) && other.ports.overlaps(key.ports);
-                self.wishes.retain(|other, _| !shares_ports(other));
+                self.wishes.retain(|other, _| !shares_ports(*other, key));
                 self.wishes.insert(key, wish);
             }
+            Op::Ranges(ranges, servers) => self.ask_for(&ranges, &servers),
             Op::Server(key, server, weight) => self.wish(key, |wish| {
                 match weight {
                     Some(weight) => wish.real_servers.insert(address(key, server), Weight(weight)),
@@ -168,6 +174,11 @@ impl World {
             Op::Disconnect(key) => {
                 let servers = self.node.service_mut(key).into_iter().flat_map(|service| &mut service.seen.real_servers);
                 servers.for_each(|server| server.connections = 0);
+                for retired in self.node.record.retired.iter().filter(|retired| (retired.vip, retired.protocol) == (key.vip, key.protocol))
+                {
+                    let service = self.node.services.get_mut(&Node::of_retired(*retired));
+                    service.into_iter().flat_map(|service| &mut service.seen.real_servers).for_each(|server| server.connections = 0);
+                }
             }
             Op::Outside(outside) => self.outside(outside),
             Op::Flush(failing) => {
@@ -314,6 +325,8 @@ impl World {
         self.quiesced = quiesced.map(|key| (key, self.quiesced.get(&key).copied().unwrap_or(self.now))).collect();
         let relieved = self.node.record.confirmed_services.iter().filter(|key| self.node.is_ours(**key) && self.is_relieved(**key));
         self.relieved = relieved.map(|key| (*key, self.relieved.get(key).copied().unwrap_or(self.now))).collect();
+        let retired = self.node.retired().into_keys();
+        self.retired = retired.map(|retired| (retired, self.retired.get(&retired).copied().unwrap_or(self.now))).collect();
         self.handed_over = self.node.record.is_handing_over().then(|| self.handed_over.unwrap_or(self.now));
         self.unclaimed.retain(|vip| self.node.addresses.contains(vip) && !self.node.record.confirmed.contains(vip));
         self.unprovable.retain(|at| self.node.services.get(at).is_some_and(|service| service.ours));
@@ -374,7 +387,9 @@ impl World {
         }
         let services: BTreeMap<_, _> =
             self.node.services.iter().filter_map(|(at, service)| Some((self.node.key(*at)?, service.seen.clone()))).collect();
-        let unknown = self.node.services.keys().filter(|at| self.node.key(**at).is_none());
+        let retired: BTreeMap<_, _> = self.node.retired().into_iter().map(|(retired, service)| (retired, service.seen.clone())).collect();
+        let is_retired = |at: &At| retired.keys().any(|retired| Node::of_retired(*retired) == *at);
+        let unknown = self.node.services.keys().filter(|at| self.node.key(**at).is_none() && !is_retired(at));
         if std::mem::take(&mut self.record_was_lost) {
             self.known_as_ours.extend(services.keys());
         }
@@ -387,6 +402,7 @@ impl World {
             made: self.made.clone(),
             foreign_marks: unknown.filter_map(|at| if let At::Mark(mark, _) = at { Some(*mark) } else { None }).collect(),
             services,
+            retired,
             ..Balancer::default()
         }
     }
@@ -436,7 +452,7 @@ impl World {
         }
         if fault == Fault::None && done.is_ok() {
             match step {
-                Step::ForgetConnections(_) | Step::MoveRange { .. } => self.before.complete(step),
+                Step::ForgetConnections(_) | Step::MoveRanges(_) => self.before.complete(step),
                 _ => self.before.succeed(step.key()),
             }
         } else {
@@ -459,6 +475,16 @@ impl World {
                 let vips = self.advertised_vips();
                 self.peer.iter_mut().for_each(|routes| routes.extend(&vips));
             }
+            Step::WriteRules(wanted) if fault == Fault::Halfway => {
+                let between = left_between(&self.node.record.rules, wanted.as_ref());
+                let done = self.transactions % between.len().max(1);
+                self.transactions += 1;
+                if let Some(left) = between.get(done) {
+                    self.node.record.rules.clone_from(left);
+                    self.node.record.exists = true;
+                    self.seen.insert("rules halfway");
+                }
+            }
             Step::RecordPending(_)
             | Step::RecordRemoved(_)
             | Step::ClosePorts(_)
@@ -468,13 +494,16 @@ impl World {
             | Step::DropRecord => {
                 self.node.write(step, self.now);
             }
-            Step::MoveRange { from, to } => {
+            Step::MoveRanges(change) => {
                 self.node.write(step, self.now);
-                // The actuator knows by the mark that it is the same service.
                 for ours in [&mut self.known_as_ours, &mut self.made] {
-                    ours.remove(from).then(|| ours.insert(*to));
+                    // The actuator knows by the mark that it is the same service.
+                    let moved: Vec<ServiceKey> = change.moved.iter().filter_map(|(from, to)| ours.remove(from).then_some(*to)).collect();
+                    ours.extend(moved);
+                    ours.retain(|key| !change.retired.contains_key(key));
                 }
             }
+            Step::RemoveRetired(retired) => drop(self.node.services.remove(&Node::of_retired(*retired))),
             Step::RecordConfirmed(entries) => {
                 self.node.write(step, self.now);
                 let proven: Vec<At> = entries.services.iter().filter_map(|key| self.node.at(*key)).collect();

@@ -158,6 +158,41 @@ pub(crate) fn every_flow_has_a_server_while_a_long_range_changes(dataplane: &'st
     finish(stage, flood, &format!("{dataplane}: a long range"));
 }
 
+/// Long ranges are split and become one again, with ports that some range has all the while.
+pub(crate) fn every_flow_has_a_server_while_ranges_are_split_and_joined(dataplane: &'static str) {
+    const KEPT: [u16; 2] = [15_000, 19_999];
+    const STORIES: [&[&str]; 5] = [
+        &["10000-17000", "17001-20000"],
+        &["10000-20000"],
+        &["9000-15999", "16001-21000"],
+        &["15000-19998", "19999-29999"],
+        &["10000-20000"],
+    ];
+    let mut stage = Stage::with(dataplane, "flood-split", &SERVERS);
+    CLIENTS.iter().skip(1).for_each(|client| drop(stage.client.ip(&format!("addr add {client}/24 dev eth0"))));
+    stage.servers.nft("table ip count { chain input { type filter hook input priority 0; meta l4proto udp counter drop; }\n}");
+    stage.publish("pods", &(service("pods", "{port: 53, protocol: UDP}") + &slice("pods", "{port: 53, protocol: UDP}", &SERVERS[..2])));
+    let publish = |stage: &Stage, ranges: &[&str]| {
+        let mappings: Vec<_> = ranges.iter().map(|ports| (*ports, *ports, "algo: rr, protocol: udp")).collect();
+        stage.publish("all", &eric("all", VIP, "pods", &mappings));
+    };
+    publish(&stage, &["10000-20000"]);
+    stage.start(", drainTimeout: 1s");
+    stage.wait_for_vip(VIP, true);
+    wait_until("it is announced", PATIENCE, || done(&stage, "advertise 10") == 1);
+    stage.router.sysctl("net/netfilter/nf_conntrack_udp_timeout", "1");
+    let flood = Flood::start(&stage.client, &KEPT);
+    for ranges in STORIES.into_iter().cycle().take(15) {
+        publish(&stage, ranges);
+        let listed = || stage.router.output(&["nft", "-y", "list", "set", "inet", "vipherald", "ranges4"]);
+        let settled =
+            |listed: &str| listed.matches(VIP).count() == ranges.len() && ranges.iter().all(|ports| listed.contains(&format!(" {ports}")));
+        wait_until(&format!("{ranges:?}"), PATIENCE, || settled(&listed()));
+    }
+    assert_eq!(done(&stage, "advertise 10"), 1, "the VIP was withdrawn");
+    finish(stage, flood, &format!("{dataplane}: long ranges are split and joined"));
+}
+
 /// A range of ports that is one virtual service, and loses a port, so that each has its own, and back.
 pub(crate) fn every_flow_has_a_server_while_a_range_is_expanded_and_back(dataplane: &'static str) {
     const KEPT: [u16; 2] = [15_000, 15_063];

@@ -7,6 +7,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 mod halfway;
+mod ranges;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
@@ -21,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub(crate) use self::halfway::no_error_where_a_hand_over_ends_halfway;
+pub(crate) use self::ranges::no_error_while_ranges_are_split_and_joined;
 use super::common::{Namespace, inside, wait_until};
 use super::stage::{Stage, VIP, eric, service, slice};
 

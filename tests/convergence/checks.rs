@@ -101,7 +101,7 @@ impl World {
             | Step::WriteFilters(_)
             | Step::ClosePorts(_)
             | Step::OpenPorts(_)
-            | Step::MoveRange { .. }
+            | Step::MoveRanges(_)
             | Step::SetSysctl(_)
             | Step::SetInterfaces(_)
             | Step::SetTimeouts(_)
@@ -111,6 +111,7 @@ impl World {
             | Step::ChangeVirtualService(..)
             | Step::RemoveVirtualService(_)
             | Step::RemoveFormer(_)
+            | Step::RemoveRetired(_)
             | Step::ForgetConnections(_) => panic!("nobody balances here: {made}"),
             Step::ConfigureVirtualRouters(_) | Step::StopVirtualRouters | Step::SuspendVirtualRouters => {
                 panic!("there are no virtual routers: {made}")
@@ -390,7 +391,7 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::WriteFilters(_)
         | Step::ClosePorts(_)
         | Step::OpenPorts(_)
-        | Step::MoveRange { .. }
+        | Step::MoveRanges(_)
         | Step::SetSysctl(_)
         | Step::SetInterfaces(_)
         | Step::SetTimeouts(_)
@@ -400,6 +401,7 @@ pub(super) fn rank(step: &Step, advertised: &RouteSet) -> u8 {
         | Step::ChangeVirtualService(..)
         | Step::RemoveVirtualService(_)
         | Step::RemoveFormer(_)
+        | Step::RemoveRetired(_)
         | Step::ForgetConnections(_)
         | Step::ConfigureVirtualRouters(_)
         | Step::StopVirtualRouters

@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::script::{
-    CLOSED, CLOSED_RANGES, DAEMONS, IN_IPVS, INTERFACE, MARKS, PENDING, PENDING_DAEMONS, PENDING_RANGES, PENDING_SERVICES, PLACED,
-    PRESERVED, RANGES, RANGES_IN_IPVS, RESTRICTED, RESTRICTED_RANGES, SERVICES, SOURCES, VIPS, comment,
+    CLOSED, CLOSED_RANGES, DAEMONS, IN_IPVS, INTERFACE, MARKS, PENDING, PENDING_DAEMONS, PENDING_MARKS, PENDING_RANGES, PENDING_SERVICES,
+    PLACED, PRESERVED, RANGES, RANGES_IN_IPVS, RESTRICTED, RESTRICTED_RANGES, RETIRED, SERVICES, SOURCES, VIPS, comment,
 };
 use crate::api::PortRange;
 use crate::desired::{Filter, Rules, ServiceKey};
-use crate::observed::Record;
+use crate::observed::{Record, RetiredRange};
 
 /// What the listing of a table holds.
 #[derive(Debug, Default, Eq, PartialEq)]
@@ -85,6 +85,7 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
                     name if IN_IPVS.has(name) || RANGES_IN_IPVS.has(name) => listed.record.in_ipvs.extend(services),
                     name if CLOSED.has(name) || CLOSED_RANGES.has(name) => listed.record.closed.extend(services),
                     name if VIPS.has(name) => {}
+                    name if RETIRED.has(name) => listed.record.retired.extend(set.elem.iter().filter_map(retired)),
                     DAEMONS => listed.record.confirmed_daemons.extend(elements.filter_map(role)),
                     PENDING_DAEMONS => listed.record.pending_daemons.extend(elements.filter_map(role)),
                     name if RESTRICTED.has(name) || RESTRICTED_RANGES.has(name) || SOURCES.has(name) || PRESERVED.has(name) => {
@@ -100,7 +101,7 @@ pub(super) fn parse(json: &[u8], table: &str) -> Result<Listed, serde_json::Erro
             }
             "map" => {
                 let map: Set = serde_json::from_value(object)?;
-                match map.is_ours().filter(|_| MARKS.has(&map.name)) {
+                match map.is_ours().filter(|_| MARKS.has(&map.name) || PENDING_MARKS.has(&map.name)) {
                     Some(true) => {}
                     Some(false) => {
                         listed.not_ours.push(map.name);
@@ -148,6 +149,13 @@ pub(in crate::actuator) fn element(element: &Value) -> Option<&str> {
 
 fn role(word: &str) -> Option<SyncRole> {
     SyncRole::ALL.into_iter().find(|role| role.word() == word)
+}
+
+/// An element such as `10.0.0.7 . tcp . 64`.
+fn retired(element: &Value) -> Option<RetiredRange> {
+    let [vip, protocol, mark] = element.get("concat")?.as_array()?.as_slice() else { return None };
+    let mark = u32::try_from(mark.as_u64()?).ok()?;
+    Some(RetiredRange { vip: vip.as_str()?.parse().ok()?, protocol: protocol.as_str()?.parse().ok()?, mark })
 }
 
 /// What an element of a set of this name says of a virtual service.

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use super::Change;
 use crate::desired::{Chain, Filter, Rules, ServiceKey};
-use crate::observed::Record;
-use crate::plan::Entries;
+use crate::observed::{Record, RetiredRange};
+use crate::plan::{Entries, RangeMove};
 
 pub(in crate::actuator) const PLACED: Pair = Pair { v4: "placed4", v6: "placed6" };
 pub(super) const PENDING: Pair = Pair { v4: "pending4", v6: "pending6" };
@@ -27,6 +27,10 @@ pub(super) const CLOSED_RANGES: Pair = Pair { v4: "closed-ranges4", v6: "closed-
 pub(super) const VIPS: Pair = Pair { v4: "vips4", v6: "vips6" };
 /// Maps from ranges of ports to firewall marks.
 pub(super) const MARKS: Pair = Pair { v4: "marks4", v6: "marks6" };
+/// The same of those that are about to be made, which may have ports in common with others that are there.
+pub(super) const PENDING_MARKS: Pair = Pair { v4: "pending-marks4", v6: "pending-marks6" };
+/// Virtual services of ranges of ports that have no ports any more, by their firewall marks.
+pub(super) const RETIRED: Pair = Pair { v4: "retired4", v6: "retired6" };
 /// Virtual services that not everybody may come to.
 pub(super) const RESTRICTED: Pair = Pair { v4: "restricted4", v6: "restricted6" };
 /// As the one above, for ranges of ports.
@@ -63,14 +67,16 @@ struct Sets {
     addresses: Pair,
     services: Pair,
     ranges: Pair,
+    marks: Pair,
     daemons: &'static str,
 }
 
-const THERE: Sets = Sets { addresses: PLACED, services: SERVICES, ranges: RANGES, daemons: DAEMONS };
-const WAITING: Sets = Sets { addresses: PENDING, services: PENDING_SERVICES, ranges: PENDING_RANGES, daemons: PENDING_DAEMONS };
+const THERE: Sets = Sets { addresses: PLACED, services: SERVICES, ranges: RANGES, marks: MARKS, daemons: DAEMONS };
+const WAITING: Sets =
+    Sets { addresses: PENDING, services: PENDING_SERVICES, ranges: PENDING_RANGES, marks: PENDING_MARKS, daemons: PENDING_DAEMONS };
 
 /// The comments of sets and maps, which nobody else gives them: they tell that one of such a name is ours.
-const COMMENTS: [(Pair, &str); 16] = [
+const COMMENTS: [(Pair, &str); 18] = [
     (PLACED, "placed by vipherald"),
     (PENDING, "about to be placed by vipherald"),
     (VIPS, "with virtual services of vipherald"),
@@ -87,6 +93,8 @@ const COMMENTS: [(Pair, &str); 16] = [
     (PRESERVED, "real servers see the client"),
     (SOURCES, "who may come"),
     (MARKS, "ranges of ports"),
+    (PENDING_MARKS, "ranges of ports that are about to be made"),
+    (RETIRED, "without ports, with connections"),
 ];
 
 /// The comment of our set or map of this name; `None` where we have none of that name.
@@ -120,7 +128,10 @@ pub(super) fn layout(table: &str, interface: &str) -> String {
     for (set, address) in families(SOURCES) {
         add("set", set, &format!("type {address} . inet_proto . inet_service . {address}; flags interval;"));
     }
-    for (map, address) in families(MARKS) {
+    for (set, address) in families(RETIRED) {
+        add("set", set, &format!("type {address} . inet_proto . mark;"));
+    }
+    for (map, address) in [MARKS, PENDING_MARKS].into_iter().flat_map(families) {
         add("map", map, &format!("type {address} . inet_proto . inet_service : mark; flags interval;"));
     }
     // There is no type for words but this one.
@@ -151,24 +162,34 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
         Change::Removed(entries) => (entries, &[THERE, WAITING], &[THERE, WAITING]),
         Change::Closed(services) => return change_closed(table, services, &["add"]),
         Change::Opened(services) => return change_closed(table, services, &["add", "delete"]),
-        Change::Moved(from, to) => return move_range(table, from, to, known),
+        Change::Moved(change) => return move_ranges(table, change, known),
         Change::Filters(filters) => return change_filters(table, filters, known),
         Change::Rules(rules) => return chains(table, &rules.map(Rules::chains).unwrap_or_default(), false),
         Change::RulesAnew(rules) => return chains(table, &rules.map(Rules::chains).unwrap_or_default(), true),
     };
     for (verb, sets) in [("add", added), ("delete", deleted)] {
         let mut elements: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for Sets { addresses, services, ranges, daemons } in sets {
+        for set in sets {
+            let Sets { addresses, services, ranges, marks, daemons } = set;
             for role in &entries.daemons {
                 elements.entry(daemons).or_default().push(format!("\"{role}\""));
             }
             for address in &entries.addresses {
                 elements.entry(addresses.of(*address)).or_default().push(address.to_string());
             }
-            for service in &entries.services {
+            let may_have = |service: ServiceKey| !matches!(change, Change::Removed(_)) || may_be_in(set, service, known);
+            for service in entries.services.iter().filter(|service| may_have(**service)) {
                 let sets = if service.ports.count() == 1 { services } else { ranges };
                 elements.entry(sets.of(service.vip)).or_default().push(element(*service));
             }
+            for (service, mark) in marks_of(entries, change, known).into_iter().filter(|(service, _)| may_have(*service)) {
+                // An element that was added in the same transaction cannot be deleted together with its value.
+                let value = if verb == "add" { format!(" : {mark}") } else { String::new() };
+                elements.entry(marks.of(service.vip)).or_default().push(element(service) + &value);
+            }
+        }
+        for retired in entries.retired.iter().filter(|_| matches!(change, Change::Removed(_))) {
+            elements.entry(RETIRED.of(retired.vip)).or_default().push(retired_element(*retired));
         }
         for service in in_ipvs(entries, change, verb, known) {
             let sets = if service.ports.count() == 1 { IN_IPVS } else { RANGES_IN_IPVS };
@@ -176,11 +197,6 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
         }
         for vip in vips(entries, change, verb, known) {
             elements.entry(VIPS.of(vip)).or_default().push(vip.to_string());
-        }
-        for (service, mark) in entries.marks.iter().filter(|_| !sets.is_empty()) {
-            // An element that was added in the same transaction cannot be deleted together with its value.
-            let value = if verb == "add" { format!(" : {mark}") } else { String::new() };
-            elements.entry(MARKS.of(service.vip)).or_default().push(element(*service) + &value);
         }
         for (set, elements) in elements {
             line(&mut script, format_args!("{verb} element inet {table} {set} {{ {} }}", elements.join(", ")));
@@ -194,18 +210,55 @@ pub(super) fn change(table: &str, change: Change<'_>, known: &Record) -> String 
     script
 }
 
-/// The lines that give the entry of a range of ports, with its mark and its filter, to another one. No packet meets both, or none.
-fn move_range(table: &str, from: ServiceKey, to: ServiceKey, known: &Record) -> String {
-    let mut script = String::new();
-    let sets = [(RANGES, String::new()), (MARKS, known.marks.get(&from).map(|mark| format!(" : {mark}")).unwrap_or_default())];
-    for (set, value) in sets {
-        let set = set.of(from.vip);
-        line(&mut script, format_args!("delete element inet {table} {set} {{ {} }}", element(from)));
-        line(&mut script, format_args!("add element inet {table} {set} {{ {}{value} }}", element(to)));
+/// Whether the record may have it in these sets: where a range of ports is known to be only pending, or only confirmed, and has ports of another one, that one may be in
+/// the way of it in the sets that are not meant.
+fn may_be_in(set: &Sets, service: ServiceKey, known: &Record) -> bool {
+    let [here, elsewhere] = if set.ranges.v4 == RANGES.v4 {
+        [&known.confirmed_services, &known.pending_services]
+    } else {
+        [&known.pending_services, &known.confirmed_services]
+    };
+    let alone =
+        || [here, elsewhere].into_iter().flat_map(|keys| service.overlapping(keys)).all(|other| *other == service || !other.is_range());
+    !service.is_range() || here.contains(&service) || !elsewhere.contains(&service) || alone()
+}
+
+/// The ranges of ports that a change is about, with their marks.
+fn marks_of(entries: &Entries, change: Change<'_>, known: &Record) -> BTreeMap<ServiceKey, u32> {
+    if matches!(change, Change::Confirmed(_)) {
+        let known = |service: &ServiceKey| Some((*service, *known.marks.get(service)?));
+        return entries.services.iter().filter_map(known).collect();
     }
-    let filters = [(from, Filter::NONE), (to, known.filters.get(&from).cloned().unwrap_or(Filter::NONE))];
-    script.push_str(&change_filters(table, &filters.into(), known));
-    script.push_str(&change_closed(table, &known.given_up(from), &["delete"]));
+    entries.marks.clone()
+}
+
+/// The lines that let ranges of ports take the places of others, with their marks and filters. No packet meets both, or none.
+fn move_ranges(table: &str, change: &RangeMove, known: &Record) -> String {
+    let mut script = String::new();
+    let mut on_element =
+        |verb: &str, set: &str, element: &str| line(&mut script, format_args!("{verb} element inet {table} {set} {{ {element} }}"));
+    for from in change.leaving() {
+        [RANGES, MARKS].iter().for_each(|set| on_element("delete", set.of(from.vip), &element(from)));
+    }
+    for made in change.made.keys() {
+        let mark = known.marks.get(made).map(|mark| format!(" : {mark}")).unwrap_or_default();
+        for (set, value) in [(PENDING_RANGES, ""), (PENDING_MARKS, mark.as_str())] {
+            on_element("add", set.of(made.vip), &(element(*made) + value));
+            on_element("delete", set.of(made.vip), &element(*made));
+        }
+    }
+    for (to, mark) in change.arriving(&known.marks) {
+        on_element("add", RANGES.of(to.vip), &element(to));
+        mark.iter().for_each(|mark| on_element("add", MARKS.of(to.vip), &format!("{} : {mark}", element(to))));
+    }
+    for retired in change.retired.values().flatten() {
+        on_element("add", RETIRED.of(retired.vip), &retired_element(*retired));
+    }
+    let none = change.leaving().map(|from| (from, Filter::NONE));
+    let filters = none.chain(change.filters.iter().map(|(to, filter)| (*to, filter.clone()))).collect();
+    script.push_str(&change_filters(table, &filters, known));
+    let given_up = change.leaving().flat_map(|from| known.given_up(from)).collect();
+    script.push_str(&change_closed(table, &given_up, &["delete"]));
     script
 }
 
@@ -309,6 +362,10 @@ pub(super) fn remove_all(table: &str) -> String {
 
 fn element(service: ServiceKey) -> String {
     format!("{} . {} . {}", service.vip, service.protocol, service.ports)
+}
+
+fn retired_element(RetiredRange { vip, protocol, mark }: RetiredRange) -> String {
+    format!("{vip} . {protocol} . {mark}")
 }
 
 fn line(script: &mut String, text: impl Display) {

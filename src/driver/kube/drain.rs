@@ -221,7 +221,7 @@ mod tests {
             let reports = NodeReports::from([("n1".to_owned(), report(&all, "True")), (name.to_owned(), report(announced, ready))]);
             let found = last_of(&reports, "n1", Some(&nodes));
             let begins = |words: &str| found.as_deref().is_some_and(|found| found.starts_with(words));
-            assert!(expected.map_or(found.is_none(), begins), "{name} {announced:?} {ready}: {found:?}");
+            assert!(expected.map_or_else(|| found.is_none(), begins), "{name} {announced:?} {ready}: {found:?}");
             assert!(last_of(&reports, "n1", None).is_some(), "nothing is known of Nodes");
         }
     }
