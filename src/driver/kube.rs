@@ -37,11 +37,11 @@ use self::reports::{NodeReports, Reported, follow};
 use self::request::{ApiServer, RequestError};
 use crate::api::{Kind, ObjectRef, RouterNodeVirtualRouter};
 use crate::config::InForce;
-use crate::desired::{Compiled, DesiredTransport, KnownPeers, NodeDrain, asked};
+use crate::desired::{Asked, Compiled, DesiredTransport, KnownPeers, NodeDrain, asked};
 use crate::driver::vrrp::sources;
 use crate::source::kube::Access;
 use crate::source::{Snapshot, Snapshots};
-use crate::status::{NodeStatus, Phase, Reports, Time, is_heard};
+use crate::status::{NodeStatus, Phase, Reports, Time, VipState, is_heard};
 use crate::telemetry::chain;
 
 /// Changes that come together are written together.
@@ -337,7 +337,11 @@ impl Task {
         let snapshot = self.sources.snapshots.borrow().clone();
         let asked = asked(&config, snapshot.as_deref());
         let reported = self.node.stored().filter(|_| !self.node_due);
-        self.drainer.turn(&mut self.server, asked, snapshot.as_deref(), reported).await;
+        let is_asked = matches!(asked, Asked::Leave(_));
+        let status = self.sources.view.borrow().as_ref().filter(|_| is_asked).map(|view| Arc::clone(&view.status));
+        let vips = status.iter().flat_map(|status| &status.vips);
+        let announced: Vec<IpAddr> = vips.filter(|vip| vip.state == VipState::Announced).map(|vip| vip.address).collect();
+        self.drainer.turn(&mut self.server, asked, snapshot.as_deref(), reported, &announced).await;
     }
 
     /// Keeps the label of our Node.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When the VIPs of a node leave it that is asked for that by its Node: the nodes of an instance one after the other, and none from the last one that announces it.
 //!
-//! Inputs: what is [`Asked`], a Lease of the instance for this alone, what the nodes report, and whether this node has reported that its VIPs have left. Output: a
+//! Inputs: what is [`Asked`], a Lease of the instance for this alone, what the other nodes report, which VIPs this one announces, and whether it has reported that they have left. Output: a
 //! [`NodeDrain`] for the loop. Invariants: VIPs begin to leave only while the Lease is held and other nodes, whose Nodes are there and Ready, report that they
 //! announce every one of them, as read with a quorum after the Lease was had; the Lease is given up once the report of this node says that they have left, so
 //! that whoever has it next knows. Once they have begun to leave, only the Node or the configuration brings them back: not the loss of the Lease, not an API server
@@ -52,13 +52,14 @@ impl Drainer {
         Some(if waits { lease.deadline().min(self.look_at) } else { lease.deadline() })
     }
 
-    /// Decides what is to be done now. `reported` is what the API server holds of this node.
+    /// Decides what is to be done now. `reported` is what the API server holds of this node, `announced` what it announces.
     pub(super) async fn turn(
         &mut self,
         server: &mut ApiServer,
         asked: Asked,
         snapshot: Option<&Snapshot>,
         reported: Option<&RouterNodeStatus>,
+        announced: &[IpAddr],
     ) {
         match asked {
             Asked::Unknown if self.has_begun() => self.go_on(server, reported).await,
@@ -70,7 +71,7 @@ impl Drainer {
                 self.order(NodeDrain::Drained { reason });
                 self.go_on(server, reported).await;
             }
-            Asked::Leave(reason) => match self.obstacle(server, snapshot).await {
+            Asked::Leave(reason) => match self.obstacle(server, snapshot, announced).await {
                 Some(Obstacle::Same) => {}
                 Some(Obstacle::Is(obstacle)) => self.order(NodeDrain::Waiting { reason, obstacle }),
                 None => self.order(NodeDrain::Drained { reason }),
@@ -106,7 +107,7 @@ impl Drainer {
     }
 
     /// What keeps this node from draining; `None` where nothing does any more.
-    async fn obstacle(&mut self, server: &mut ApiServer, snapshot: Option<&Snapshot>) -> Option<Obstacle> {
+    async fn obstacle(&mut self, server: &mut ApiServer, snapshot: Option<&Snapshot>, announced: &[IpAddr]) -> Option<Obstacle> {
         let name = format!("{}.drain", self.instance);
         let lease = self.lease.get_or_insert_with(|| Lease::new(&self.namespace, &name, &self.node));
         if lease.deadline() <= Instant::now() {
@@ -127,7 +128,7 @@ impl Drainer {
         let read = read(server, &self.instance).await;
         self.unread = None;
         match read {
-            Ok((reports, _)) => last_of(&reports, &self.node, snapshot).map(Obstacle::Is),
+            Ok((reports, _)) => last_of(announced, &reports, &self.node, snapshot).map(Obstacle::Is),
             Err(error) => {
                 let obstacle = format!("it is not known whether other router nodes announce: {}", chain(&error));
                 self.unread = Some(error);
@@ -157,8 +158,8 @@ enum Obstacle {
     Is(String),
 }
 
-/// Of which VIPs this node is the last one. The report of another one does not count where its Node is gone, or not Ready.
-fn last_of(reports: &NodeReports, node: &str, snapshot: Option<&Snapshot>) -> Option<String> {
+/// Of which of these VIPs this node is the last one. The report of another one does not count where its Node is gone, or not Ready.
+fn last_of(here: &[IpAddr], reports: &NodeReports, node: &str, snapshot: Option<&Snapshot>) -> Option<String> {
     let object = |name: &str| ObjectRef { kind: Kind::Node, namespace: String::new(), name: name.to_owned() };
     let heard = |name: &str| is_heard(snapshot.and_then(|snapshot| snapshot.nodes.get(&object(name))).map(AsRef::as_ref));
     let others = reports.iter().filter(|(name, status)| *name != node && announces(status) && heard(name));
@@ -166,7 +167,7 @@ fn last_of(reports: &NodeReports, node: &str, snapshot: Option<&Snapshot>) -> Op
     if elsewhere.is_empty() {
         return Some("it is the last one: no other router node of this instance that is Ready announces VIPs".to_owned());
     }
-    let mut only_here = reports.get(node).into_iter().flat_map(announced).filter(|vip| !elsewhere.contains(vip));
+    let mut only_here = here.iter().filter(|vip| !elsewhere.contains(vip));
     let first = only_here.next()?;
     let more = match only_here.count() {
         0 => String::new(),
@@ -205,6 +206,7 @@ mod tests {
         };
         let nodes = snapshot_of(&[node("n1", "\"True\""), node("n2", "\"True\""), node("n3", "Unknown")].concat());
         let (all, two) = (["10.0.0.1", "10.0.0.2", "10.0.0.3"], ["10.0.0.1", "10.0.0.2"]);
+        let here = all.map(|vip| vip.parse().unwrap());
         let last = Some("it is the last one: ");
         for (name, announced, ready, expected) in [
             ("n2", &all[..], "True", None),
@@ -218,11 +220,12 @@ mod tests {
             // Its Node is gone.
             ("n4", &all, "True", last),
         ] {
-            let reports = NodeReports::from([("n1".to_owned(), report(&all, "True")), (name.to_owned(), report(announced, ready))]);
-            let found = last_of(&reports, "n1", Some(&nodes));
+            // Of itself the node has not reported everything yet.
+            let reports = NodeReports::from([("n1".to_owned(), report(&[], "True")), (name.to_owned(), report(announced, ready))]);
+            let found = last_of(&here, &reports, "n1", Some(&nodes));
             let begins = |words: &str| found.as_deref().is_some_and(|found| found.starts_with(words));
             assert!(expected.map_or_else(|| found.is_none(), begins), "{name} {announced:?} {ready}: {found:?}");
-            assert!(last_of(&reports, "n1", None).is_some(), "nothing is known of Nodes");
+            assert!(last_of(&here, &reports, "n1", None).is_some(), "nothing is known of Nodes");
         }
     }
 }
