@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use netlink_sys::{Socket, SocketAddr as NetlinkAddress, protocols::NETLINK_NETFILTER};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,7 +27,7 @@ use crate::PATIENCE;
 use crate::accounts::{ACCOUNTS, RIGHTS};
 use crate::announce::receiver;
 use crate::apiserver::{ApiServer, block_on};
-use crate::common::{Namespace, run};
+use crate::common::{Namespace, run, wait_until_async};
 use crate::passage::Passage;
 use crate::router::{Monitor, Router};
 use crate::table::{median, mib, ms, spread};
@@ -41,6 +41,7 @@ const FIRST_VIP: Ipv4Addr = Ipv4Addr::new(10, 64, 0, 1);
 const FIRST_ENDPOINT: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 /// Nodes that report that they live, each once a second.
 const NODES: u32 = 100;
+const ADVERTISED: &str = "vipherald.io/Advertised";
 const AT_REST: Duration = Duration::from_secs(10);
 const CHANGES: u32 = 21;
 /// Requests of the benchmark at a time.
@@ -53,6 +54,7 @@ pub(crate) fn compare() {
     println!("| {SERVICES} Services with {} endpoints | |", SERVICES * u32::from(ENDPOINTS));
     println!("|---|---:|");
     println!("| from the start of the daemon until the router has all routes, ms | {} |", ms(found.started));
+    println!("| until the status of all Services says so, ms | {} |", ms(found.told));
     println!("| memory at the peak of that, MiB | {} |", mib(found.peak_kib));
     println!("| of it heap and stacks, MiB | {} |", mib(found.anonymous_kib));
     println!("| of a processor at rest, with {NODES} heartbeats a second, % | {:.2} |", found.share * 100.0);
@@ -84,6 +86,7 @@ pub(crate) fn check() {
 
 struct Found {
     started: Duration,
+    told: Duration,
     peak_kib: u64,
     anonymous_kib: u64,
     share: f64,
@@ -105,6 +108,8 @@ fn measure(services: u32) -> Found {
     let daemon = cluster.start_daemon(&ours);
     until_routes(&mut monitor, services);
     let started = start.elapsed();
+    cluster.until_told();
+    let told = start.elapsed();
     daemon.settle();
     let (peak_kib, anonymous_kib) = (daemon.peak_kib(), daemon.anonymous_kib());
     let share = cluster.share_at_rest(&daemon);
@@ -112,7 +117,7 @@ fn measure(services: u32) -> Found {
     let events = cluster.watch();
     let kernel = (0..CHANGES).map(|round| cluster.change_one(&ours, &events, round)).collect();
     let router = (0..CHANGES).map(|round| cluster.change_last(&mut monitor, &events, round, services)).collect();
-    Found { started, peak_kib, anonymous_kib, share, kernel, router }
+    Found { started, told, peak_kib, anonymous_kib, share, kernel, router }
 }
 
 /// Looks without pause.
@@ -177,6 +182,21 @@ impl Cluster {
         Router::of(&mut command)
     }
 
+    /// Waits until the status of every Service says that its VIP is announced.
+    fn until_told(&self) {
+        block_on(async || {
+            let services = Api::<Service>::namespaced(self.server.administrator().await, NAMESPACE);
+            wait_until_async("all Services are told that they are announced", PATIENCE, async || {
+                let all = services.list(&ListParams::default()).await.unwrap();
+                all.items.iter().all(|service| {
+                    let conditions = service.status.iter().flat_map(|status| status.conditions.iter().flatten());
+                    conditions.into_iter().any(|condition| condition.type_ == ADVERTISED && condition.status == "True")
+                })
+            })
+            .await;
+        });
+    }
+
     /// What part of a processor the daemon uses while every Node says once a second that it lives.
     fn share_at_rest(&self, daemon: &Router) -> f64 {
         let (start, before) = (Instant::now(), daemon.processor_time());
@@ -213,8 +233,7 @@ impl Cluster {
             block_on(async || {
                 let client: Client = crate::apiserver::client(&text).await;
                 let slices = Api::<EndpointSlice>::namespaced(client, NAMESPACE);
-                let version =
-                    slices.list_metadata(&kube::api::ListParams::default().limit(1)).await.unwrap().metadata.resource_version.unwrap();
+                let version = slices.list_metadata(&ListParams::default().limit(1)).await.unwrap().metadata.resource_version.unwrap();
                 let mut events = slices.watch(&WatchParams::default(), &version).await.unwrap().boxed();
                 ready.send(()).unwrap();
                 while let Some(Ok(event)) = events.next().await {
