@@ -33,8 +33,9 @@ test-fast:            ## what needs neither root nor a peer
 	cargo test --workspace --locked --lib --bins --test plan --test convergence --test balancing_model --test routing_model --test config --test cli \
 	    --test virtual_services --test malformed_attributes --test differential --test fuzz_corpus --test golden --test simulation
 
-soak: packages uml-kernel   ## the long forms of tests: all combinations; needs root
+soak: packages uml-kernel apiserver   ## the long forms of tests: all combinations, an API server that is away for an hour; needs root
 	VIPHERALD_SOAK=1 cargo test --locked --test uml_schedulers
+	VIPHERALD_SOAK=1 cargo test --locked --test kubernetes_status -- an_api_server_that_is_away_leaves_the_dataplane_alone
 
 bench: packages uml-kernel apiserver   ## routes to a router and through a reflector, changes, many virtual services, a large cluster; needs root and a quiet machine
 	cargo build $(SHIPPED) --release --locked --bins --examples

@@ -42,6 +42,8 @@ const FIRST_ENDPOINT: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 /// Nodes that report that they live, each once a second.
 const NODES: u32 = 100;
 const ADVERTISED: &str = "vipherald.io/Advertised";
+/// Each status is a request to the server, and each condition an Event.
+const UNTIL_TOLD: Duration = Duration::from_secs(600);
 const AT_REST: Duration = Duration::from_secs(10);
 const CHANGES: u32 = 21;
 /// Requests of the benchmark at a time.
@@ -186,7 +188,7 @@ impl Cluster {
     fn until_told(&self) {
         block_on(async || {
             let services = Api::<Service>::namespaced(self.server.administrator().await, NAMESPACE);
-            wait_until_async("all Services are told that they are announced", PATIENCE, async || {
+            wait_until_async("all Services are told that they are announced", UNTIL_TOLD, async || {
                 let all = services.list(&ListParams::default()).await.unwrap();
                 all.items.iter().all(|service| {
                     let conditions = service.status.iter().flat_map(|status| status.conditions.iter().flatten());

@@ -42,7 +42,7 @@ pub(crate) use self::ipvs::{by_mark, retired_address, service_key};
 use self::keeper::Keeper;
 pub use self::keeper::Outcome;
 pub use self::nft::NftError;
-pub(crate) use self::nft::nft;
+pub(crate) use self::nft::{nft, sets};
 pub use self::record::RecordError;
 use self::record::Table;
 use self::routes::Routes;

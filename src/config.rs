@@ -32,7 +32,7 @@ use bgp::Prefix;
 use ipvs::{SyncDaemon, SyncRole, Timeouts};
 use nix::fcntl::OFlag;
 
-use crate::api::{ForwardingMethod, ObjectRef, Scheduler};
+use crate::api::{ForwardingMethod, LabelSelector, ObjectRef, Scheduler};
 use crate::desired::{BalancerKind, DesiredBgp, DrainTimes, KnownPeers, MssClamp, Routing, Scope, UnservedPorts, VirtualRouting};
 
 pub use change::{Change, changes};
@@ -67,6 +67,15 @@ impl Config {
     #[must_use]
     pub fn with_peers(mut self, known: &KnownPeers) -> Self {
         self.vrrp = self.vrrp.with_peers(known);
+        self
+    }
+
+    /// With the peers that a node with these labels has. While no labels are known it has none of those that depend on them.
+    #[must_use]
+    pub fn on_node(mut self, labels: Option<&NodeLabels>) -> Self {
+        let selectors = &self.peer_selectors;
+        let is_for_us = |name: &str| selectors.get(name).is_none_or(|selector| labels.is_some_and(|labels| selector.matches(labels)));
+        self.bgp.peers.retain(|name, _| is_for_us(name));
         self
     }
 
@@ -187,6 +196,12 @@ impl fmt::Display for Place {
     }
 }
 
+/// By the name of the peer: what the labels of a Node have to meet for the node to have it.
+pub type PeerSelectors = BTreeMap<String, LabelSelector>;
+
+/// The labels of a Node.
+pub type NodeLabels = BTreeMap<String, String>;
+
 /// The configuration of one instance on one node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Config {
@@ -206,6 +221,8 @@ pub struct Config {
     pub dataplane: Dataplane,
     /// Speaker and neighbours.
     pub bgp: DesiredBgp,
+    /// `bgp.peers[].nodeSelector`: which of the peers only some nodes have.
+    pub peer_selectors: PeerSelectors,
     /// `bgp.policies` and `bgp.aggregates`.
     pub routing: Routing,
     /// `mode` and `vrrp`: how packets to VIPs get here, and the virtual routers.

@@ -56,7 +56,7 @@ pub use self::termination::{Termination, termination};
 pub use self::virtual_routers::{DesiredGroup, DesiredTransport, DesiredVrrp, KnownPeers, Mode, NodeTrouble, VirtualRouting};
 pub use self::virtual_services::{DesiredBalancing, DesiredVirtualService, Filter, Scheduling, ServiceKey};
 use self::virtual_services::{admits_nobody, refusals, virtual_service};
-use crate::api::{EXCLUDED_LABEL, Kind, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
+use crate::api::{EXCLUDED_LABEL, ObjectRef, POLICY_KEY, PRESERVE_CLIENT_KEY, quoted};
 use crate::config::{Config, DataplaneType, WithoutEndpoints};
 use crate::source::Snapshot;
 
@@ -334,8 +334,7 @@ fn name_content(rejection: &mut Rejection, snapshot: &Snapshot) {
 
 /// Whether our Node says so; one that is not known does not.
 fn is_excluded(snapshot: &Snapshot, config: &Config) -> bool {
-    let name = ObjectRef { kind: Kind::Node, namespace: String::new(), name: config.node_name.clone() };
-    snapshot.nodes.get(&name).and_then(|node| node.metadata.labels.as_ref()).is_some_and(|labels| labels.contains_key(EXCLUDED_LABEL))
+    snapshot.labels_of_node(&config.node_name).is_some_and(|labels| labels.contains_key(EXCLUDED_LABEL))
 }
 
 /// What is announced as it is found: with dataplane `none`, what `vips.allow` gives to every namespace.

@@ -88,6 +88,12 @@ impl Snapshot {
         }
     }
 
+    /// The labels of the Node of this name; `None` where that is not there.
+    pub(crate) fn labels_of_node(&self, name: &str) -> Option<BTreeMap<String, String>> {
+        let node = ObjectRef { kind: Kind::Node, namespace: String::new(), name: name.to_owned() };
+        Some(self.nodes.get(&node)?.metadata.labels.clone().unwrap_or_default())
+    }
+
     /// How often the content of an object was changed until it was as it is here, where an API server counts that.
     pub(crate) fn generation(&self, name: &ObjectRef) -> Option<i64> {
         let metadata = match name.kind {

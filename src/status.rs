@@ -382,6 +382,9 @@ pub struct ConfigStatus {
     /// What `dataplane.type: auto` stands for, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataplane: Option<String>,
+    /// Peers that this node does not have, with what their `nodeSelector` asks for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub peers_elsewhere: BTreeMap<String, String>,
 }
 
 /// The speaker.

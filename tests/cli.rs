@@ -216,7 +216,7 @@ const STATUS: &str = r#"{
     "vips": [{
         "address": "10.0.0.7",
         "owners": [{"kind": "Service", "namespace": "default", "name": "nginx"}],
-        "state": "Pending", "reason": "NoPeers", "message": "no peer is configured in bgp.peers",
+        "state": "Pending", "reason": "NoPeers", "message": "no peer in bgp.peers is for this node",
         "since": "2026-11-28T00:00:30Z", "placement": "Ours", "conditions": [], "peers": [], "newerField": 1
     }],
     "unclaimed": [], "rejections": [], "peers": [], "failures": []

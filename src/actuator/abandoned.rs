@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use super::nft::nft;
 use super::others::{self, Recorded};
 use super::record::RecordError;
 use crate::admin;
@@ -34,21 +33,18 @@ pub struct Abandoned {
 /// # Errors
 /// `nft` cannot be asked, or says something unexpected.
 pub async fn abandoned() -> Result<Vec<Abandoned>, RecordError> {
-    let sets = nft(&["-j", "list", "sets", "inet"], "", "list sets").await?;
-    let recorded =
-        others::recorded(&sets.stdout).map_err(|source| RecordError::Listing { table: "of other instances".to_owned(), source })?;
-    Ok(not_running(recorded, admin::is_running))
+    Ok(left(others::records(|instance| !admin::is_running(instance)).await?))
 }
 
-fn not_running(recorded: BTreeMap<String, Recorded>, runs: impl Fn(&str) -> bool) -> Vec<Abandoned> {
-    let left = recorded.into_iter().filter(|(instance, _)| !runs(instance));
-    left.map(|(instance, Recorded { addresses, interfaces, services })| Abandoned {
+/// In order.
+fn left(records: BTreeMap<String, Recorded>) -> Vec<Abandoned> {
+    let left = |(instance, Recorded { addresses, interfaces, services }): (String, Recorded)| Abandoned {
         instance,
         addresses,
         interfaces,
         services: services.len(),
-    })
-    .collect()
+    };
+    records.into_iter().map(left).collect()
 }
 
 impl fmt::Display for Abandoned {
@@ -82,9 +78,8 @@ mod tests {
             {"set": {"table": "old", "name": "interface", "comment": "where the addresses are", "elem": ["lo"]}},
             {"set": {"table": "old", "name": "services4", "comment": "virtual services of vipherald", "elem": [{"concat": ["10.0.0.1", "tcp", 80]}]}},
             {"set": {"table": "bare", "name": "placed6", "comment": "placed by vipherald"}},
-            {"set": {"table": "theirs", "name": "placed4", "elem": ["10.0.0.9"]}},
-            {"set": {"table": "new", "name": "placed4", "comment": "placed by vipherald", "elem": ["10.0.0.1"]}}]}"#;
-        let left = not_running(others::recorded(json).unwrap(), |instance| instance == "new");
+            {"set": {"table": "theirs", "name": "placed4", "elem": ["10.0.0.9"]}}]}"#;
+        let left = left(others::recorded(json).unwrap());
         let words: Vec<String> = left.iter().map(ToString::to_string).collect();
         let old = "10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4, 10.0.0.5 and 2 more addresses on lo, 1 virtual service, table inet old";
         assert_eq!(words, ["table inet bare", old]);

@@ -463,12 +463,11 @@ impl Dnat {
         let mut listed = Listed::default();
         let Family { ip, .. } = family;
         let failed = |source| DnatError::Listing { family: ip, table: self.name.clone(), source };
-        let action = format!("list table {ip} {}", self.name);
-        let table = match nft_within(READING, &["-j", "-t", "list", "table", ip, &self.name], &action).await {
-            Err(NftError::Refused { .. }) if !self.is_there(ip).await? => return Ok(listed),
-            table => table?,
-        };
-        listed.take_table(&table.stdout, family).map_err(failed)?;
+        // To list one table, nft 1.0.6 reads all elements of its maps, of which each service has hundreds, and then does not print them; to list the family, it
+        // does not.
+        let action = format!("list ruleset {ip}");
+        let tables = nft_within(READING, &["-j", "-t", "list", "ruleset", ip], &action).await?;
+        listed.take_table(&tables.stdout, family, &self.name).map_err(failed)?;
         if !listed.exists {
             return Ok(listed);
         }
@@ -481,13 +480,6 @@ impl Dnat {
             }
         }
         Ok(listed)
-    }
-
-    /// Whether there is a table of our name: no words tell why one is refused. It is asked for only then, since nft 1.0.6 reads all rules and elements of the
-    /// family to say so.
-    async fn is_there(&self, ip: &str) -> Result<bool, NftError> {
-        let tables = nft_within(READING, &["-j", "list", "tables", ip], &format!("list tables {ip}")).await?;
-        Ok(String::from_utf8_lossy(&tables.stdout).contains(&format!("\"name\": \"{}\"", self.name)))
     }
 
     /// Carries out a script as one transaction. Until that is known to be done, nothing is known.

@@ -5,6 +5,7 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
@@ -34,6 +35,9 @@ pub enum NftError {
         /// How long it had.
         limit: Duration,
     },
+    /// It wrote something unexpected.
+    #[error("cannot understand what nft lists of sets")]
+    Listing(#[source] serde_json::Error),
     /// It refused.
     #[error("nft refused to {action}: {message}")]
     Refused {
@@ -61,6 +65,34 @@ pub(crate) async fn nft(arguments: &[&str], input: &str, action: &str) -> Result
 /// As [`nft`], for what takes longer.
 pub(super) async fn nft_within(limit: Duration, arguments: &[&str], action: &str) -> Result<Done, NftError> {
     run(NFT, arguments, "", action, limit).await
+}
+
+/// A set, as `nft` names it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct NamedSet {
+    /// The table that it is in.
+    pub(crate) table: String,
+    /// Its name there.
+    pub(crate) name: String,
+    /// What its maker says of it.
+    pub(crate) comment: Option<String>,
+}
+
+/// The sets of the family `inet`, without their elements. It tells what tables there are, too, as far as they have sets: to list just the tables, nft 1.0.6 reads all
+/// rules and elements of all families, which takes gigabytes beside thousands of virtual services.
+pub(crate) async fn sets() -> Result<Vec<NamedSet>, NftError> {
+    #[derive(Deserialize)]
+    struct Listing {
+        nftables: Vec<Object>,
+    }
+    #[derive(Deserialize)]
+    struct Object {
+        set: Option<NamedSet>,
+    }
+
+    let done = nft(&["-j", "-t", "list", "sets", "inet"], "", "list sets").await?;
+    let listing: Listing = serde_json::from_slice(&done.stdout).map_err(NftError::Listing)?;
+    Ok(listing.nftables.into_iter().filter_map(|object| object.set).collect())
 }
 
 async fn run(program: &str, arguments: &[&str], input: &str, action: &str, limit: Duration) -> Result<Done, NftError> {

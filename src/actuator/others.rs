@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What other instances on this node have recorded: addresses that carry the same protocol number as ours, and virtual services.
 //!
-//! Input: the sets of all tables of nft. Output: [`Claims`], from the tables of our layout that are not our own. What another instance has on another
+//! Input: the records of all tables of nft. Output: [`Claims`], from the tables of our layout that are not our own. What another instance has on another
 //! interface is not on ours.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::nft::nft;
+use super::nft::{self, NamedSet, NftError};
 use super::record::{RecordError, SetKind, element, service, set_kind};
 use crate::desired::ServiceKey;
 use crate::observed::Record;
@@ -48,13 +48,12 @@ impl Claims {
 
 /// Reads what other instances than `own`, which has its addresses on this interface, have.
 pub(super) async fn read(own: &str, interface: &str) -> Result<Claims, RecordError> {
-    let sets = nft(&["-j", "list", "sets", "inet"], "", "list sets").await?;
-    parse(&sets.stdout, own, interface).map_err(|source| RecordError::Listing { table: "of other instances".to_owned(), source })
+    Ok(claims(records(|instance| instance != own).await?, interface))
 }
 
-fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::Error> {
+fn claims(records: BTreeMap<String, Recorded>, interface: &str) -> Claims {
     let mut claims = Claims::default();
-    for (table, Recorded { addresses, interfaces, services }) in recorded(json)?.into_iter().filter(|(table, _)| table != own) {
+    for (table, Recorded { addresses, interfaces, services }) in records {
         for (service, pending) in services {
             let rank = Rank { pending, instance: table.clone() };
             let first = claims.services.entry(service).or_insert_with(|| rank.clone());
@@ -68,7 +67,7 @@ fn parse(json: &[u8], own: &str, interface: &str) -> Result<Claims, serde_json::
         }
         claims.tables.insert(table);
     }
-    Ok(claims)
+    claims
 }
 
 /// What the record of one instance has.
@@ -82,7 +81,23 @@ pub(super) struct Recorded {
     pub(super) services: BTreeMap<ServiceKey, bool>,
 }
 
-/// What the records of all instances have that `nft -j list sets inet` lists, by their names.
+/// What the records of those instances have that are `asked_for`, by their names. Their tables are read one by one: all sets of all tables are far more.
+pub(super) async fn records(asked_for: impl Fn(&str) -> bool) -> Result<BTreeMap<String, Recorded>, RecordError> {
+    let of_record = |set: NamedSet| set_kind(&set.name, set.comment.as_deref()).map(|_| set.table);
+    let tables = || async { Ok::<BTreeSet<String>, NftError>(nft::sets().await?.into_iter().filter_map(of_record).collect()) };
+    let mut records = BTreeMap::new();
+    for table in tables().await?.into_iter().filter(|table| asked_for(table)) {
+        let listed = match nft::nft(&["-j", "list", "table", "inet", &table], "", &format!("list table inet {table}")).await {
+            // It has left.
+            Err(NftError::Refused { .. }) if !tables().await?.contains(&table) => continue,
+            listed => listed?,
+        };
+        records.extend(recorded(&listed.stdout).map_err(|source| RecordError::Listing { table, source })?);
+    }
+    Ok(records)
+}
+
+/// What the records have that `nft -j` lists, by the names of their instances.
 pub(super) fn recorded(json: &[u8]) -> Result<BTreeMap<String, Recorded>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Listing {
@@ -147,7 +162,9 @@ mod tests {
             {"set": {"family": "inet", "table": "theirs", "name": "placed4", "type": "ipv4_addr", "elem": ["10.0.0.12"]}},
             {"set": {"family": "inet", "table": "theirs", "name": "services4", "comment": "mine", "elem": [{"concat": ["10.0.0.12", "tcp", 80]}]}},
             {"set": {"family": "inet", "table": "filter", "name": "blocked", "type": "ipv4_addr", "elem": ["10.0.0.10"]}}]}"#;
-        let claims = parse(json, "own", "lo").unwrap();
+        let mut records = recorded(json).unwrap();
+        assert!(records.remove("own").is_some());
+        let claims = claims(records, "lo");
         let claimed: Vec<String> = claims.addresses.iter().map(ToString::to_string).collect();
         assert_eq!(claimed, ["10.0.0.7", "10.0.0.8", "2001:db8::7"]);
         assert_eq!(claims.tables, ["a", "b"].map(ToOwned::to_owned).into());

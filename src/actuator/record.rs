@@ -14,7 +14,7 @@ use self::listing::Listed;
 pub(super) use self::listing::{element, service};
 pub(super) use self::script::PLACED;
 use self::script::{INTERFACE, PENDING, PENDING_RANGES, PENDING_SERVICES, RANGES, SERVICES};
-use super::nft::{NftError, nft};
+use super::nft::{NftError, nft, sets};
 use crate::desired::{Chain, Filter, Rules, ServiceKey};
 use crate::observed::Record;
 use crate::plan::{Entries, RangeMove};
@@ -228,9 +228,9 @@ impl Table {
         match nft(&["-j", "list", "table", "inet", &self.name], "", &action).await {
             Ok(done) => self.parse(&done.stdout),
             Err(refused @ NftError::Refused { .. }) => {
-                // Whether it is refused because there is no such table is told by the list of all tables, not by words.
-                let tables = nft(&["-j", "list", "tables"], "", "list tables").await?;
-                if self.parse(&tables.stdout)?.record.exists { Err(refused.into()) } else { Ok(Listed::default()) }
+                // Whether it is refused because there is no such table is told by what there is, not by words.
+                let is_there = sets().await?.iter().any(|set| set.table == self.name);
+                if is_there { Err(refused.into()) } else { Ok(Listed::default()) }
             }
             Err(error) => Err(error.into()),
         }

@@ -32,6 +32,23 @@ impl LabelSelector {
             Requirement::Absent(key) => !labels.contains_key(key),
         })
     }
+
+    /// Whether no labels meet both.
+    #[must_use]
+    pub fn excludes(&self, other: &Self) -> bool {
+        self.0.iter().any(|one| other.0.iter().any(|another| one.contradicts(another) || another.contradicts(one)))
+    }
+}
+
+impl Requirement {
+    fn contradicts(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Is(key, value), Self::Is(other, another)) => key == other && value != another,
+            (Self::Is(key, value), Self::IsNot(other, excluded)) => key == other && value == excluded,
+            (Self::Is(key, _) | Self::Present(key), Self::Absent(other)) => key == other,
+            _ => false,
+        }
+    }
 }
 
 impl FromStr for LabelSelector {
@@ -109,6 +126,26 @@ mod tests {
             ("vipherald.io/x=", true),
         ] {
             assert_eq!(selector.parse::<LabelSelector>().unwrap().matches(&labels), expected, "{selector}");
+        }
+    }
+
+    #[test]
+    fn two_exclude_each_other_where_no_labels_meet_both() {
+        let selector = |text: &str| text.parse::<LabelSelector>().unwrap();
+        for (one, other, expected) in [
+            ("rack=a", "rack=b", true),
+            ("rack=a", "rack!=a", true),
+            ("rack=a", "!rack", true),
+            ("rack", "!rack", true),
+            ("team=x,rack=a", "rack=b,!team2", true),
+            ("rack=a", "rack=a", false),
+            ("rack=a", "row=b", false),
+            ("rack!=a", "rack!=b", false),
+            ("rack!=a", "!rack", false),
+            ("rack", "rack=a", false),
+        ] {
+            assert_eq!(selector(one).excludes(&selector(other)), expected, "{one} and {other}");
+            assert_eq!(selector(other).excludes(&selector(one)), expected, "{other} and {one}");
         }
     }
 

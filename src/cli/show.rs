@@ -68,11 +68,19 @@ fn only(status: &mut NodeStatus, name: &str) -> Result<(), Failure> {
         if let Some(FailureStatus { error, .. }) = waits {
             return Err(Failure::verb("show", OperatorError::Impossible(format!("no peer is known yet: {error}"))));
         }
+        if let Some(selector) = status.config.peers_elsewhere.get(name) {
+            return Err(Failure::verb("show", OperatorError::Impossible(elsewhere(name, selector))));
+        }
         let known = status.peers.iter().map(|peer| peer.name.clone()).collect();
         return Err(Failure::verb("show", OperatorError::Unknown { name: name.to_owned(), known }));
     }
     status.peers.retain(|peer| peer.name == name);
+    status.config.peers_elsewhere.clear();
     Ok(())
+}
+
+fn elsewhere(name: &str, selector: &str) -> String {
+    format!("{name} is not for this node: its nodeSelector is {selector}")
 }
 
 /// What a person should know before believing the rest.
@@ -224,7 +232,12 @@ fn peers(status: &NodeStatus, wide: bool) -> String {
         row.push(last_errors(peer, wide, status.observed_at));
         row
     };
-    table(&headings, &status.peers.iter().map(row).collect::<Vec<_>>())
+    let mut text = table(&headings, &status.peers.iter().map(row).collect::<Vec<_>>());
+    for (name, selector) in &status.config.peers_elsewhere {
+        text.push_str(&elsewhere(name, selector));
+        text.push('\n');
+    }
+    text
 }
 
 const fn total(counts: &MessageCounts) -> u64 {
@@ -319,6 +332,18 @@ mod tests {
         for text in [peers, render(&status, &Noun::Peer { name: "rr1".to_owned() }, None).unwrap()] {
             assert!(document.contains(&format!("```text\n{text}```")), "docs/show.md lacks:\n{text}");
         }
+    }
+
+    #[test]
+    fn peers_of_other_nodes_are_named_below() {
+        let mut status = Node::eventful().status(None);
+        let table = render(&status, &Noun::Peers { name: None }, None).unwrap();
+        status.config.peers_elsewhere.insert("rr2".to_owned(), "rack=b".to_owned());
+        let words = "rr2 is not for this node: its nodeSelector is rack=b";
+        assert_eq!(render(&status, &Noun::Peers { name: None }, None).unwrap(), format!("{table}{words}\n"));
+        assert_eq!(only(&mut status, "rr2").unwrap_err().lines(), [format!("show: {words}")]);
+        only(&mut status, "rr1").unwrap();
+        assert!(!render(&status, &Noun::Peers { name: Some("rr1".to_owned()) }, None).unwrap().contains(words));
     }
 
     #[test]

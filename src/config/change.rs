@@ -155,6 +155,7 @@ fn values(config: &Config) -> BTreeMap<String, String> {
     }
     for (name, peer) in &config.bgp.peers {
         peer_values(name, peer, &mut put);
+        put(&format!("bgp.peers[{name}].nodeSelector"), config.peer_selectors.get(name).map(ToString::to_string).unwrap_or_default());
     }
     routing_values(&config.routing, &mut put);
     for (name, group) in &config.vrrp.groups {

@@ -87,6 +87,7 @@ pub const KEYS: &[Key] = &[
     session("bgp.listen.prefixes"),
     hot("bgp.listen.limit"),
     session("bgp.peers[].name"),
+    session("bgp.peers[].nodeSelector"),
     session("bgp.peers[].address"),
     session("bgp.peers[].gateway"),
     session("bgp.peers[].port"),
@@ -194,7 +195,7 @@ const fn restart(path: &'static str) -> Key {
 }
 
 /// The keys of a peer that dynamic peers do not have: they say who one peer is, and how it is reached.
-const OF_ONE_PEER: [&str; 7] = ["name", "address", "gateway", "port", "source", "interface", "passive"];
+const OF_ONE_PEER: [&str; 8] = ["name", "nodeSelector", "address", "gateway", "port", "source", "interface", "passive"];
 
 /// The names that may stand directly below `path` (empty: at the top), where elements of lists may be written with or without what is in brackets.
 pub(super) fn children(path: &str) -> Vec<&'static str> {
@@ -276,6 +277,7 @@ mod tests {
             children("bgp.peers[7]"),
             [
                 "name",
+                "nodeSelector",
                 "address",
                 "gateway",
                 "port",

@@ -11,7 +11,7 @@ use ipvs::{SyncRole, Timeouts};
 use super::read::{Element, Kind, Reader, Section};
 use super::{
     Allowed, Config, ConfigError, ConnectionSync, Dataplane, DataplaneType, DrainTaint, Environment, LocalPolicy, Log, LogFormat, OnCordon,
-    OnTermination, Vips, WithoutEndpoints, kinds, policy, pools, speaker, tree, virtual_routers,
+    OnTermination, PeerSelectors, Vips, WithoutEndpoints, kinds, policy, pools, speaker, tree, virtual_routers,
 };
 use crate::api::{ForwardingMethod, Scheduler};
 use crate::desired::{DesiredBgp, DrainTimes, Mode, MssClamp, Scheduling, Scope, UnservedPorts, translated};
@@ -62,7 +62,12 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
     let bgp_section = reader.section(&root, "bgp");
     // Virtual routers do without BGP.
     let is_needed = root.has("bgp") || mode != Some(Mode::Vrrp);
-    let bgp = if is_needed { speaker::bgp(reader, &bgp_section, node_name.as_deref()) } else { Some(DesiredBgp::nobody()) };
+    let bgp = if is_needed {
+        speaker::bgp(reader, &bgp_section, node_name.as_deref())
+    } else {
+        Some((DesiredBgp::nobody(), PeerSelectors::new()))
+    };
+    let (bgp, peer_selectors) = bgp.unzip();
     let routing = policy::routing(reader, &bgp_section, bgp.as_ref());
     let vrrp = mode.map(|mode| virtual_routers::virtual_routing(reader, &root, mode, vips.as_ref(), dataplane.as_ref()));
     let drain_section = reader.section(&root, "drain");
@@ -87,6 +92,7 @@ fn whole(reader: &mut Reader<'_>, tree: &tree::Node) -> Option<Config> {
         vips: vips?,
         dataplane: dataplane?,
         bgp: bgp?,
+        peer_selectors: peer_selectors?,
         routing,
         vrrp: vrrp?,
         on_termination: on_termination?,

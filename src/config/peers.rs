@@ -6,60 +6,78 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::read::{Reader, Section};
+use crate::api::LabelSelector;
 use crate::desired::{DesiredListen, DesiredPeer, PeerAddress, Transport};
 
 /// Where a peer is, and by which interface.
 type Place = (PeerAddress, Option<String>);
 
+/// Some peer of the list, in the order of the list.
+struct Earlier {
+    index: usize,
+    port: u16,
+    passive: bool,
+    selector: Option<LabelSelector>,
+}
+
+impl Earlier {
+    /// Whether some node may have both.
+    fn may_be_beside(&self, selector: Option<&LabelSelector>) -> bool {
+        !self.selector.as_ref().zip(selector).is_some_and(|(one, other)| one.excludes(other))
+    }
+}
+
 /// What earlier peers of the list have taken.
 #[derive(Default)]
 pub(super) struct Seen {
     names: BTreeSet<String>,
-    endpoints: BTreeMap<(PeerAddress, u16, Option<String>), usize>,
-    /// Whether each of the peers at one place is passive, in the order of the list.
-    places: BTreeMap<Place, Vec<(usize, bool)>>,
+    places: BTreeMap<Place, Vec<Earlier>>,
     peers: usize,
 }
 
 impl Seen {
-    /// Names are keys everywhere; and of two sessions between the same two addresses collision detection closes one (RFC 4271 §6.8). On another link, or
-    /// in a VRF, the same address is another host's.
-    pub(super) fn check(&mut self, reader: &mut Reader<'_>, section: &Section<'_>, name: Option<&str>, peer: Option<&DesiredPeer>) {
+    /// Names are keys everywhere. Peers that no node has both may be at one address; of others, see [`Self::check_place`].
+    pub(super) fn check(
+        &mut self,
+        reader: &mut Reader<'_>,
+        section: &Section<'_>,
+        name: Option<&str>,
+        peer: Option<&DesiredPeer>,
+        selector: Option<&LabelSelector>,
+    ) {
         if let Some(name) = name
             && !self.names.insert(name.to_owned())
         {
             reader.report(section.place_of("name"), section.key("name"), format!("another peer is named '{name}'"));
         }
         if let Some(peer) = peer {
-            let other = *self.endpoints.entry((peer.address.clone(), peer.port, peer.transport.interface.clone())).or_insert(self.peers);
-            if other != self.peers {
-                let message = format!(
-                    "bgp.peers[{other}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
-                    peer.address, peer.port
-                );
+            let earlier = self.places.entry((peer.address.clone(), peer.transport.interface.clone())).or_default();
+            let message = check_place(peer, &earlier.iter().filter(|earlier| earlier.may_be_beside(selector)).collect::<Vec<_>>());
+            if let Some(message) = message {
                 let key = place_key(peer);
                 reader.report(section.place_of(key), section.key(key), message);
-            } else {
-                self.check_dialled(reader, section, peer);
             }
+            let passive = peer.transport.passive;
+            earlier.push(Earlier { index: self.peers, port: peer.port, passive, selector: selector.cloned() });
         }
         self.peers += 1;
     }
+}
 
-    /// A connection that a peer dials comes from any port: only its address says whose it is.
-    fn check_dialled(&mut self, reader: &mut Reader<'_>, section: &Section<'_>, peer: &DesiredPeer) {
-        let passive = peer.transport.passive;
-        let earlier = self.places.entry((peer.address.clone(), peer.transport.interface.clone())).or_default();
-        if let Some((other, _)) = earlier.iter().find(|(_, other_passive)| passive || *other_passive) {
-            let message = format!(
-                "bgp.peers[{other}] has {} too, and one of both is passive: a connection that is dialled from there could be of either, whatever their ports",
-                peer.address
-            );
-            let key = place_key(peer);
-            reader.report(section.place_of(key), section.key(key), message);
-        }
-        earlier.push((self.peers, passive));
+/// Of two sessions between the same two addresses collision detection closes one (RFC 4271 §6.8). On another link, or in a VRF, the same address is another
+/// host's. A connection that a peer dials comes from any port: only its address says whose it is.
+fn check_place(peer: &DesiredPeer, earlier: &[&Earlier]) -> Option<String> {
+    if let Some(Earlier { index, .. }) = earlier.iter().find(|earlier| earlier.port == peer.port) {
+        return Some(format!(
+            "bgp.peers[{index}] has {} and port {} too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
+            peer.address, peer.port
+        ));
     }
+    let Earlier { index, .. } = earlier.iter().find(|earlier| peer.transport.passive || earlier.passive)?;
+    Some(format!(
+        "bgp.peers[{index}] has {} too, and one of both is passive: a connection that is dialled from there could be of either, whatever their ports",
+        peer.address
+    ))
 }
 
 /// The kernel demands of what comes from an address the key of the longest prefix that has one, and no address can be left out of a prefix: what dynamic peers

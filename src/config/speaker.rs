@@ -11,6 +11,7 @@ use bgp::peer::{PeerConfig, RoleConfig};
 use bgp::wire::AddPathMode;
 use bgp::{Asn, Family, HoldTime};
 
+use super::PeerSelectors;
 use super::kinds;
 use super::parse::set;
 use super::peers::{Seen, check_signed};
@@ -21,8 +22,8 @@ use crate::desired::{
 
 const DYNAMIC_LIMIT: u32 = 100;
 
-/// The whole section.
-pub(super) fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) -> Option<DesiredBgp> {
+/// The whole section, and which peers only some nodes have.
+pub(super) fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Option<&str>) -> Option<(DesiredBgp, PeerSelectors)> {
     let asn = reader.required(section, "asn", &kinds::bgp::ASN);
     let router_id = reader.or(section, "routerId", &kinds::bgp::ROUTER_ID, None);
     let cluster_id = reader.optional(section, "clusterId", &kinds::bgp::CLUSTER_ID).filter(|id| router_id.flatten() != Some(*id));
@@ -30,22 +31,24 @@ pub(super) fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Opt
     let send_software_version = reader.flag(section, "sendSoftwareVersion", false);
     let listen = if section.has("listen") { listen(reader, section, asn).map(Some) } else { Some(None) };
     let elements = reader.list(section, "peers").unwrap_or_default();
-    let mut peers = BTreeMap::new();
+    let (mut peers, mut selectors) = (BTreeMap::new(), PeerSelectors::new());
     let mut seen = Seen::default();
     for element in &elements {
         let section = reader.element(element);
         let name = reader.required(&section, "name", &kinds::bgp::PEER_NAME);
+        let selector = reader.or(&section, "nodeSelector", &kinds::LABEL_SELECTOR, None).flatten();
         let peer = peer(reader, &section, asn);
-        seen.check(reader, &section, name.as_deref(), peer.as_ref());
+        seen.check(reader, &section, name.as_deref(), peer.as_ref(), selector.as_ref());
         if let (Some(peer), Some(listen)) = (&peer, &listen) {
             check_passive(reader, &section, peer, listen.as_ref());
             check_signed(reader, &section, peer, listen.as_ref());
         }
         if let (Some(name), Some(peer)) = (name, peer) {
+            selectors.extend(selector.map(|selector| (name.clone(), selector)));
             peers.insert(name, peer);
         }
     }
-    Some(DesiredBgp {
+    let bgp = DesiredBgp {
         asn: asn?,
         router_id: router_id?,
         cluster_id,
@@ -53,7 +56,8 @@ pub(super) fn bgp(reader: &mut Reader<'_>, section: &Section<'_>, node_name: Opt
         send_software_version: send_software_version?,
         listen: listen?,
         peers,
-    })
+    };
+    Some((bgp, selectors))
 }
 
 fn listen(reader: &mut Reader<'_>, bgp: &Section<'_>, local_asn: Option<Asn>) -> Option<DesiredListen> {

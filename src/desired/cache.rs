@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::addresses::{not_allowed, unfit};
 use super::{Desired, DesiredBalancing, DesiredVip, DesiredVirtualService, KnownPeers, Lifecycle, NodeDrain, ServiceKey};
-use crate::config::Config;
+use crate::config::{Config, NodeLabels};
 
 const FILE: &str = "desired.json";
 const VERSION: u32 = 3;
@@ -24,6 +24,9 @@ const DRAINED: &str = "drained";
 
 /// From where other nodes advertise.
 const PEERS: &str = "vrrp-peers.json";
+
+/// The labels of our Node.
+const LABELS: &str = "node-labels.json";
 
 #[derive(Serialize, Deserialize)]
 struct Cached<V, S> {
@@ -96,6 +99,23 @@ pub fn save_peers(state_dir: &Path, peers: &KnownPeers) -> io::Result<()> {
 #[must_use]
 pub fn load_peers(state_dir: &Path) -> KnownPeers {
     fs::read(state_dir.join(PEERS)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+/// Keeps the labels of our Node, for a start of which the API server does not tell them.
+///
+/// # Errors
+/// The directory cannot be made, or the file not be written.
+pub fn save_labels(state_dir: &Path, labels: &NodeLabels) -> io::Result<()> {
+    fs::create_dir_all(state_dir)?;
+    let unfinished = state_dir.join(format!(".{LABELS}"));
+    fs::write(&unfinished, serde_json::to_vec(labels)?)?;
+    fs::rename(unfinished, state_dir.join(LABELS))
+}
+
+/// The labels of our Node when they were known last; `None` where they never were.
+#[must_use]
+pub fn load_labels(state_dir: &Path) -> Option<NodeLabels> {
+    fs::read(state_dir.join(LABELS)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
 }
 
 /// The intent that was kept last, without what the configuration no longer allows. It is not complete, so that nothing is removed as a stray. Its lifecycle

@@ -22,12 +22,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{ForwardingMethod, Scheduler};
-use crate::config::{Allowed, Dataplane, DataplaneType, LocalPolicy, Log, LogFormat, OnCordon, OnTermination, Vips};
+use crate::config::{Allowed, Dataplane, DataplaneType, LocalPolicy, Log, LogFormat, OnCordon, OnTermination, PeerSelectors, Vips};
 use crate::source::dir::snapshot_of;
 
 pub(crate) fn config() -> Config {
     let peer = DesiredPeer::new("10.211.1.1".parse().unwrap(), Asn::new(65001).unwrap());
     Config {
+        peer_selectors: PeerSelectors::new(),
         instance: "vipherald".into(),
         node_name: "node1".into(),
         scope: Scope::default(),

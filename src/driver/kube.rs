@@ -188,7 +188,7 @@ impl Task {
     async fn run(mut self, mut stopping: oneshot::Receiver<()>) {
         while !self.sleep(&mut stopping).await {
             if self.lease.deadline() <= Instant::now() {
-                self.lease.turn(&mut self.server).await;
+                self.lease.turn(&self.server).await;
             }
             self.take_or_leave_office();
             self.follow_peers();
@@ -199,8 +199,8 @@ impl Task {
             self.tell_troubles();
         }
         self.objects = None;
-        self.lease.release(&mut self.server).await;
-        self.drainer.release(&mut self.server).await;
+        self.lease.release(&self.server).await;
+        self.drainer.release(&self.server).await;
         self.node_pace = Pace::new(Instant::now(), self.sources.seed);
         self.node_due = true;
         self.write_node().await;
@@ -208,7 +208,7 @@ impl Task {
         if leaves {
             let config = Arc::clone(&self.sources.config.borrow().config);
             let node = self.own_node();
-            self.label.remove(&mut self.server, &config, node.as_deref()).await;
+            self.label.remove(&self.server, &config, node.as_deref()).await;
         }
     }
 
@@ -315,7 +315,7 @@ impl Task {
         denied.extend(self.drainer.denied());
         denied.extend(self.label.denied().map(ToOwned::to_owned));
         let time = Time::from(SystemTime::now());
-        match self.node.write(&mut self.server, (&view.status, &self.routers), owner.as_deref(), &denied, time).await {
+        match self.node.write(&self.server, (&view.status, &self.routers), owner.as_deref(), &denied, time).await {
             Ok(written) => {
                 self.node_due = false;
                 self.node_trouble = None;
@@ -341,7 +341,7 @@ impl Task {
         let status = self.sources.view.borrow().as_ref().filter(|_| is_asked).map(|view| Arc::clone(&view.status));
         let vips = status.iter().flat_map(|status| &status.vips);
         let announced: Vec<IpAddr> = vips.filter(|vip| vip.state == VipState::Announced).map(|vip| vip.address).collect();
-        self.drainer.turn(&mut self.server, asked, snapshot.as_deref(), reported, &announced).await;
+        self.drainer.turn(&self.server, asked, snapshot.as_deref(), reported, &announced).await;
     }
 
     /// Keeps the label of our Node.
@@ -351,7 +351,7 @@ impl Task {
         // Which addresses are VIPs is not known before.
         let Some(compiled) = compiled else { return };
         let node = self.own_node();
-        self.label.turn(&mut self.server, &config, node.as_deref(), |address| compiled.desired.vips.contains_key(address)).await;
+        self.label.turn(&self.server, &config, node.as_deref(), |address| compiled.desired.vips.contains_key(address)).await;
     }
 
     fn tell_troubles(&self) {
@@ -394,7 +394,7 @@ impl Task {
             return;
         }
         let denied = office.writer.denied();
-        match write_objects(&self.sources, &mut self.server, &self.lease, (office, nodes)).await {
+        match write_objects(&self.sources, &self.server, &self.lease, (office, nodes)).await {
             Ok(pass) => {
                 office.due = pass == Pass::More;
                 office.trouble = None;
@@ -421,7 +421,7 @@ fn complain(trouble: &mut Option<String>, error: &RequestError, consequence: &st
 /// One pass, once all that it needs is known.
 async fn write_objects(
     sources: &Sources,
-    server: &mut ApiServer,
+    server: &ApiServer,
     lease: &Lease,
     (office, nodes): (&mut Office, Option<Arc<NodeReports>>),
 ) -> Result<Pass, RequestError> {

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::Objects;
 use crate::actuator::{Kernel, probe_ipvs};
 use crate::config::{Config, DataplaneType};
-use crate::desired::{Compiled, LastGood, Rejection};
+use crate::desired::{Compiled, LastGood, Rejection, cache};
 use crate::observed::{self, Observed, ObservedSpeaker};
 use crate::plan::{plan, predict};
 use crate::source::{dir, kube};
@@ -31,7 +31,10 @@ pub async fn dry_run(mut config: Config, objects: Objects) -> Result<String, Box
     if config.dataplane.kind == DataplaneType::Auto {
         config.dataplane.kind = if probe_ipvs().await.is_ok() { DataplaneType::Ipvs } else { DataplaneType::Nftables };
     }
-    let Compiled { desired, rejections, .. } = LastGood::load(&config.state_dir).compile(&snapshot.unwrap_or_default(), &config);
+    let snapshot = snapshot.unwrap_or_default();
+    let labels = snapshot.labels_of_node(&config.node_name).or_else(|| cache::load_labels(&config.state_dir));
+    let config = config.on_node(labels.as_ref());
+    let Compiled { desired, rejections, .. } = LastGood::load(&config.state_dir).compile(&snapshot, &config);
     let mut kernel = Kernel::new(&config.vips.interface, &config.instance).await?;
     let mut now = Instant::now();
     kernel.balance(desired.balancing.as_ref().map(|balancing| balancing.rules.balancer));

@@ -15,7 +15,7 @@ use bgp::Prefix;
 use tokio::sync::watch;
 
 use super::purpose::Purpose;
-use crate::config::{Config, DataplaneType, InForce};
+use crate::config::{Config, DataplaneType, InForce, NodeLabels};
 use crate::desired::{
     self, Compiled, Desired, DesiredVirtualService, DrainTimes, KnownPeers, LastGood, Lifecycle, NodeDrain, ServiceKey, Termination,
     VirtualRouting, cache,
@@ -40,6 +40,10 @@ pub(super) struct Intent {
     peers: watch::Receiver<KnownPeers>,
     /// What of that the state directory has.
     kept_peers: KnownPeers,
+    /// The labels of our Node as they were known last, which tell what peers it has.
+    labels: Option<NodeLabels>,
+    /// What of that the state directory has.
+    kept_labels: Option<NodeLabels>,
     purpose: Purpose,
     state_dir: PathBuf,
     /// The last good intent of an earlier process that has not withdrawn everything; `None` once it was taken.
@@ -68,6 +72,7 @@ impl Intent {
         started: Instant,
     ) -> Self {
         let Config { state_dir, startup_patience, .. } = (*config.borrow().config).clone();
+        let labels = cache::load_labels(&state_dir);
         let former = cache::load(&state_dir, &config.borrow().config).filter(|desired| desired.lifecycle == Lifecycle::Run);
         Self {
             config,
@@ -76,6 +81,8 @@ impl Intent {
             node_drain,
             kept_peers: cache::load_peers(&state_dir),
             peers,
+            labels: labels.clone(),
+            kept_labels: labels,
             purpose,
             state_dir,
             former,
@@ -148,9 +155,10 @@ impl Intent {
         }
     }
 
-    /// The configuration, with what `auto` stands for, of the dataplane and of peers.
+    /// The configuration, with what `auto` stands for, of the dataplane and of peers, and with the peers of this node.
     fn settled(&mut self) -> Config {
-        let mut config = (*self.config.borrow_and_update().config).clone().with_peers(&self.peers.borrow_and_update());
+        let config = (*self.config.borrow_and_update().config).clone();
+        let mut config = config.with_peers(&self.peers.borrow_and_update()).on_node(self.labels.as_ref());
         if config.dataplane.kind == DataplaneType::Auto {
             config.dataplane.kind = if matches!(self.ipvs, Some(Err(_))) { DataplaneType::Nftables } else { DataplaneType::Ipvs };
         }
@@ -273,11 +281,22 @@ impl Intent {
             }
             self.kept_peers = peers;
         }
+        if self.labels != self.kept_labels
+            && let Some(labels) = &self.labels
+        {
+            if let Err(error) = cache::save_labels(&self.state_dir, labels) {
+                tracing::warn!(%error, "the labels of the Node cannot be kept: a start without the API server may be without the peers that depend on them");
+            }
+            self.kept_labels.clone_from(&self.labels);
+        }
     }
 
     fn compile(&mut self, now: Instant) {
-        let config = self.settled();
         let snapshot = self.snapshots.borrow_and_update().clone();
+        // A Node that is away for a while has the peers that it had.
+        let labels = snapshot.as_deref().and_then(|snapshot| snapshot.labels_of_node(&self.config.borrow().config.node_name));
+        self.labels = labels.or(self.labels.take());
+        let config = self.settled();
         let mut compiled = match &snapshot {
             Some(snapshot) => self.last_good.compile(snapshot, &config),
             None if now >= self.patience_ends => last_good(&self.state_dir, &config),

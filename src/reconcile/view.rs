@@ -16,7 +16,7 @@ use bgp::wire::NextHop;
 use tokio::sync::watch;
 
 use super::View;
-use crate::api::ObjectRef;
+use crate::api::{LabelSelector, ObjectRef};
 use crate::config::{Config, InForce};
 use crate::desired::{Compiled, Desired, Lifecycle, Rejection, RejectionReason};
 use crate::driver::bgp as driver;
@@ -116,12 +116,18 @@ impl Explainer {
 
     fn config_status(&self) -> ConfigStatus {
         let in_force = self.in_force.borrow();
+        let view = self.view.borrow();
+        let elsewhere = |(name, selector): (&String, &LabelSelector)| {
+            let ours = &view.compiled.as_ref()?.desired.bgp.peers;
+            (!ours.contains_key(name)).then(|| (name.clone(), selector.to_string()))
+        };
         ConfigStatus {
             file: self.config_file.display().to_string(),
             since: in_force.since.into(),
             error: in_force.fault.clone(),
             waiting_for_restart: in_force.waiting.clone(),
-            dataplane: self.view.borrow().dataplane.clone(),
+            dataplane: view.dataplane.clone(),
+            peers_elsewhere: in_force.config.peer_selectors.iter().filter_map(elsewhere).collect(),
         }
     }
 }

@@ -98,11 +98,11 @@ pub async fn read_now(access: &Access, kinds: &[Kind]) -> Result<Snapshot, Box<d
     let client = access.client().await?;
     let mut snapshot = Snapshot { complete: true, ..Snapshot::default() };
     for kind in kinds {
-        for value in request::list(&client, *kind).await?.items {
-            match object::read(*kind, value) {
-                Some((name, Ok(object))) => snapshot.insert(name, object),
+        for (name, read) in request::list(&client, *kind).await?.items {
+            match read {
+                Ok(object) => snapshot.insert(name, object),
                 // It is there, whatever it is.
-                Some((_, Err(_))) | None => snapshot.complete = false,
+                Err(_) => snapshot.complete = false,
             }
         }
     }

@@ -166,7 +166,7 @@ fn peers_established(node: &NodeStatus) -> Verdict {
     if node.peers.is_empty() && node.mode == Mode::Vrrp {
         verdict(Truth::True, "NotNeeded", "virtual routers have the VIPs, and no peer is configured".to_owned())
     } else if node.peers.is_empty() {
-        verdict(Truth::False, "NoPeers", "no peer is configured in bgp.peers".to_owned())
+        verdict(Truth::False, "NoPeers", "no peer in bgp.peers is for this node".to_owned())
     } else if down.is_empty() {
         verdict(Truth::True, "AllEstablished", format!("{} of {0}", node.peers.len()))
     } else {

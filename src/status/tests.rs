@@ -92,6 +92,7 @@ impl Node {
                 since: seconds(0).into(),
                 error: None,
                 waiting_for_restart: Vec::new(),
+                peers_elsewhere: BTreeMap::new(),
                 dataplane: None,
             },
             now: seconds(60),
@@ -464,7 +465,7 @@ fn in_the_set_is_not_announced_until_a_peer_was_told() {
     node.rr1().told.insert(prefix("10.0.0.7"));
     says(&node, "Pending NoSession: no peer has an established session", &format!("{CONDITIONS}NoSession"));
     node.speaker.peers.clear();
-    says(&node, "Pending NoPeers: no peer is configured in bgp.peers", &format!("{CONDITIONS}NoPeers"));
+    says(&node, "Pending NoPeers: no peer in bgp.peers is for this node", &format!("{CONDITIONS}NoPeers"));
     node.speaker.started = false;
     says(
         &node,

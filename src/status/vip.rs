@@ -302,7 +302,7 @@ impl<'a> Facts<'a> {
                 None => Why::new("SpeakerNotStarted", "BGP sessions start once the first plan is carried out"),
             }
         } else if peers.is_empty() {
-            Why::new("NoPeers", "no peer is configured in bgp.peers")
+            Why::new("NoPeers", "no peer in bgp.peers is for this node")
         } else if established.is_empty() {
             Why::new("NoSession", "no peer has an established session")
         } else if established.len() == reasons.len() {

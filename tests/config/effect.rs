@@ -55,6 +55,21 @@ fn the_least_file_gives_the_documented_defaults() {
 }
 
 #[test]
+fn a_node_has_the_peers_that_its_labels_meet() {
+    let config = read(
+        "bgp:\n  asn: 1\n  peers:\n  - {name: all, address: 192.0.2.9, asn: 1}\n  - {name: a, nodeSelector: rack=a, address: 192.0.2.1, asn: 1}\n  \
+         - {name: b, nodeSelector: '!spare,rack=b', address: 192.0.2.1, asn: 2}\n",
+    )
+    .unwrap();
+    let labels = |labels: &[(&str, &str)]| labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let on_node = |labels: Option<&BTreeMap<String, String>>| config.clone().on_node(labels).bgp.peers.into_keys().collect::<Vec<_>>();
+    assert_eq!(on_node(Some(&labels(&[("rack", "a")]))), ["a", "all"]);
+    assert_eq!(on_node(Some(&labels(&[("rack", "b")]))), ["all", "b"]);
+    assert_eq!(on_node(Some(&labels(&[("rack", "b"), ("spare", "")]))), ["all"]);
+    assert_eq!(on_node(None), ["all"], "as long as no labels are known");
+}
+
+#[test]
 fn reflection_takes_effect() {
     let peers = [
         ("both", "reflectorClient: true, addPath: {send: true, receive: true}"),

@@ -121,7 +121,7 @@ fn alone(key: &str, value: Value) -> Value {
 /// Whoever writes down what is in force anyway must not lose a session by it.
 #[test]
 fn a_default_that_is_written_down_changes_nothing() {
-    const OF_ONE_PEER: [&str; 5] = ["name", "address", "gateway", "port", "passive"];
+    const OF_ONE_PEER: [&str; 6] = ["name", "nodeSelector", "address", "gateway", "port", "passive"];
     let reference = std::fs::read_to_string(root("docs/configuration.md")).unwrap();
     let (mut written, mut changed) = (0, Vec::new());
     for row in rows(&reference) {

@@ -36,7 +36,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bgp: {asn: 1, peers: {name: a}}\n", "c.yaml:1:22: bgp.peers: expected a list, found a map"),
     (
         "bgp: {asn: 1, peers: [a]}\n",
-        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export, found 'a'",
+        "c.yaml:1:23: bgp.peers[0]: expected a map with the keys name, nodeSelector, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export, found 'a'",
     ),
     ("@instnace: a\n", "c.yaml:2:1: instnace: unknown key; did you mean 'instance'?"),
     ("@mdoe: vrrp\n", "c.yaml:2:1: mdoe: unknown key; did you mean 'mode'?"),
@@ -56,7 +56,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bgp: {asn: 1, Peers: []}\n", "c.yaml:1:15: bgp.Peers: unknown key; did you mean 'peers'?"),
     (
         "bgp:\n  asn: 1\n  peers:\n    - name: a\n      adress: 192.0.2.1\n      asn: 2\n      bfd: {interval: 50ms}\n      password: x\n",
-        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export",
+        "c.yaml:4:7: bgp.peers[0].address: this key is missing, expected the IPv4 or IPv6 address of the peer, or instead of it gateway: true, or interface alone (unnumbered)\nc.yaml:5:7: bgp.peers[0].adress: unknown key; did you mean 'address'?\nc.yaml:7:7: bgp.peers[0].bfd: unknown key; expected one of name, nodeSelector, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export\nc.yaml:8:7: bgp.peers[0].password: unknown key; expected one of name, nodeSelector, address, gateway, port, asn, passwordFile, tcpAo, ttlSecurity, multihop, source, interface, passive, families, reflectorClient, addPath, keepReceived, localRole, strictRole, extendedMessages, extendedNextHop, timers, gracefulRestart, import, export",
     ),
     (
         "@vrrp: {groups: [{}]}\n",
@@ -229,6 +229,10 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1}\n  - {name: a, address: 192.0.2.2, asn: 1}\n  - {name: b, address: 192.0.2.1, asn: 2, port: 179}\n  - {name: c, address: 192.0.2.1, asn: 1, interface: red}\n  - {name: d, address: 192.0.2.1, asn: 1, interface: red}\n",
         "c.yaml:5:12: bgp.peers[1].name: another peer is named 'a'\nc.yaml:6:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)\nc.yaml:8:24: bgp.peers[4].address: bgp.peers[3] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)",
+    ),
+    (
+        "bgp:\n  asn: 1\n  peers:\n  - {name: a, address: 192.0.2.1, asn: 1, nodeSelector: rack=a}\n  - {name: b, address: 192.0.2.1, asn: 2, nodeSelector: rack=b}\n  - {name: c, address: 192.0.2.1, asn: 3, nodeSelector: row=b}\n  - {name: d, address: 192.0.2.2, asn: 3, nodeSelector: rack in (a)}\n",
+        "c.yaml:6:24: bgp.peers[2].address: bgp.peers[0] has 192.0.2.1 and port 179 too: of two sessions between the same two addresses one is closed as a collision (RFC 4271 §6.8)\nc.yaml:7:57: bgp.peers[3].nodeSelector: expected a label selector such as 'team=enm,tier!=test,!legacy', found 'rack in (a)': \"rack in (a)\" is none of KEY=VALUE, KEY!=VALUE, KEY and !KEY",
     ),
     (
         "bgp:\n  asn: 1\n  listen: {address: 0.0.0.0, prefixes: [192.0.2.0/24], gateway: true}\n",

@@ -9,7 +9,7 @@ use vipherald::config::KEYS;
 use crate::chart::{chart, refusal, root, template, update};
 
 /// Keys of a peer that say who it is and how it is reached: dynamic peers have all others.
-const OF_CONFIGURED_PEERS: [&str; 7] = ["name", "address", "gateway", "port", "source", "interface", "passive"];
+const OF_CONFIGURED_PEERS: [&str; 8] = ["name", "nodeSelector", "address", "gateway", "port", "source", "interface", "passive"];
 
 /// An example of every key tells which ones are lists.
 fn example() -> Value {

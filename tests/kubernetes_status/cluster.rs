@@ -172,6 +172,8 @@ pub(crate) struct RouterNode {
     name: String,
     /// Keys of `node:` beside its name.
     pub(crate) node_keys: &'static str,
+    /// Keys of its peer beside those that every node has.
+    pub(crate) peer_keys: &'static str,
     /// Lines of the configuration beside those that every node has.
     more: &'static str,
     files: TempDir,
@@ -189,7 +191,7 @@ impl RouterNode {
         kubeconfig["contexts"][0]["context"]["namespace"] = "vip".into();
         fs::write(files.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
         cluster.apply(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n"));
-        Self { proxy, daemon: None, tor, namespace, name: name.to_owned(), node_keys: "", more, _passage: passage, files }
+        Self { proxy, daemon: None, tor, namespace, name: name.to_owned(), node_keys: "", peer_keys: "", more, _passage: passage, files }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -201,10 +203,11 @@ impl RouterNode {
         let more = self.more;
         let configuration = format!(
             "node: {{name: {}{}}}\nvips: {{allow: [{{prefix: 10.0.0.0/24}}, {{prefix: \"2001:db8:7::/64\"}}], pools: [{{name: small, prefixes: [10.0.0.64/30]}}]}}\n{more}\n\
-             bgp:\n  asn: 65001\n  peers:\n  - {{name: tor, address: 10.99.0.2, asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}}}\n\
+             bgp:\n  asn: 65001\n  peers:\n  - {{name: tor, address: 10.99.0.2, asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}{}}}\n\
              drain: {{fabricDelay: 100ms, timeout: 5s, taints: [{{key: maintenance}}]}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: info, format: text}}\n",
             self.name,
             self.node_keys,
+            self.peer_keys,
             self.path("state").display()
         );
         fs::write(self.path("config.yaml"), configuration).unwrap();

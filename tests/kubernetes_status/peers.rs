@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Virtual routers whose peers are the other router nodes of the instance.
+//! Peers that follow from what the cluster says: of virtual routers the other router nodes of the instance, of the speaker those for this Node.
+
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cluster::{Cluster, LIMIT, OBJECTS, RouterNode};
+use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RouterNode, stays};
 use crate::common::wait_until;
 
 const VIPS: [&str; 3] = ["10.0.0.7", "10.0.0.8", "10.0.0.9"];
@@ -51,4 +53,33 @@ fn peers_are_the_other_nodes_of_the_instance_and_follow_them() {
     active.start();
     wait_until("it is Backup by what it knew last", LIMIT, || active.said().matches("Backup").count() == VIPS.len());
     assert_eq!((held(active), held(backup)), (0, VIPS.len()));
+}
+
+#[test]
+fn a_node_has_the_peers_that_its_labels_choose() {
+    let cluster = Cluster::new();
+    cluster.apply(OBJECTS);
+    let mut node = RouterNode::new(&cluster, "n1", NFTABLES);
+    node.peer_keys = ", nodeSelector: rack=a";
+    node.start();
+    wait_until("it says that it has no peer", LIMIT, || node.said().matches("NoPeers").count() == VIPS.len());
+    let label = |label: &str| cluster.try_kubectl(&["label", "--overwrite", "node", "n1", label]);
+    label("rack=a");
+    node.until_learned(&VIPS);
+
+    // Whatever it is that hides the Node, it is in its rack.
+    let all = VIPS.iter().map(|vip| vip.parse().unwrap()).collect();
+    cluster.try_kubectl(&["delete", "node", "n1"]);
+    stays("it announces though its Node is away", Duration::from_secs(2), || node.tor.learned() == all);
+    node.proxy.go_away();
+    node.kill();
+    node.until_learned(&[]);
+    node.start();
+    node.until_learned(&VIPS);
+    node.proxy.come_back();
+    cluster.apply("apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {rack: a}}\n");
+    stays("it announces when its Node is back", Duration::from_secs(2), || node.tor.learned() == all);
+    label("rack=b");
+    node.until_learned(&[]);
+    wait_until("it says again that it has no peer", LIMIT, || node.said().contains("NoPeers"));
 }

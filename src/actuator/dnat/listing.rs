@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads what `nft -j` prints of the tables of virtual services.
 //!
-//! Inputs: the listing of a table without the elements of its maps, and of the two maps that dispatch. Output: a [`Listed`]. Invariant: a virtual
+//! Inputs: the listing of all tables of a family without the elements of their maps, and of the two maps that dispatch. Output: a [`Listed`]. Invariant: a virtual
 //! service is there only where connections are dispatched to its chain; it is set to nothing that we know where its chain is not to the letter what we would write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
 
 use ipvs::Weight;
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
 
 use super::chain::{self, Family};
 use crate::api::{ForwardingMethod, PortRange};
@@ -38,7 +40,7 @@ pub(super) struct Listed {
 
 #[derive(Deserialize)]
 struct Listing {
-    nftables: Vec<serde_json::Map<String, Value>>,
+    nftables: Vec<Map<String, Value>>,
 }
 
 impl Listed {
@@ -59,21 +61,22 @@ impl Listed {
         self.chains.keys().filter(move |key| !named.contains(key) && !self.dispatched.contains_key(key)).copied()
     }
 
-    /// Takes the listing of the table.
-    pub(super) fn take_table(&mut self, json: &[u8], family: Family) -> Result<(), serde_json::Error> {
-        let listing: Listing = serde_json::from_slice(json)?;
-        let mut rules: BTreeMap<ServiceKey, Vec<Value>> = BTreeMap::new();
+    /// Takes the table of this name from the listing of its family.
+    pub(super) fn take_table(&mut self, json: &[u8], family: Family, table: &str) -> Result<(), serde_json::Error> {
+        let mut chains: BTreeMap<ServiceKey, Vec<ServiceRule>> = BTreeMap::new();
         let mut dispatching = None;
-        for (kind, object) in listing.nftables.into_iter().flatten() {
+        each_object(json, |kind, object| {
             let name = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
-            match kind.as_str() {
-                "metainfo" | "table" => {}
+            if name("table") != table {
+                return;
+            }
+            match kind {
                 "map" if Rules::DISPATCH_MAPS.contains(&name("name")) && name("comment") == COMMENT => self.exists = true,
                 "map" | "set" if Rules::DISPATCH_MAPS.contains(&name("name")) => self.not_ours = Some(name("name").to_owned()),
                 "map" => self.foreign |= chain::service_of(name("name")).is_none(),
                 "chain" if Rules::DISPATCH_CHAINS.contains(&name("name")) => dispatching = Some(name("name").to_owned()),
                 "chain" => match chain::service_of(name("name")) {
-                    Some(key) => drop(rules.entry(key).or_default()),
+                    Some(key) => drop(chains.entry(key).or_default()),
                     None => self.foreign = true,
                 },
                 "rule" if Rules::DISPATCH_CHAINS.contains(&name("chain")) => {
@@ -81,17 +84,17 @@ impl Listed {
                 }
                 "rule" => {
                     if let Some(key) = chain::service_of(name("chain")) {
-                        rules.entry(key).or_default().push(object);
+                        chains.entry(key).or_default().push(ServiceRule::new(&object));
                     }
                 }
                 _ => self.foreign = true,
             }
-        }
+        })?;
         if self.exists {
-            self.chains.extend(rules.into_iter().map(|(key, rules)| (key, service(key, &rules))));
+            self.chains.extend(chains.into_iter().map(|(key, rules)| (key, service(key, &rules))));
         } else {
             self.dispatch.clear();
-            let of_service = rules.keys().next().map(|key| chain::chain_name(*key));
+            let of_service = chains.keys().next().map(|key| chain::chain_name(*key));
             self.not_ours = self.not_ours.take().or(dispatching).or(of_service);
         }
         Ok(())
@@ -109,27 +112,94 @@ impl Listed {
     }
 }
 
+/// A rule in the chain of a service, as far as we write such.
+struct ServiceRule {
+    comment: String,
+    /// The real server that it lists.
+    real_server: Option<ObservedRealServer>,
+}
+
+impl ServiceRule {
+    fn new(rule: &Map<String, Value>) -> Self {
+        let comment = rule.get("comment").and_then(Value::as_str).unwrap_or_default();
+        Self { real_server: real_server(rule, comment), comment: comment.to_owned() }
+    }
+}
+
 /// What the rules of its chain make of a virtual service.
-fn service(key: ServiceKey, rules: &[Value]) -> ObservedVirtualService {
-    let comments: Vec<&str> = rules.iter().map(|rule| rule.get("comment").and_then(Value::as_str).unwrap_or_default()).collect();
-    let mut real_servers: Vec<ObservedRealServer> =
-        rules.iter().zip(&comments).skip(1).filter_map(|(rule, comment)| real_server(rule, comment)).collect();
+fn service(key: ServiceKey, rules: &[ServiceRule]) -> ObservedVirtualService {
+    let mut real_servers: Vec<ObservedRealServer> = rules.iter().skip(1).filter_map(|rule| rule.real_server).collect();
     real_servers.sort_by_key(|server| server.address);
     let mut service = ObservedVirtualService { mode: None, real_servers };
-    service.mode = comments.first().and_then(|comment| chain::mode_of(comment)).filter(|mode| {
+    service.mode = rules.first().and_then(|rule| chain::mode_of(&rule.comment)).filter(|mode| {
         let wanted = chain::service_chain(key, *mode, &service).rules;
-        wanted.iter().map(|(_, comment)| comment.as_str()).eq(comments.iter().copied())
+        wanted.iter().map(|(_, comment)| comment.as_str()).eq(rules.iter().map(|rule| rule.comment.as_str()))
     });
     service
 }
 
 /// The real server that a rule lists.
-fn real_server(rule: &Value, comment: &str) -> Option<ObservedRealServer> {
+fn real_server(rule: &Map<String, Value>, comment: &str) -> Option<ObservedRealServer> {
     let weight = Weight(comment.strip_prefix("weight ")?.parse().ok()?);
     let mut matches = rule.get("expr")?.as_array()?.iter().filter_map(|expression| expression.get("match")?.get("right"));
     let address = matches.next()?.as_str()?.parse().ok()?;
     let port = matches.next().map_or(Some(0), |port| u16::try_from(port.as_u64()?).ok())?;
     Some(super::real_server(SocketAddr::new(address, port), weight))
+}
+
+/// Hands over the objects of a listing with their kinds, one by one: read as a whole they take many times the room of the text.
+fn each_object(json: &[u8], take: impl FnMut(&str, Map<String, Value>)) -> Result<(), serde_json::Error> {
+    struct Whole<F>(F);
+    struct Objects<'a, F>(&'a mut F);
+
+    impl<'de, F: FnMut(&str, Map<String, Value>)> Visitor<'de> for Whole<F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a listing of nft")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<String>()? {
+                match key.as_str() {
+                    "nftables" => map.next_value_seed(Objects(&mut self.0))?,
+                    _ => drop(map.next_value::<IgnoredAny>()?),
+                }
+            }
+            Ok(())
+        }
+    }
+
+    impl<'de, F: FnMut(&str, Map<String, Value>)> DeserializeSeed<'de> for Objects<'_, F> {
+        type Value = ();
+
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+            deserializer.deserialize_seq(self)
+        }
+    }
+
+    impl<'de, F: FnMut(&str, Map<String, Value>)> Visitor<'de> for Objects<'_, F> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of objects")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut objects: A) -> Result<(), A::Error> {
+            while let Some(object) = objects.next_element::<BTreeMap<String, Value>>()? {
+                for (kind, object) in object {
+                    if let Value::Object(object) = object {
+                        (self.0)(&kind, object);
+                    }
+                }
+            }
+            Ok(())
+        }
+    }
+
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    deserializer.deserialize_map(Whole(take))?;
+    deserializer.end()
 }
 
 /// The virtual service of an element, such as `10.0.0.7 . tcp . 80` or `10.0.0.7 . tcp . 1000-2000`.

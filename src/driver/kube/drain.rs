@@ -55,7 +55,7 @@ impl Drainer {
     /// Decides what is to be done now. `reported` is what the API server holds of this node, `announced` what it announces.
     pub(super) async fn turn(
         &mut self,
-        server: &mut ApiServer,
+        server: &ApiServer,
         asked: Asked,
         snapshot: Option<&Snapshot>,
         reported: Option<&RouterNodeStatus>,
@@ -80,7 +80,7 @@ impl Drainer {
     }
 
     /// Gives the Lease up, where it is held.
-    pub(super) async fn release(&mut self, server: &mut ApiServer) {
+    pub(super) async fn release(&mut self, server: &ApiServer) {
         self.unread = None;
         if let Some(mut lease) = self.lease.take() {
             lease.release(server).await;
@@ -98,7 +98,7 @@ impl Drainer {
     }
 
     /// Keeps the Lease until the VIPs have left, and everybody can know.
-    async fn go_on(&mut self, server: &mut ApiServer, reported: Option<&RouterNodeStatus>) {
+    async fn go_on(&mut self, server: &ApiServer, reported: Option<&RouterNodeStatus>) {
         if reported.is_some_and(is_drained) {
             self.release(server).await;
         } else if let Some(lease) = self.lease.as_mut().filter(|lease| lease.deadline() <= Instant::now()) {
@@ -107,7 +107,7 @@ impl Drainer {
     }
 
     /// What keeps this node from draining; `None` where nothing does any more.
-    async fn obstacle(&mut self, server: &mut ApiServer, snapshot: Option<&Snapshot>, announced: &[IpAddr]) -> Option<Obstacle> {
+    async fn obstacle(&mut self, server: &ApiServer, snapshot: Option<&Snapshot>, announced: &[IpAddr]) -> Option<Obstacle> {
         let name = format!("{}.drain", self.instance);
         let lease = self.lease.get_or_insert_with(|| Lease::new(&self.namespace, &name, &self.node));
         if lease.deadline() <= Instant::now() {

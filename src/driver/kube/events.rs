@@ -34,9 +34,12 @@ pub(super) struct News {
 }
 
 impl News {
+    /// The resource, as `kubectl auth can-i` takes it.
+    pub(super) const RESOURCE: &'static str = "events.events.k8s.io";
+
     /// Where it is to be created.
     pub(super) fn place(&self) -> Place {
-        Place::other(format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace()), "events.events.k8s.io")
+        Place::other(format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace()), Self::RESOURCE)
     }
 
     /// Events on what has no namespace are in `default`.

@@ -57,7 +57,7 @@ impl NodeLabel {
     }
 
     /// Writes the label where it differs; `is_vip` tells which addresses are VIPs.
-    pub(super) async fn turn(&mut self, server: &mut ApiServer, config: &Config, node: Option<&Node>, is_vip: impl Fn(&IpAddr) -> bool) {
+    pub(super) async fn turn(&mut self, server: &ApiServer, config: &Config, node: Option<&Node>, is_vip: impl Fn(&IpAddr) -> bool) {
         let now = Instant::now();
         self.look_at = now + LOOK;
         let Some(node) = node.filter(|_| config.label_external_ip) else {
@@ -94,7 +94,7 @@ impl NodeLabel {
     }
 
     /// Takes the label away, where it is ours: this node leaves for good.
-    pub(super) async fn remove(&mut self, server: &mut ApiServer, config: &Config, node: Option<&Node>) {
+    pub(super) async fn remove(&mut self, server: &ApiServer, config: &Config, node: Option<&Node>) {
         let labelled = |node: &&Node| node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(LABEL));
         let Some(node) = node.filter(|_| config.label_external_ip).filter(labelled) else { return };
         if let Err(error) = self.write(server, node, None).await {
@@ -103,7 +103,7 @@ impl NodeLabel {
     }
 
     /// Applies it to the very Node that is known: to one that came again under the same name, and is not known yet, it is nobody's.
-    async fn write(&mut self, server: &mut ApiServer, node: &Node, address: Option<Ipv4Addr>) -> Result<(), RequestError> {
+    async fn write(&mut self, server: &ApiServer, node: &Node, address: Option<Ipv4Addr>) -> Result<(), RequestError> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let labels: BTreeMap<&str, String> = address.iter().map(|address| (LABEL, address.to_string())).collect();
         let metadata = json!({"name": name, "uid": node.metadata.uid, "labels": labels});

@@ -66,16 +66,16 @@ impl Lease {
     }
 
     /// Does what is due. Not cancel safe.
-    pub(super) async fn turn(&mut self, server: &mut ApiServer) {
+    pub(super) async fn turn(&mut self, server: &ApiServer) {
         self.carry_out(server, Event::Tick).await;
     }
 
     /// Gives it up, where it is held.
-    pub(super) async fn release(&mut self, server: &mut ApiServer) {
+    pub(super) async fn release(&mut self, server: &ApiServer) {
         self.carry_out(server, Event::Release).await;
     }
 
-    async fn carry_out(&mut self, server: &mut ApiServer, event: Event) {
+    async fn carry_out(&mut self, server: &ApiServer, event: Event) {
         let mut next = self.election.handle(Instant::now(), event);
         while let Some(action) = next {
             let answer = self.ask(server, &action).await;
@@ -105,7 +105,7 @@ impl Lease {
         }
     }
 
-    async fn ask(&self, server: &mut ApiServer, action: &Action) -> Result<Event, RequestError> {
+    async fn ask(&self, server: &ApiServer, action: &Action) -> Result<Event, RequestError> {
         let place = Place::other(format!("{}/{}", self.collection.path, self.name), &self.collection.resource);
         let Action::Write { replaces, holder, transitions, acquires } = action else {
             return match server.get(&place).await {

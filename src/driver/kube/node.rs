@@ -41,7 +41,7 @@ impl NodeWriter {
     /// Writes what differs; `owner` is the UID of the Node. True where something was written.
     pub(super) async fn write(
         &mut self,
-        server: &mut ApiServer,
+        server: &ApiServer,
         (status, routers): (&NodeStatus, &[RouterNodeVirtualRouter]),
         owner: Option<&str>,
         denied: &[String],
@@ -72,7 +72,7 @@ impl NodeWriter {
     }
 
     /// Makes the object, or takes the one that is there, with its status.
-    async fn take(&self, server: &mut ApiServer, owner: Option<&str>) -> Result<RouterNodeStatus, RequestError> {
+    async fn take(&self, server: &ApiServer, owner: Option<&str>) -> Result<RouterNodeStatus, RequestError> {
         let owner = owner.map(|uid| json!({"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": uid}));
         let owners: Vec<Value> = owner.into_iter().collect();
         let metadata = json!({"name": self.name(), "labels": {INSTANCE_LABEL: self.instance}, "ownerReferences": owners});

@@ -5,10 +5,13 @@
 //! what changed. Invariants: what the API server holds already is not written again; what is to be written is never queued, but found anew by comparing, so that
 //! it is bounded by the number of objects and always the newest; an address is given only after everything that was given before has been read.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::events::News;
@@ -32,6 +35,9 @@ const LONGEST_DOUBT: u32 = 6;
 
 /// A right that is missing is tried again so often.
 const DENIED_PAUSE: Duration = Duration::from_secs(60);
+
+/// So many requests are under way at most: the server has others to serve.
+const AT_A_TIME: usize = 8;
 
 /// After so long of writing it is looked for what has changed meanwhile.
 const STRETCH: Duration = Duration::from_secs(1);
@@ -100,7 +106,7 @@ impl ObjectWriter {
     /// Writes what differs, as long as `may_write` and not for longer than a [`STRETCH`].
     pub(super) async fn pass(
         &mut self,
-        server: &mut ApiServer,
+        server: &ApiServer,
         wanted: &Wanted<'_>,
         may_write: impl Fn() -> bool,
     ) -> Result<Pass, RequestError> {
@@ -111,11 +117,10 @@ impl ObjectWriter {
         }
         self.compare_with(wanted.snapshot);
         let now = Time::from(SystemTime::now());
-        for (object, wanted, difference) in self.differences(wanted, now) {
-            if !may_write() || began.elapsed() > STRETCH {
-                return Ok(Pass::More);
-            }
-            self.write(server, &object, wanted.as_ref(), difference).await?;
+        let orders: Vec<Order> = self.differences(wanted, now).into_iter().filter_map(|differing| self.order(differing)).collect();
+        let goes_on = || may_write() && began.elapsed() <= STRETCH;
+        if self.write(server, orders, goes_on).await? == Pass::More {
+            return Ok(Pass::More);
         }
         self.tell(server, &wanted.compiled.rejections, &may_write).await?;
         Ok(Pass::Done)
@@ -144,13 +149,12 @@ impl ObjectWriter {
         self.stale_at = self.stale_at.min(Instant::now() + pause);
     }
 
-    async fn read_all(&mut self, server: &mut ApiServer) -> Result<(), RequestError> {
+    async fn read_all(&mut self, server: &ApiServer) -> Result<(), RequestError> {
         let mut stored = BTreeMap::new();
         for kind in KINDS {
-            match server.list(&Place::list(kind), "").await {
-                Ok((items, _)) => {
-                    stored.extend(items.iter().filter_map(|item| Some((name(kind, item)?, Stored::read(kind, item, &self.instance)))));
-                }
+            let read = |item: &Value| Some((name(kind, item)?, Stored::read(kind, item, &self.instance)));
+            match server.list(&Place::list(kind), "", read).await {
+                Ok((items, _)) => stored.extend(items),
                 // Its CRD is not there.
                 Err(error) if error.is_absent() => {}
                 Err(error) => return Err(self.deny(error)),
@@ -194,18 +198,13 @@ impl ObjectWriter {
         differing.into_iter().map(|(object, difference)| (object.clone(), statuses.remove(&object), difference)).collect()
     }
 
-    async fn write(
-        &mut self,
-        server: &mut ApiServer,
-        object: &ObjectRef,
-        wanted: Option<&ObjectStatus>,
-        difference: Difference,
-    ) -> Result<(), RequestError> {
-        let place = Place::object(object).status();
+    /// What is to be asked of the server; `None` where the right to is missing.
+    fn order(&self, (object, wanted, difference): (ObjectRef, Option<ObjectStatus>, Difference)) -> Option<Order> {
+        let place = Place::object(&object).status();
         if self.denied.contains_key(&format!("may not patch {}", place.resource)) {
-            return Ok(());
+            return None;
         }
-        let uid = wanted.and_then(|wanted| wanted.uid.clone());
+        let uid = wanted.as_ref().and_then(|wanted| wanted.uid.clone());
         let mut metadata = json!({"name": object.name, "namespace": object.namespace});
         if let (Some(uid), Some(fields)) = (&uid, metadata.as_object_mut()) {
             // Refused where another object has the name by now.
@@ -215,33 +214,62 @@ impl ObjectWriter {
         if let Some(fields) = body.as_object_mut().filter(|_| !difference.status.is_null()) {
             fields.insert("status".to_owned(), difference.status);
         }
-        match server.apply(&place, &self.instance, &body).await {
-            Ok(answer) => {
-                self.stored.insert(object.clone(), Stored::read(object.kind, &answer, &self.instance));
-                self.refused.remove(object);
-                let version = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
-                for verdict in &difference.transitions {
-                    self.announce(server, &news(object, uid.clone(), verdict), version).await?;
+        let may_tell = !self.denied.contains_key(&format!("may not create {}", News::RESOURCE));
+        let transitions = difference.transitions.iter().filter(|_| may_tell);
+        let news = transitions.map(|verdict| news(&object, uid.clone(), verdict)).collect();
+        Some(Order { object, wanted, place, body, news })
+    }
+
+    /// Carries orders out, some at a time, as long as it `goes_on` and the server takes what it is given.
+    async fn write(&mut self, server: &ApiServer, orders: Vec<Order>, goes_on: impl Fn() -> bool) -> Result<Pass, RequestError> {
+        let (instance, node) = (self.instance.clone(), self.node.clone());
+        let (count, refused) = (orders.len(), Cell::new(false));
+        let orders = orders.into_iter().take_while(|_| !refused.get() && goes_on());
+        let answers = stream::iter(orders).map(async |order| {
+            let answer = order.carry_out(server, &instance, &node).await;
+            (order, answer)
+        });
+        let mut answers = pin!(answers.buffer_unordered(AT_A_TIME));
+        let (mut done, mut failure) = (0, None);
+        while let Some((order, answer)) = answers.next().await {
+            match self.settle(order, answer) {
+                Ok(true) => done += 1,
+                Ok(false) => refused.set(true),
+                Err(error) => {
+                    refused.set(true);
+                    failure = Some(error);
                 }
-                Ok(())
+            }
+        }
+        failure.map_or(Ok(if done == count { Pass::Done } else { Pass::More }), Err)
+    }
+
+    /// Keeps what the server has now. False where a right is missing.
+    fn settle(&mut self, order: Order, answer: Answer) -> Result<bool, RequestError> {
+        let Order { object, wanted, .. } = order;
+        match answer {
+            Ok((stored, told)) => {
+                self.stored.insert(object.clone(), Stored::read(object.kind, &stored, &self.instance));
+                self.refused.remove(&object);
+                told.or_else(|error| self.survive(error).map(|()| false))
             }
             Err(error) if error.is_about_the_object() => {
                 if error.is_conflict() {
                     self.read_again_in(REREAD);
                 } else if error.is_absent() {
-                    self.stored.remove(object);
+                    self.stored.remove(&object);
                 } else {
                     tracing::warn!(%object, error = %chain(&error), "its status cannot be written as it is to be");
                 }
-                self.refused.insert(object.clone(), wanted.cloned());
-                Ok(())
+                self.refused.insert(object, wanted);
+                Ok(true)
             }
-            Err(error) => self.survive(error),
+            Err(error) => self.survive(error).map(|()| false),
         }
     }
 
     /// Events of what takes no part and has no status of ours to say so.
-    async fn tell(&mut self, server: &mut ApiServer, rejections: &[Rejection], may_write: impl Fn() -> bool) -> Result<(), RequestError> {
+    async fn tell(&mut self, server: &ApiServer, rejections: &[Rejection], may_write: impl Fn() -> bool) -> Result<(), RequestError> {
         self.told.retain(|told| rejections.contains(told));
         for rejection in rejections {
             let Subject::Object { object, .. } = &rejection.subject else { continue };
@@ -261,17 +289,11 @@ impl ObjectWriter {
         Ok(())
     }
 
-    async fn announce(&mut self, server: &mut ApiServer, news: &News, moment: &str) -> Result<(), RequestError> {
-        let place = news.place();
-        if self.denied.contains_key(&format!("may not create {}", place.resource)) {
+    async fn announce(&mut self, server: &ApiServer, news: &News, moment: &str) -> Result<(), RequestError> {
+        if self.denied.contains_key(&format!("may not create {}", News::RESOURCE)) {
             return Ok(());
         }
-        match server.create(&place, &news.event(&self.instance, &self.node, moment)).await {
-            Ok(_) => Ok(()),
-            // It was told already, or the namespace is on its way out.
-            Err(error) if error.is_about_the_object() => Ok(()),
-            Err(error) => self.survive(error),
-        }
+        announce(server, news, &self.instance, &self.node, moment).await.map(drop).or_else(|error| self.survive(error))
     }
 
     /// A right that is missing keeps nothing else from being written.
@@ -286,11 +308,50 @@ impl ObjectWriter {
     }
 
     fn deny(&mut self, error: RequestError) -> RequestError {
-        if let Some(right) = error.missing_right() {
+        if let Some(right) = error.missing_right()
+            && self.denied.insert(right, Instant::now() + DENIED_PAUSE).is_none()
+        {
             tracing::error!(error = %chain(&error), "a right is missing; all else goes on");
-            self.denied.insert(right, Instant::now() + DENIED_PAUSE);
         }
         error
+    }
+}
+
+/// What is to be written on one object.
+struct Order {
+    object: ObjectRef,
+    /// What is said of it then.
+    wanted: Option<ObjectStatus>,
+    place: Place,
+    body: Value,
+    /// What is new in that.
+    news: Vec<News>,
+}
+
+/// What the server holds then, and whether what is new could be told.
+type Answer = Result<(Value, Result<bool, RequestError>), RequestError>;
+
+impl Order {
+    async fn carry_out(&self, server: &ApiServer, instance: &str, node: &str) -> Answer {
+        let stored = server.apply(&self.place, instance, &self.body).await?;
+        let version = stored.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
+        let mut told = Ok(true);
+        for news in &self.news {
+            if told.is_ok() {
+                told = announce(server, news, instance, node, version).await;
+            }
+        }
+        Ok((stored, told))
+    }
+}
+
+/// True where the server has the Event now, or cannot be given it.
+async fn announce(server: &ApiServer, news: &News, instance: &str, node: &str, moment: &str) -> Result<bool, RequestError> {
+    match server.create(&news.place(), &news.event(instance, node, moment)).await {
+        Ok(_) => Ok(true),
+        // It was told already, or the namespace is on its way out.
+        Err(error) if error.is_about_the_object() => Ok(true),
+        Err(error) => Err(error),
     }
 }
 

@@ -43,11 +43,11 @@ pub(super) struct Reported {
 
 /// Follows them until nobody takes part any more.
 pub(super) async fn follow(access: Access, instance: String, reported: watch::Sender<Reported>, seed: u64) {
-    let mut server = ApiServer::new(access);
+    let server = ApiServer::new(access);
     let mut pace = Pace::new(Instant::now(), seed);
     loop {
         let began = Instant::now();
-        match once(&mut server, &instance, &reported).await {
+        match once(&server, &instance, &reported).await {
             Ok(()) => {
                 pace.succeeded();
                 pace.not_before(began + SHORTEST_TURN);
@@ -69,9 +69,9 @@ pub(super) async fn follow(access: Access, instance: String, reported: watch::Se
 }
 
 /// All as they are now, read with a quorum, and the version of the list.
-pub(super) async fn read(server: &mut ApiServer, instance: &str) -> Result<(NodeReports, String), RequestError> {
-    let (items, version) = server.list(&router_nodes(), &selector(instance)).await?;
-    Ok((items.iter().filter_map(report).collect(), version))
+pub(super) async fn read(server: &ApiServer, instance: &str) -> Result<(NodeReports, String), RequestError> {
+    let (reports, version) = server.list(&router_nodes(), &selector(instance), report).await?;
+    Ok((reports.into_iter().collect(), version))
 }
 
 /// Those of this instance.
@@ -80,7 +80,7 @@ fn selector(instance: &str) -> String {
 }
 
 /// A list, and one watch from there.
-async fn once(server: &mut ApiServer, instance: &str, reported: &watch::Sender<Reported>) -> Result<(), RequestError> {
+async fn once(server: &ApiServer, instance: &str, reported: &watch::Sender<Reported>) -> Result<(), RequestError> {
     let (place, selector) = (router_nodes(), selector(instance));
     let (mut reports, version) = read(server, instance).await?;
     let tell = |reports: &NodeReports, trouble: Option<String>| {

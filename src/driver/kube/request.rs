@@ -5,6 +5,7 @@
 //! Credentials and certificates are read again after a failure that this may mend. No request takes longer than [`ANSWER_TIME`].
 
 use std::error::Error;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Request, header};
@@ -121,21 +122,26 @@ fn subresource(resource: &str) -> String {
 /// The API server.
 pub(super) struct ApiServer {
     access: Access,
-    client: Option<Client>,
+    client: Mutex<Option<Client>>,
 }
 
 impl ApiServer {
     pub(super) const fn new(access: Access) -> Self {
-        Self { access, client: None }
+        Self { access, client: Mutex::new(None) }
     }
 
     /// One object.
-    pub(super) async fn get(&mut self, place: &Place) -> Result<Value, RequestError> {
+    pub(super) async fn get(&self, place: &Place) -> Result<Value, RequestError> {
         self.call("get", place, Request::builder().method(Method::GET).uri(&place.path), Vec::new()).await
     }
 
-    /// All of a list, read with a quorum.
-    pub(super) async fn list(&mut self, place: &Place, query: &str) -> Result<(Vec<Value>, String), RequestError> {
+    /// What is `read` of all of a list, which is asked for with a quorum, page by page; and the version of the list.
+    pub(super) async fn list<T>(
+        &self,
+        place: &Place,
+        query: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<(Vec<T>, String), RequestError> {
         let mut items = Vec::new();
         let mut more = String::new();
         loop {
@@ -143,7 +149,7 @@ impl ApiServer {
             let page = self.call("list", place, Request::builder().method(Method::GET).uri(uri), Vec::new()).await?;
             let word = |pointer: &str| page.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             let (version, rest) = (word("/metadata/resourceVersion"), word("/metadata/continue"));
-            items.extend(page.get("items").and_then(Value::as_array).cloned().unwrap_or_default());
+            items.extend(page.get("items").and_then(Value::as_array).into_iter().flatten().filter_map(&read));
             if rest.is_empty() {
                 return Ok((items, version));
             }
@@ -152,42 +158,41 @@ impl ApiServer {
     }
 
     /// A new object.
-    pub(super) async fn create(&mut self, place: &Place, body: &Value) -> Result<Value, RequestError> {
+    pub(super) async fn create(&self, place: &Place, body: &Value) -> Result<Value, RequestError> {
         let request = Request::builder().method(Method::POST).uri(&place.path).header(header::CONTENT_TYPE, "application/json");
         self.call("create", place, request, body.to_string().into_bytes()).await
     }
 
     /// Server-side apply: what is ours becomes this, whoever has written it.
-    pub(super) async fn apply(&mut self, place: &Place, manager: &str, body: &Value) -> Result<Value, RequestError> {
+    pub(super) async fn apply(&self, place: &Place, manager: &str, body: &Value) -> Result<Value, RequestError> {
         let uri = format!("{}?fieldManager={manager}&force=true", place.path);
         let request = Request::builder().method(Method::PATCH).uri(uri).header(header::CONTENT_TYPE, "application/apply-patch+yaml");
         self.call("patch", place, request, body.to_string().into_bytes()).await
     }
 
     /// JSON merge patch.
-    pub(super) async fn merge(&mut self, place: &Place, manager: &str, body: &Value) -> Result<Value, RequestError> {
+    pub(super) async fn merge(&self, place: &Place, manager: &str, body: &Value) -> Result<Value, RequestError> {
         let uri = format!("{}?fieldManager={manager}", place.path);
         let request = Request::builder().method(Method::PATCH).uri(uri).header(header::CONTENT_TYPE, "application/merge-patch+json");
         self.call("patch", place, request, body.to_string().into_bytes()).await
     }
 
     /// A client for requests that are made elsewhere.
-    pub(super) async fn client(&mut self, verb: &'static str, resource: &str) -> Result<Client, RequestError> {
-        if let Some(client) = &self.client {
-            return Ok(client.clone());
+    pub(super) async fn client(&self, verb: &'static str, resource: &str) -> Result<Client, RequestError> {
+        if let Some(client) = self.cached().clone() {
+            return Ok(client);
         }
         let unreachable = |source| RequestError::Unreachable { verb, resource: resource.to_owned(), source };
         let client = self.access.client().await.map_err(|error| unreachable(error.into()))?;
-        Ok(self.client.insert(client).clone())
+        *self.cached() = Some(client.clone());
+        Ok(client)
     }
 
-    async fn call(
-        &mut self,
-        verb: &'static str,
-        place: &Place,
-        request: http::request::Builder,
-        body: Vec<u8>,
-    ) -> Result<Value, RequestError> {
+    fn cached(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call(&self, verb: &'static str, place: &Place, request: http::request::Builder, body: Vec<u8>) -> Result<Value, RequestError> {
         let client = self.client(verb, &place.resource).await?;
         let resource = || place.resource.clone();
         let request =
@@ -199,7 +204,7 @@ impl ApiServer {
             Err(_late) => RequestError::Silent { verb, resource: resource() },
         };
         if matches!(answer, RequestError::Unreachable { .. } | RequestError::Silent { .. } | RequestError::Refused { code: 401, .. }) {
-            self.client = None;
+            *self.cached() = None;
         }
         Err(answer)
     }

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use super::bell::Bell;
 use super::record::{self, Recorded};
-use crate::actuator::nft;
+use crate::actuator::{nft, sets};
 use crate::telemetry::chain;
 
 /// After a failure.
@@ -159,8 +159,7 @@ impl Writer {
     }
 
     fn list(&self) -> Result<Recorded, Box<dyn Error>> {
-        let tables = self.runtime.block_on(nft(&["-j", "list", "tables"], "", "list tables"))?;
-        if !record::is_listed(&tables.stdout, &self.table)? {
+        if !self.runtime.block_on(sets())?.iter().any(|set| set.table == self.table) {
             return Ok(Recorded::new());
         }
         let action = format!("list table inet {}", self.table);

@@ -101,14 +101,7 @@ struct Listing {
 
 #[derive(Deserialize)]
 struct Object {
-    table: Option<Named>,
     set: Option<Set>,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    family: String,
-    name: String,
 }
 
 #[derive(Deserialize)]
@@ -131,13 +124,6 @@ pub(super) enum ListingError {
     Json(#[from] serde_json::Error),
     #[error("the set {0} was not made by vipherald; give this instance another name, or take the table away")]
     NotOurs(String),
-}
-
-/// Whether `nft -j list tables` lists the table.
-pub(super) fn is_listed(json: &[u8], table: &str) -> Result<bool, ListingError> {
-    let listing: Listing = serde_json::from_slice(json)?;
-    let mut tables = listing.nftables.into_iter().filter_map(|object| object.table);
-    Ok(tables.any(|found| found.family == "inet" && found.name == table))
 }
 
 /// What `nft -j list table inet TABLE` says.
@@ -187,7 +173,6 @@ mod tests {
             {"set": {"family": "inet", "name": "held6", "table": "vipherald.vrrp", "type": ["ifname", "ipv6_addr"], "handle": 4,
               "comment": "virtual addresses that vipherald places", "elem": [{"concat": ["eth0", "2001:db8::7"]}]}}]}"#;
         assert_eq!(read(json).unwrap(), recorded());
-        assert!(is_listed(json, "vipherald.vrrp").unwrap() && !is_listed(json, "vipherald").unwrap());
         let foreign = String::from_utf8_lossy(json).replace("virtual addresses that vipherald places", "mine");
         assert_eq!(read(foreign.as_bytes()).unwrap_err().to_string().split(';').next(), Some("the set held4 was not made by vipherald"));
     }

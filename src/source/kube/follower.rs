@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -135,13 +134,12 @@ impl Follower {
     }
 
     /// Compares what is known with a list.
-    fn compare(&mut self, items: Vec<Value>) -> Changes {
+    fn compare(&mut self, listed: Vec<(ObjectRef, Read)>) -> Changes {
         let now = Instant::now();
         if self.connection.failures() != self.failures {
             self.failures = self.connection.failures();
             self.store.distrust(now.into_std());
         }
-        let listed: Vec<(ObjectRef, Read)> = items.into_iter().filter_map(|item| read(self.kind, item)).collect();
         self.store.list(listed, now.into_std())
     }
 

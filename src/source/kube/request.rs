@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two requests that are made: a whole list, and a watch from a version on (Kubernetes API Concepts, "Efficient detection of changes").
 //!
-//! Input: a client and a kind. Output: objects as JSON, or an [`ApiError`] that says what was asked for, what the server answered, and what helps. Lists are
+//! Input: a client and a kind. Output: objects as they are used, or as JSON, or an [`ApiError`] that says what was asked for, what the server answered, and what helps. Lists are
 //! read with a quorum (no `resourceVersion`) in pages. A watch asks for bookmarks, ends by itself after a while, and counts as broken when it is silent
 //! for longer than that.
 
@@ -17,8 +17,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::object::{path, resource};
-use crate::api::Kind;
+use super::object::{path, read, resource};
+use super::store::Read;
+use crate::api::{Kind, ObjectRef};
 
 /// A page of a list takes no longer.
 const LIST_TIME: Duration = Duration::from_secs(30);
@@ -99,7 +100,7 @@ impl ApiError {
 /// A whole list.
 #[derive(Debug)]
 pub(super) struct Listing {
-    pub(super) items: Vec<Value>,
+    pub(super) items: Vec<(ObjectRef, Read)>,
     /// From where to watch.
     pub(super) version: String,
 }
@@ -128,7 +129,8 @@ pub(super) async fn list(client: &Client, kind: Kind) -> Result<Listing, ApiErro
         let query = if more.is_empty() { format!("limit={PAGE}") } else { format!("limit={PAGE}&continue={}", escape(&more)) };
         let page = timeout(LIST_TIME, page(client, kind, &query)).await;
         let page = page.map_err(|_late| ApiError::Silent { verb: "list", resource: resource(kind), after: LIST_TIME })??;
-        listing.items.extend(page.items.unwrap_or_default());
+        // What is trimmed at once needs no room for the whole beside it.
+        listing.items.extend(page.items.unwrap_or_default().into_iter().filter_map(|item| read(kind, item)));
         listing.version = page.metadata.resource_version;
         more = page.metadata.more;
         if more.is_empty() {

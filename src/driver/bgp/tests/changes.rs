@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::fake_peer::Conversation;
 use super::*;
-use crate::config::{Config, Effect, Environment, KEYS, changes, load};
+use crate::config::{Config, Effect, Environment, KEYS, NodeLabels, changes, load};
 
 /// Who dials us.
 const DYNAMIC: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -54,6 +54,7 @@ fn of_the_speaker() -> Vec<Case> {
 fn of_one_peer() -> Vec<Case> {
     vec![
         case("bgp.peers[].name", "spine"),
+        case("bgp.peers[].nodeSelector", "rack=a"),
         case("bgp.peers[].address", "127.0.0.9"),
         case("bgp.peers[].port", 1),
         case("bgp.peers[].source", "127.0.0.1"),
@@ -128,6 +129,7 @@ fn configuration(json: &Value) -> Config {
     std::fs::write(file.path(), json.to_string()).unwrap();
     load(file.path(), &Environment::from([("NODE_NAME".to_owned(), "node-1".to_owned())]))
         .unwrap_or_else(|errors| panic!("{errors}: {json}"))
+        .on_node(Some(&NodeLabels::new()))
 }
 
 /// Two sessions: one that we dial, one that a dynamic peer dials.
