@@ -30,7 +30,7 @@ const REREAD: Duration = Duration::from_secs(5);
 /// Where it is read in vain, each time after twice as long, so many times.
 const LONGEST_DOUBT: u32 = 6;
 
-/// A right that is missing is tried again so often.
+/// What a right is missing for, or a field of the definition, is tried again so often.
 const DENIED_PAUSE: Duration = Duration::from_secs(60);
 
 /// After so long of writing it is looked for what has changed meanwhile.
@@ -66,6 +66,8 @@ pub(super) struct ObjectWriter {
     seen: BTreeMap<ObjectRef, Seen>,
     /// Rights that are missing, and when they are tried again.
     denied: BTreeMap<String, Instant>,
+    /// Resources whose definitions are older than this program, what the API server says of that, and when they are tried again.
+    outdated: BTreeMap<String, (String, Instant)>,
     /// Objects that cannot be written as they are, and what was tried: nothing else is tried again before all is read again.
     refused: BTreeMap<ObjectRef, Option<ObjectStatus>>,
     /// Rejections on objects that have no status of ours, which were told.
@@ -82,6 +84,7 @@ impl ObjectWriter {
             doubts: 0,
             seen: BTreeMap::new(),
             denied: BTreeMap::new(),
+            outdated: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeSet::new(),
         }
@@ -92,9 +95,15 @@ impl ObjectWriter {
         self.denied.keys().cloned().collect()
     }
 
+    /// Which definitions have no field for what is to be said.
+    pub(super) fn outdated(&self) -> Vec<String> {
+        self.outdated.values().map(|(message, _)| message.clone()).collect()
+    }
+
     /// When the next pass is due though nothing has changed.
     pub(super) fn deadline(&self) -> Instant {
-        self.denied.values().copied().chain([self.stale_at]).min().unwrap_or(self.stale_at)
+        let held = self.denied.values().chain(self.outdated.values().map(|(_, until)| until));
+        held.copied().chain([self.stale_at]).min().unwrap_or(self.stale_at)
     }
 
     /// Writes what differs, as long as `may_write` and not for longer than a [`STRETCH`].
@@ -106,6 +115,7 @@ impl ObjectWriter {
     ) -> Result<Pass, RequestError> {
         let began = Instant::now();
         self.denied.retain(|_, until| *until > began);
+        self.outdated.retain(|_, (_, until)| *until > began);
         if self.stale_at <= began {
             self.read_all(server).await?;
         }
@@ -202,7 +212,7 @@ impl ObjectWriter {
         difference: Difference,
     ) -> Result<(), RequestError> {
         let place = Place::object(object).status();
-        if self.denied.contains_key(&format!("may not patch {}", place.resource)) {
+        if self.denied.contains_key(&format!("may not patch {}", place.resource)) || self.outdated.contains_key(&place.resource) {
             return Ok(());
         }
         let uid = wanted.and_then(|wanted| wanted.uid.clone());
@@ -274,11 +284,16 @@ impl ObjectWriter {
         }
     }
 
-    /// A right that is missing keeps nothing else from being written.
+    /// A right that is missing, or a definition that is too old, keeps nothing else from being written.
     fn survive(&mut self, error: RequestError) -> Result<(), RequestError> {
         match error {
             RequestError::Forbidden { .. } => {
                 drop(self.deny(error));
+                Ok(())
+            }
+            RequestError::Outdated { ref resource, .. } => {
+                tracing::error!(error = %chain(&error), "a definition is too old; all else goes on");
+                self.outdated.insert(resource.clone(), (chain(&error), Instant::now() + DENIED_PAUSE));
                 Ok(())
             }
             error => Err(error),
