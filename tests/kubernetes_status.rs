@@ -13,8 +13,12 @@ mod api_proxy;
 mod apiserver;
 #[path = "kubernetes_status/balancers.rs"]
 mod balancers;
+#[path = "kubernetes_status/beside.rs"]
+mod beside;
 #[path = "common/certificates.rs"]
 mod certificates;
+#[path = "common/client.rs"]
+mod client;
 #[path = "kubernetes_status/cluster.rs"]
 mod cluster;
 mod common;

@@ -4,6 +4,8 @@
 
 #[path = "common/alike.rs"]
 mod alike;
+#[path = "common/client.rs"]
+mod client;
 mod common;
 #[path = "common/filters.rs"]
 mod filters;

@@ -2,6 +2,8 @@
 //! What a busy client sees of changes, with IPVS: nothing. Runs in the guest that `tests/uml` boots; `tests/nft_balancing.rs` has the same cases for nft.
 #![allow(clippy::disallowed_macros, clippy::expect_used, clippy::unwrap_used, reason = "a test fails by panicking, and prints its figures")]
 
+#[path = "common/client.rs"]
+mod client;
 mod common;
 #[path = "common/stage.rs"]
 mod stage;

@@ -175,6 +175,18 @@ class ClusterOperation:
         self.cluster.kubectl("rollout", "status", "-n", self.wanted["namespace"], f"daemonset/{self.wanted['workload']}", "--timeout=120s",
                              timeout=130)
 
+    def drain(self, node):
+        """`kubectl drain`; returns when the RouterNode says that the VIPs have left. The pod is the one of before."""
+        pod = self._pod(node)
+        self.cluster.kubectl("drain", node.name, "--ignore-daemonsets", f"--timeout={PODS:.0f}s", timeout=PODS + 10)
+        name, reason = f"{self.wanted['instance']}-{node.name}", '{.status.conditions[?(@.type=="Ready")].reason}=NodeDrained'
+        self.cluster.kubectl("wait", f"routernode/{name}", f"--timeout={PODS:.0f}s", f"--for=jsonpath={reason}", timeout=PODS + 10)
+        if (now := self._pod(node)) is None or now["metadata"]["uid"] != pod["metadata"]["uid"] or "deletionTimestamp" in now["metadata"]:
+            raise LabError(f"{node.name}: its pod {pod['metadata']['name']} has not stayed")
+
+    def uncordon(self, node):
+        self.cluster.kubectl("uncordon", node.name)
+
     def add_ingress(self):
         """The lab's EricIngress; returns its VIP once all of its conditions are true, and both nodes announce it."""
         text = self.original("ingress.yaml")

@@ -67,6 +67,7 @@ class Scenario:
         if "cluster" in self.data:
             self.ingress()
             self.roll()
+            self.maintain()
             self.kube_proxy()
         self.delete_service()
 
@@ -213,24 +214,38 @@ class Scenario:
     def roll(self):
         """All pods are replaced one by one under requests: each keeps everything for the next."""
         self.report.heading("kubectl rollout restart, under requests")
-        client = self.data["client"]
-        vips = [vip for family in FAMILIES for vip in self.data["vips"][family]]
-        argv = ["python3", "/srv/request.py", str(client["port"]), "-", str(self.source_port), *vips]
-        requests = subprocess.Popen(self.lab.nodes[client["node"]].command(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        begin = time.monotonic()
-        try:
-            self.operation.restart_all()
-            seconds = time.monotonic() - begin
-            answer = json.loads(requests.communicate(timeout=30)[0])
-        finally:
-            requests.kill()
-        self.source_port += answer["count"]
-        failures = answer["failures"]
-        self.report.line(f"{len(failures)} of {answer['count']} requests failed; the restart took {seconds:.1f} s")
+        count, failures, seconds = self.under_requests(self.operation.restart_all)
+        self.report.line(f"{len(failures)} of {count} requests failed; the restart took {seconds:.1f} s")
         self.report.results["rolloutFailures"] = len(failures)
-        if failures or not answer["count"]:
-            raise LabError(f"{len(failures)} of {answer['count']} requests failed during a restart, the first: {failures[:1]}")
+        if failures or not count:
+            raise LabError(f"{len(failures)} of {count} requests failed during a restart, the first: {failures[:1]}")
         self.settle("all pods are replaced")
+
+    def maintain(self):
+        """A router node is drained and comes back under requests: its VIPs leave it, its pod goes on."""
+        wanted = self.data["maintain"]
+        node = self.lab.nodes[wanted["node"]]
+        self.report.heading(f"kubectl drain {node.name}, and uncordon, under requests")
+        begin = time.monotonic()
+
+        def work():
+            self.operation.drain(node)
+            self.expect.serving.remove(node.name)
+            self.settle(f"{node.name} is drained")
+            self.report.line(f"no VIP is left there, and its RouterNode says so, after {time.monotonic() - begin:.1f} s; its pod goes on")
+            self.operation.uncordon(node)
+            self.expect.serving.append(node.name)
+            self.settle(f"{node.name} is back")
+
+        count, failures, seconds = self.under_requests(work)
+        self.report.line(f"{len(failures)} of {count} requests lost, {wanted['lost']} allowed; drain and uncordon took {seconds:.1f} s")
+        for failure in failures:
+            self.report.line(f"  {failure}")
+        self.report.results["maintenance"] = {"lost": len(failures), "requests": count, "seconds": round(seconds, 2)}
+        if len(failures) > wanted["lost"] or not count:
+            raise LabError(f"{len(failures)} of {count} requests were lost during a maintenance, the first: {failures[:1]}")
+        if seconds > wanted["seconds"]:
+            raise LabError(f"drain and uncordon took {seconds:.1f} s, expected {wanted['seconds']} s at most")
 
     def kube_proxy(self):
         """kube-proxy joins, and does not get the VIPs' connections; then it is told to have them, by a change of the configuration."""
@@ -244,6 +259,22 @@ class Scenario:
         self.requests(CHECK_REQUESTS)
 
     # What the steps share
+
+    def under_requests(self, work):
+        """Does `work` while the client sends requests to all VIPs in turn; their number, the failures, and the seconds that it took."""
+        client = self.data["client"]
+        vips = [vip for family in FAMILIES for vip in self.data["vips"][family]]
+        argv = ["python3", "/srv/request.py", str(client["port"]), "-", str(self.source_port), *vips]
+        requests = subprocess.Popen(self.lab.nodes[client["node"]].command(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        begin = time.monotonic()
+        try:
+            work()
+            seconds = time.monotonic() - begin
+            answer = json.loads(requests.communicate(timeout=30)[0])
+        finally:
+            requests.kill()
+        self.source_port += answer["count"]
+        return answer["count"], answer["failures"], seconds
 
     def settle(self, what):
         """Waits until all tables and addresses are as expected; returns the seconds it took."""

@@ -30,7 +30,7 @@ use tokio::time::{sleep_until, timeout};
 use self::drain::Drainer;
 use self::label::NodeLabel;
 use self::lease::Lease;
-use self::node::NodeWriter;
+use self::node::{NodeWriter, OwnWords};
 use self::objects::{ObjectWriter, Pass, Wanted};
 use self::pace::Pace;
 use self::reports::{NodeReports, Reported, follow};
@@ -41,7 +41,7 @@ use crate::desired::{Asked, Compiled, DesiredTransport, KnownPeers, NodeDrain, a
 use crate::driver::vrrp::sources;
 use crate::source::kube::Access;
 use crate::source::{Snapshot, Snapshots};
-use crate::status::{NodeStatus, Phase, Reports, Time, VipState, is_heard};
+use crate::status::{NodeStatus, Phase, Reports, SourceState, Time, VipState, is_heard};
 use crate::telemetry::chain;
 
 /// Changes that come together are written together.
@@ -49,6 +49,10 @@ const SETTLE: Duration = Duration::from_millis(200);
 
 /// What this node says of itself is looked at so often though nothing has changed: somebody may have deleted it.
 const RESYNC: Duration = Duration::from_secs(300);
+
+/// The API server counts as lost in what this node says of itself once it has been for so long. Where a definition is changed the server ends its watches, and
+/// is not ready for new ones for some seconds.
+const LOST: Duration = Duration::from_secs(10);
 
 /// The last words of a node that leaves.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -134,6 +138,10 @@ struct Task {
     node_due: bool,
     node_resync: Instant,
     node_trouble: Option<String>,
+    /// Since when the API server is not followed, as far as was seen here.
+    lost_since: Option<Instant>,
+    /// Whether that counts.
+    is_lost: bool,
     drainer: Drainer,
     label: NodeLabel,
     /// From where this node advertises as a virtual router.
@@ -176,6 +184,8 @@ impl Task {
             node_due: true,
             node_resync: now + RESYNC,
             node_trouble: None,
+            lost_since: None,
+            is_lost: false,
             drainer: Drainer::new(&sources.namespace, &config.instance, &config.node_name, sources.told.node_drain.clone()),
             label: NodeLabel::new(&config.instance, sources.seed),
             routers: Vec::new(),
@@ -192,6 +202,7 @@ impl Task {
             }
             self.take_or_leave_office();
             self.follow_peers();
+            self.look_for_loss();
             self.write_node().await;
             self.write_objects().await;
             self.drain().await;
@@ -220,7 +231,8 @@ impl Task {
             let due = if office.due { now } else { office.writer.deadline() };
             due.max(office.pace.next())
         });
-        let at = [Some(self.lease.deadline()), Some(node_at), objects_at, self.drainer.deadline(), Some(self.label.deadline())]
+        let lost_at = self.lost_since.filter(|_| !self.is_lost).map(|since| since + LOST);
+        let at = [Some(self.lease.deadline()), Some(node_at), objects_at, self.drainer.deadline(), Some(self.label.deadline()), lost_at]
             .into_iter()
             .flatten()
             .min()
@@ -294,6 +306,15 @@ impl Task {
         self.routers = routers;
     }
 
+    /// Notices that the API server is lost for long enough to be said, or followed again.
+    fn look_for_loss(&mut self) {
+        let now = Instant::now();
+        let is_stale = self.sources.view.borrow().as_ref().is_some_and(|view| view.status.source.state == SourceState::Stale);
+        self.lost_since = is_stale.then(|| self.lost_since.unwrap_or(now));
+        let is_lost = self.lost_since.is_some_and(|since| since + LOST <= now);
+        self.node_due |= is_lost != std::mem::replace(&mut self.is_lost, is_lost);
+    }
+
     async fn write_node(&mut self) {
         let now = Instant::now();
         if self.node_resync <= now {
@@ -315,7 +336,8 @@ impl Task {
         denied.extend(self.drainer.denied());
         denied.extend(self.label.denied().map(ToOwned::to_owned));
         let time = Time::from(SystemTime::now());
-        match self.node.write(&self.server, (&view.status, &self.routers), owner.as_deref(), &denied, time).await {
+        let said = OwnWords { status: &view.status, routers: &self.routers, is_lost: self.is_lost, denied: &denied };
+        match self.node.write(&self.server, &said, owner.as_deref(), time).await {
             Ok(written) => {
                 self.node_due = false;
                 self.node_trouble = None;
@@ -357,11 +379,19 @@ impl Task {
     fn tell_troubles(&self) {
         let office = self.objects.as_ref();
         let denied = office.map(|office| office.writer.denied()).unwrap_or_default();
+        let outdated = office.map(|office| office.writer.outdated()).unwrap_or_default();
         let failing =
             [self.lease.trouble(), self.node_trouble.as_deref(), self.label.trouble(), office.and_then(|office| office.trouble.as_deref())];
         let unread = self.following.as_ref().and_then(|following| following.reports.borrow().trouble.clone());
-        let mut troubles: Vec<String> =
-            failing.into_iter().flatten().map(ToOwned::to_owned).chain(unread).chain(denied).chain(self.drainer.denied()).collect();
+        let mut troubles: Vec<String> = failing
+            .into_iter()
+            .flatten()
+            .map(ToOwned::to_owned)
+            .chain(unread)
+            .chain(denied)
+            .chain(outdated)
+            .chain(self.drainer.denied())
+            .collect();
         troubles.dedup();
         self.sources.told.troubles.send_if_modified(|told| {
             let differs = **told != troubles;

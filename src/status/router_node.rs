@@ -15,13 +15,15 @@ use crate::desired::{Mode, NodeDrain};
 /// So many different things are said of VIPs at most; what is beyond is one more thing.
 const MOST_GROUPS: usize = 200;
 
-/// See the module. `routers`: from where this node advertises. `denied` is what the node would write and may not.
+/// See the module. `routers`: from where this node advertises. `denied` is what the node would write and may not. That the API server is lost is said only where
+/// that `is_lost` for long enough to be news.
 #[must_use]
 pub fn router_node_status(
     node: &NodeStatus,
     routers: &[RouterNodeVirtualRouter],
     before: Option<&RouterNodeStatus>,
     denied: &[String],
+    is_lost: bool,
     now: Time,
 ) -> RouterNodeStatus {
     let wanted = node.vips.iter().filter(|vip| !vip.owners.is_empty());
@@ -29,7 +31,8 @@ pub fn router_node_status(
     let peer = |peer: &PeerStatus| router_node_peer(peer, before, now);
     let condition = |verdict: &Verdict| {
         let same = before.and_then(|before| before.conditions.iter().find(|condition| condition.kind == verdict.kind));
-        verdict.condition(verdict.kind, None, same, now)
+        let stays = verdict.kind == API_FRESH && node.source.state == SourceState::Stale && !is_lost;
+        same.filter(|_| stays).cloned().unwrap_or_else(|| verdict.condition(verdict.kind, None, same, now))
     };
     let verdicts =
         [ready(node), peers_established(node), dataplane_programmed(node), api_fresh(node), api_writable(denied), configured(node)];
@@ -46,6 +49,9 @@ pub fn router_node_status(
         conditions: verdicts.iter().map(condition).collect(),
     }
 }
+
+/// Whether what is in force is what the API server says.
+const API_FRESH: &str = "ApiFresh";
 
 /// Why a node is not Ready that is in standby, and has no VIP on its way out any more.
 const NODE_DRAINED: &str = "NodeDrained";
@@ -192,7 +198,7 @@ fn api_fresh(node: &NodeStatus) -> Verdict {
         SourceState::Cached => (Truth::False, "Cached"),
         SourceState::Waiting => (Truth::False, "Waiting"),
     };
-    Verdict::new("ApiFresh", status, reason, node.source.message.clone())
+    Verdict::new(API_FRESH, status, reason, node.source.message.clone())
 }
 
 fn api_writable(denied: &[String]) -> Verdict {

@@ -9,239 +9,28 @@
 mod halfway;
 mod ranges;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Error, ErrorKind, Result};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use std::time::Instant;
 
 pub(crate) use self::halfway::no_error_where_a_hand_over_ends_halfway;
 pub(crate) use self::ranges::no_error_while_ranges_are_split_and_joined;
-use super::common::{Namespace, inside, wait_until};
+use super::client::{LONG, PATIENCE, Traffic, answer, bounded, short};
+use super::common::wait_until;
 use super::stage::{Stage, VIP, eric, service, slice};
 
-const LONG: usize = 50;
-const BETWEEN_MESSAGES: Duration = Duration::from_millis(100);
-const BETWEEN_SHORT_ONES: Duration = Duration::from_millis(5);
-/// What takes longer is an error. A lost packet is sent again after 1 s, and a busy machine takes its time.
-const LIMIT: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Short connections under way at a time: a machine that cannot keep up is not to be told more and more of them.
-const AT_A_TIME: usize = 100;
 /// A single port, and one out of a long range.
 const PORTS: [u16; 2] = [80, 20_500];
 
-/// What the client saw.
-#[derive(Default)]
-struct Tally {
-    /// Messages answered in each long connection.
-    messages: BTreeMap<usize, u64>,
-    /// Real servers of the long connections that go on.
-    servers: BTreeMap<usize, String>,
-    /// Long connections that ended: real server and error.
-    ended: Vec<(String, String)>,
-    started: u64,
-    settled: u64,
-    /// Real servers of the short connections that began since the last mark.
-    answered_by: BTreeSet<String>,
-    mark: u64,
-    errors: Vec<String>,
-    slowest: Duration,
-}
-
-/// The client at work.
-struct Traffic {
-    tally: Arc<Mutex<Tally>>,
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
 impl Traffic {
-    /// Opens the long connections, and goes on until it is stopped.
-    fn start(client: &Namespace) -> Self {
-        let (tally, over) = (Arc::new(Mutex::new(Tally::default())), Arc::new(AtomicBool::new(false)));
-        let (name, of_thread, until) = (client.name().to_owned(), Arc::clone(&tally), Arc::clone(&over));
-        let thread = thread::spawn(move || {
-            inside(&name, || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(generate(of_thread, until));
-            });
-        });
-        let traffic = Self { tally, over, thread: Some(thread) };
-        wait_until("all long connections are open", PATIENCE, || traffic.tally().servers.len() == LONG);
-        traffic
-    }
-
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap()
-    }
-
-    /// Waits until 100 more short connections are over, and all that began before, and each long one had two more answers or ended.
-    fn goes_on(&self) {
-        let (started, before) = {
-            let mut tally = self.tally();
-            tally.mark = tally.started;
-            tally.answered_by.clear();
-            (tally.started, tally.messages.clone())
-        };
-        wait_until("traffic goes on", PATIENCE, || {
-            let tally = self.tally();
-            let answered = |(number, count): (&usize, &u64)| !tally.servers.contains_key(number) || tally.messages[number] >= count + 2;
-            tally.settled >= started + 100 && before.iter().all(answered)
-        });
-    }
-
-    /// Waits until short connections go to just these real servers.
-    fn goes_to(&self, servers: &[&str]) {
-        let servers: BTreeSet<String> = servers.iter().map(|server| (*server).to_owned()).collect();
-        wait_until(&format!("new connections go to {servers:?}"), PATIENCE, || {
-            self.goes_on();
-            self.tally().answered_by == servers
-        });
-        self.goes_on();
-    }
-
-    /// Stops it, and makes sure that no long connection ended but to these real servers, and that nothing else went wrong.
-    fn finish(mut self, what: &str, removed: &[&str]) {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.take().unwrap().join().unwrap();
-        let tally = self.tally();
-        println!(
-            "{what}: {} short connections, {} errors, the slowest took {:?}; {} messages in {LONG} long ones, of which {} ended as expected",
-            tally.settled,
-            tally.errors.len(),
-            tally.slowest,
-            tally.messages.values().sum::<u64>(),
-            tally.ended.len()
-        );
-        let unexpected: Vec<_> = tally.ended.iter().filter(|(server, _)| !removed.contains(&server.as_str())).collect();
-        assert!(unexpected.is_empty() && tally.errors.is_empty(), "{what}: {unexpected:?} {:?}", tally.errors);
+    /// To both ports of the VIP.
+    fn start(client: &crate::common::Namespace) -> Self {
+        Self::to(client, &PORTS.map(vip_port))
     }
 }
 
-/// The client's traffic, until it is over and nothing is in flight any more.
-async fn generate(tally: Arc<Mutex<Tally>>, over: Arc<AtomicBool>) {
-    let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..LONG {
-        tasks.spawn(long(number, Arc::clone(&tally), Arc::clone(&over)));
-    }
-    let mut next = interval(BETWEEN_SHORT_ONES);
-    next.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while !over.load(Ordering::Relaxed) {
-        next.tick().await;
-        while tasks.try_join_next().is_some() || (tasks.len() > LONG + AT_A_TIME && tasks.join_next().await.is_some()) {}
-        let number = {
-            let mut tally = tally.lock().unwrap();
-            tally.started += 1;
-            tally.started
-        };
-        let tally = Arc::clone(&tally);
-        tasks.spawn(async move {
-            let since = Instant::now();
-            let outcome = bounded(short(port(number))).await;
-            let mut tally = tally.lock().unwrap();
-            tally.settled += 1;
-            tally.slowest = tally.slowest.max(since.elapsed());
-            match outcome {
-                Ok(server) if number > tally.mark => drop(tally.answered_by.insert(server)),
-                Ok(_) => {}
-                Err(error) => tally.errors.push(format!("short connection {number} after {:?}: {error}", since.elapsed())),
-            }
-        });
-    }
-    tasks.join_all().await;
-}
-
-fn port(number: u64) -> u16 {
-    if number.is_multiple_of(2) { PORTS[0] } else { PORTS[1] }
-}
-
-/// A request and its whole answer, up to the end of the connection.
-async fn short(port: u16) -> Result<String> {
-    let mut stream = TcpStream::connect(SocketAddr::new(VIP.parse().unwrap(), port)).await?;
-    stream.write_all(b"?").await?;
-    stream.shutdown().await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    answer.strip_suffix('\n').map(str::to_owned).ok_or_else(|| Error::other(format!("the answer is {answer:?}")))
-}
-
-/// A message every 100 ms.
-async fn long(number: usize, tally: Arc<Mutex<Tally>>, over: Arc<AtomicBool>) {
-    let mut server = String::new();
-    let outcome = talk(number, &mut server, &tally, &over).await;
-    let mut tally = tally.lock().unwrap();
-    tally.servers.remove(&number);
-    if let Err(error) = outcome {
-        tally.ended.push((server, error.to_string()));
-    }
-}
-
-async fn talk(number: usize, server: &mut String, tally: &Mutex<Tally>, over: &AtomicBool) -> Result<()> {
-    let vip = SocketAddr::new(VIP.parse().unwrap(), port(u64::try_from(number).unwrap()));
-    let mut stream = bounded(TcpStream::connect(vip)).await?;
-    let mut next = interval(BETWEEN_MESSAGES);
-    while !over.load(Ordering::Relaxed) {
-        next.tick().await;
-        let answer = bounded(ask(&mut stream)).await?;
-        if server.is_empty() {
-            server.clone_from(&answer);
-            tally.lock().unwrap().servers.insert(number, answer.clone());
-        } else if *server != answer {
-            return Err(Error::other(format!("{answer} answers instead of {server}")));
-        }
-        *tally.lock().unwrap().messages.entry(number).or_default() += 1;
-    }
-    Ok(())
-}
-
-async fn ask(stream: &mut TcpStream) -> Result<String> {
-    stream.write_all(b"?").await?;
-    let mut line = Vec::new();
-    loop {
-        match stream.read_u8().await? {
-            b'\n' => return Ok(String::from_utf8_lossy(&line).into_owned()),
-            octet => line.push(octet),
-        }
-    }
-}
-
-async fn bounded<T>(body: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(LIMIT, body).await.unwrap_or_else(|_| Err(Error::new(ErrorKind::TimedOut, "silence")))
-}
-
-/// Answers each octet that comes to one of these ports with the address that it came to, until the client has no more.
-fn answer(host: &Namespace, ports: &[u16]) {
-    let bind = |port: &u16| host.run(|| std::net::TcpListener::bind(("0.0.0.0", *port)).unwrap());
-    let listeners: Vec<_> = ports.iter().map(bind).collect();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut tasks = tokio::task::JoinSet::new();
-            for listener in listeners {
-                listener.set_nonblocking(true).unwrap();
-                tasks.spawn(accept(TcpListener::from_std(listener).unwrap()));
-            }
-            tasks.join_all().await;
-        });
-    });
-}
-
-async fn accept(listener: TcpListener) {
-    loop {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        tokio::spawn(async move {
-            let words = format!("{}\n", stream.local_addr().unwrap().ip());
-            let mut octet = [0];
-            while stream.read_exact(&mut octet).await.is_ok() && stream.write_all(words.as_bytes()).await.is_ok() {}
-        });
-    }
+fn vip_port(port: u16) -> SocketAddr {
+    SocketAddr::new(VIP.parse().unwrap(), port)
 }
 
 const SERVERS: [&str; 4] = ["192.168.1.1", "192.168.1.2", "192.168.1.3", "192.168.1.4"];
@@ -358,7 +147,7 @@ pub(crate) fn no_error_while_schedulers_back_ends_and_ports_change(dataplane: &'
     assert!(!traffic.tally().answered_by.contains(one), "{one} gets new connections while it terminates");
     Scene::publish_web(&scene.stage, last, &["81"]);
     let since = Instant::now();
-    while let Err(error) = scene.stage.client.enter(async || bounded(short(81)).await) {
+    while let Err(error) = scene.stage.client.enter(async || bounded(short(vip_port(81))).await) {
         assert!(since.elapsed() < PATIENCE, "the new port is not served: {error}");
     }
     traffic.goes_on();

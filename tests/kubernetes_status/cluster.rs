@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::accounts::{ACCOUNTS, RIGHTS};
@@ -55,25 +56,34 @@ spec:
   backendService: {serviceName: web, portMappings: [{lbPort: 80, svcPort: 80, protocol: tcp, sch: rr}]}
 "#;
 
+/// The ServiceAccount of a daemon, with its namespace.
+type Account = [&'static str; 2];
+
+/// That of the release which is there from the beginning.
+const ACCOUNT: Account = ["vip", "vipherald"];
+
 /// The API server and what all nodes share.
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
-    token: String,
 }
 
 impl Cluster {
     /// With definitions and rights, and the namespace `enm`.
     pub(crate) fn new() -> Self {
         let server = ApiServer::start();
-        let mut crds = Command::new(env!("CARGO_BIN_EXE_vipherald"));
-        crate::common::run(crds.args(["crds", "apply", "--kubeconfig"]).arg(server.administrator_kubeconfig()));
         // The Role has no namespace: it goes where the release is.
         server.kubectl(&["apply", "-f", "-"], &format!("{ACCOUNTS}---\n{NAMESPACE}"));
         server.kubectl(&["apply", "--namespace=vip", "-f", "-"], RIGHTS);
-        let token = block_on(async || server.service_account_token("vip", "vipherald").await);
-        let cluster = Self { server, token };
+        let cluster = Self { server };
+        cluster.apply_definitions();
         wait_until("the rights are granted", LIMIT, || cluster.may("patch", "leases.coordination.k8s.io"));
         cluster
+    }
+
+    /// `vipherald crds apply` as the administrator.
+    pub(crate) fn apply_definitions(&self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vipherald"));
+        crate::common::run(command.args(["crds", "apply", "--kubeconfig"]).arg(self.server.administrator_kubeconfig()));
     }
 
     /// Whether the daemon may do this to objects of the namespace `vip`.
@@ -155,6 +165,20 @@ impl Cluster {
         events
     }
 
+    /// Takes a field of the status from a definition, as if that was of an older version.
+    pub(crate) fn take_field(&self, definition: &str, field: &str) {
+        let field = format!("/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/{field}");
+        let revision = "/metadata/annotations/vipherald.io~1crd-revision";
+        let patch = json!([{"op": "remove", "path": field}, {"op": "replace", "path": revision, "value": "1"}]);
+        self.server.kubectl(&["patch", "crd", definition, "--type=json", "--patch", &patch.to_string()], "");
+    }
+
+    /// The same with the field `announcing` of an ingress kind; returns when this object, which has it, is served without.
+    pub(crate) fn take_announcing(&self, kind: &str, name: &str) {
+        self.take_field(&format!("{kind}es.routing.{kind}.ericsson.com"), "announcing");
+        wait_until("the field is not served any more", LIMIT, || self.get(kind, name)["status"]["announcing"].is_null());
+    }
+
     /// Who holds the Lease.
     pub(crate) fn holder(&self) -> String {
         self.try_kubectl(&["get", "lease", "vipherald", "--namespace=vip", "--output=jsonpath={.spec.holderIdentity}"])
@@ -168,12 +192,17 @@ pub(crate) struct RouterNode {
     pub(crate) proxy: ApiProxy,
     pub(crate) daemon: Option<Process>,
     pub(crate) tor: Tor,
-    pub(crate) namespace: Namespace,
+    pub(crate) namespace: Arc<Namespace>,
     name: String,
+    account: Account,
+    /// Of its ToR, with which it has the network `10.99.NUMBER.0/24`.
+    number: u8,
     /// Keys of `node:` beside its name.
     pub(crate) node_keys: &'static str,
     /// Keys of its peer beside those that every node has.
     pub(crate) peer_keys: &'static str,
+    /// Keys of `drain:` beside those that every node has.
+    pub(crate) drain_keys: &'static str,
     /// Lines of the configuration beside those that every node has.
     more: &'static str,
     files: TempDir,
@@ -182,16 +211,47 @@ pub(crate) struct RouterNode {
 impl RouterNode {
     /// With these lines of configuration; it has the pool `10.0.0.64/30`.
     pub(crate) fn new(cluster: &Cluster, name: &str, more: &'static str) -> Self {
-        let namespace = Namespace::new(name);
-        let tor = Tor::new(name, &namespace, 0);
+        cluster.apply(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n"));
+        Self::of(cluster, Arc::new(Namespace::new(name)), name, ACCOUNT, 0, more)
+    }
+
+    /// What another release has on this node: a daemon with a ToR of its own, and with this account, which is there.
+    pub(crate) fn beside(&self, cluster: &Cluster, account: Account, more: &'static str) -> Self {
+        Self::of(cluster, Arc::clone(&self.namespace), &self.name, account, self.number + 1, more)
+    }
+
+    fn of(cluster: &Cluster, namespace: Arc<Namespace>, name: &str, account: Account, number: u8, more: &'static str) -> Self {
+        let tor = Tor::new(name, &namespace, number);
         let proxy = ApiProxy::start(&cluster.server);
         let passage = Passage::open(&namespace, proxy.address());
         let files = tempfile::tempdir().unwrap();
-        let mut kubeconfig: Value = serde_json::from_str(&proxy.kubeconfig(&cluster.token)).unwrap();
-        kubeconfig["contexts"][0]["context"]["namespace"] = "vip".into();
-        fs::write(files.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
-        cluster.apply(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n"));
-        Self { proxy, daemon: None, tor, namespace, name: name.to_owned(), node_keys: "", peer_keys: "", more, _passage: passage, files }
+        let (name, node_keys, peer_keys, drain_keys) = (name.to_owned(), "", "", "");
+        let node = Self {
+            proxy,
+            daemon: None,
+            tor,
+            namespace,
+            name,
+            account,
+            number,
+            node_keys,
+            peer_keys,
+            drain_keys,
+            more,
+            _passage: passage,
+            files,
+        };
+        node.log_in(cluster);
+        node
+    }
+
+    /// Gives it a token of its account, as that is now.
+    pub(crate) fn log_in(&self, cluster: &Cluster) {
+        let [namespace, account] = self.account;
+        let token = block_on(async || cluster.server.service_account_token(namespace, account).await);
+        let mut kubeconfig: Value = serde_json::from_str(&self.proxy.kubeconfig(&token)).unwrap();
+        kubeconfig["contexts"][0]["context"]["namespace"] = namespace.into();
+        fs::write(self.path("kubeconfig"), kubeconfig.to_string()).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -203,11 +263,13 @@ impl RouterNode {
         let more = self.more;
         let configuration = format!(
             "node: {{name: {}{}}}\nvips: {{allow: [{{prefix: 10.0.0.0/24}}, {{prefix: \"2001:db8:7::/64\"}}], pools: [{{name: small, prefixes: [10.0.0.64/30]}}]}}\n{more}\n\
-             bgp:\n  asn: 65001\n  peers:\n  - {{name: tor, address: 10.99.0.2, asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}{}}}\n\
-             drain: {{fabricDelay: 100ms, timeout: 5s, taints: [{{key: maintenance}}]}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: info, format: text}}\n",
+             bgp:\n  asn: 65001\n  peers:\n  - {{name: tor, address: 10.99.{}.2, asn: 65001, timers: {{hold: 9s, connectRetry: 1s}}{}}}\n\
+             drain: {{fabricDelay: 100ms, timeout: 5s, taints: [{{key: maintenance}}]{}}}\nstateDir: {}\nhttp: {{address: \"127.0.0.1:0\"}}\nlog: {{level: info, format: text}}\n",
             self.name,
             self.node_keys,
+            self.number,
             self.peer_keys,
+            self.drain_keys,
             self.path("state").display()
         );
         fs::write(self.path("config.yaml"), configuration).unwrap();

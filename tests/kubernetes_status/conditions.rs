@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::api_proxy::{Requests, Verb};
 use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RouterNode, stays};
 use crate::common::wait_until;
 
@@ -125,4 +126,37 @@ fn what_is_refused_says_why_and_what_is_no_longer_ours_says_nothing() {
         .kubectl(&["--namespace=enm", "patch", "service", "web", "--type=merge", "--patch", r#"{"spec": {"externalIPs": null}}"#], "");
     wait_until("the Service has no condition of ours", LIMIT, || cluster.conditions("service", "web").is_empty());
     cluster.until_conditions("service", "twin", ["True=Accepted", "False=NoEndpoints", "False=NoEndpoints"]);
+}
+
+/// Definitions may be older than the daemon, where somebody else installs them.
+#[test]
+fn a_definition_of_an_older_version_holds_up_nothing_else_and_is_told_until_it_is_upgraded() {
+    const UNSERVED: [&str; 3] = ["True=Accepted", "False=NoEndpoints", "False=NoEndpoints"];
+    let cluster = Cluster::new();
+    cluster.apply(OBJECTS);
+    let mut node = RouterNode::new(&cluster, "n1", NFTABLES);
+    node.start();
+    for (kind, name) in ALL {
+        cluster.until_conditions(kind, name, SERVED);
+    }
+    cluster.take_announcing("ericingress", "eric");
+    node.kill();
+    let began = Instant::now();
+    node.start();
+    node.until_learned(&["10.0.0.7", "10.0.0.8", "10.0.0.9"]);
+    cluster.server.kubectl(&["--namespace=enm", "delete", "endpointslice", "web-1"], "");
+    for (kind, name) in [ALL[0], ALL[2]] {
+        cluster.until_conditions(kind, name, UNSERVED);
+    }
+    wait_until("it is told, with the remedy", LIMIT, || {
+        let said = node.said();
+        said.contains(".status.announcing: field not declared in schema") && said.contains("'vipherald crds apply'")
+    });
+    stays("the daemon runs", Duration::from_secs(8), || node.daemon.as_ref().unwrap().is_running());
+    let tries = node.asked(began, &Requests::verb(Verb::Patch).of("ericingresses/status"));
+    assert!(u64::try_from(tries).unwrap() <= 1 + began.elapsed().as_secs() / 60, "{tries} times in {:?}", began.elapsed());
+
+    cluster.apply_definitions();
+    cluster.until_conditions("ericingress", "eric", UNSERVED);
+    wait_until("nothing is wrong any more", LIMIT, || !node.said().contains("status: "));
 }

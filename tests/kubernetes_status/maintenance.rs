@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Nodes that are cordoned or tainted: their VIPs leave, one node after the other, never from the last one, and come back.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
@@ -118,6 +119,50 @@ fn cordoned_nodes_drain_one_after_the_other_and_the_last_one_stays() {
     for node in [&first_node, &second, &third] {
         node.until_learned(&VIPS);
     }
+}
+
+/// When the ToR got the last UPDATE, by its log.
+fn last_update(node: &RouterNode) -> SystemTime {
+    let log = node.tor.log();
+    let line = log.lines().rfind(|line| line.ends_with("node: Got UPDATE")).unwrap();
+    humantime::parse_rfc3339_weak(line.split(" <").next().unwrap()).unwrap()
+}
+
+#[test]
+fn rfc8326_the_routes_of_a_cordoned_node_are_the_last_resort_before_they_leave_and_come_back_as_they_were() {
+    let cluster = Cluster::new();
+    cluster.apply(OBJECTS);
+    let [node, _other] = ["n1", "n2"].map(|name| {
+        let mut node = RouterNode::new(&cluster, name, NFTABLES);
+        node.drain_keys = ", onCordon: always, gracefulShutdown: 2s";
+        node.start();
+        node.until_learned(&VIPS);
+        until_ready(&cluster, name, "True=Serving");
+        node
+    });
+    let each = |attributes: &str| VIPS.map(|vip| (format!("{vip}/32"), attributes.to_owned())).into_iter().collect::<BTreeMap<_, _>>();
+    let counts = || (node.tor.updates(), node.tor.withdrawals(), node.tor.sessions());
+    assert_eq!(node.tor.routes("node"), each(""));
+    let told = node.tor.updates();
+
+    cordon(&cluster, "n1");
+    wait_until("every route is one of last resort", LIMIT, || {
+        let routes = node.tor.routes("node");
+        assert_eq!(routes.len(), VIPS.len(), "withdrawn without a word");
+        routes == each("local_pref 0 community (65535,0) ")
+    });
+    assert_eq!(counts(), (told + 3, 0, 1));
+    node.until_learned(&[]);
+    assert_eq!(counts(), (told + 3, 3, 1));
+    let lasted = last_update(&node).duration_since(began_to_leave(&node)).unwrap();
+    assert!(lasted >= Duration::from_secs(2), "withdrawn after {lasted:?}");
+    until_ready(&cluster, "n1", "False=NodeDrained");
+
+    uncordon(&cluster, "n1");
+    node.until_learned(&VIPS);
+    assert_eq!(node.tor.routes("node"), each(""));
+    assert_eq!(counts(), (told + 6, 3, 1), "the session stays up");
+    until_ready(&cluster, "n1", "True=Serving");
 }
 
 #[test]

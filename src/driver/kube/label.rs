@@ -4,7 +4,8 @@
 //! Inputs: `node.labelExternalIP`, `node.externalInterface`, the Node, the interface. Output: the label, written where it is not there or another one. A label value
 //! cannot be an IPv6 address, so it is the first IPv4 address of the interface that is no VIP; where no interface is named, the Node's `ExternalIP`, else its
 //! `InternalIP`. Invariants: an address that is not known takes no label away; nothing is written where the label is switched off, for which
-//! the right to write may be missing.
+//! the right to write may be missing. Several releases may want the same label of one Node: each applies it once (Server-Side Apply), whether it is there or
+//! not, so that it stays until the last of them takes it back.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,6 +31,8 @@ pub(super) struct NodeLabel {
     /// Who writes it.
     manager: String,
     pace: Pace,
+    /// What this process has applied, and to which Node, by its UID.
+    applied: Option<(String, Ipv4Addr)>,
     look_at: Instant,
     trouble: Option<String>,
     denied: Option<String>,
@@ -38,7 +41,7 @@ pub(super) struct NodeLabel {
 impl NodeLabel {
     pub(super) fn new(instance: &str, seed: u64) -> Self {
         let now = Instant::now();
-        Self { manager: instance.to_owned(), pace: Pace::new(now, seed), look_at: now, trouble: None, denied: None }
+        Self { manager: instance.to_owned(), pace: Pace::new(now, seed), applied: None, look_at: now, trouble: None, denied: None }
     }
 
     /// When [`Self::turn`] has something to do though nothing has changed.
@@ -69,7 +72,7 @@ impl NodeLabel {
             None => Ok(of_node(node)),
         };
         let result = match wanted {
-            Ok(Some(address)) if !is_labelled(node, address) => {
+            Ok(Some(address)) if !(is_labelled(node, address) && self.has_applied(node, address)) => {
                 if self.pace.next() > now {
                     self.look_at = self.pace.next();
                     return;
@@ -109,8 +112,13 @@ impl NodeLabel {
         let metadata = json!({"name": name, "uid": node.metadata.uid, "labels": labels});
         let body = json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata});
         server.apply(&Place::other(format!("/api/v1/nodes/{name}"), "nodes"), &self.manager, &body).await?;
+        self.applied = address.map(|address| (uid(node).to_owned(), address));
         self.pace.written(Instant::now());
         Ok(())
+    }
+
+    fn has_applied(&self, node: &Node, address: Ipv4Addr) -> bool {
+        self.applied.as_ref().is_some_and(|(to, applied)| to == uid(node) && *applied == address)
     }
 
     fn complain(&mut self, trouble: String) {
@@ -119,6 +127,10 @@ impl NodeLabel {
         }
         self.trouble = Some(trouble);
     }
+}
+
+fn uid(node: &Node) -> &str {
+    node.metadata.uid.as_deref().unwrap_or_default()
 }
 
 fn is_labelled(node: &Node, address: Ipv4Addr) -> bool {

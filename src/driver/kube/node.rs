@@ -23,6 +23,17 @@ pub(super) struct NodeWriter {
     stored: Option<(RouterNodeStatus, Option<String>)>,
 }
 
+/// What a node has to say of itself.
+pub(super) struct OwnWords<'a> {
+    pub(super) status: &'a NodeStatus,
+    /// From where it advertises as a virtual router.
+    pub(super) routers: &'a [RouterNodeVirtualRouter],
+    /// Whether the API server has been lost for long enough to be said.
+    pub(super) is_lost: bool,
+    /// What it would write and may not.
+    pub(super) denied: &'a [String],
+}
+
 impl NodeWriter {
     pub(super) fn new(instance: &str, node: &str) -> Self {
         Self { instance: instance.to_owned(), node: node.to_owned(), stored: None }
@@ -42,9 +53,8 @@ impl NodeWriter {
     pub(super) async fn write(
         &mut self,
         server: &ApiServer,
-        (status, routers): (&NodeStatus, &[RouterNodeVirtualRouter]),
+        said: &OwnWords<'_>,
         owner: Option<&str>,
-        denied: &[String],
         now: Time,
     ) -> Result<bool, RequestError> {
         let mut written = false;
@@ -53,7 +63,7 @@ impl NodeWriter {
             written = true;
         }
         let before = self.stored.as_ref().map(|(before, _)| before);
-        let wanted = router_node_status(status, routers, before, denied, now);
+        let wanted = router_node_status(said.status, said.routers, before, said.denied, said.is_lost, now);
         if before == Some(&wanted) {
             return Ok(written);
         }

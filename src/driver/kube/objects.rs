@@ -33,7 +33,7 @@ const REREAD: Duration = Duration::from_secs(5);
 /// Where it is read in vain, each time after twice as long, so many times.
 const LONGEST_DOUBT: u32 = 6;
 
-/// A right that is missing is tried again so often.
+/// What a right is missing for, or a field of the definition, is tried again so often.
 const DENIED_PAUSE: Duration = Duration::from_secs(60);
 
 /// So many requests are under way at most: the server has others to serve.
@@ -72,6 +72,8 @@ pub(super) struct ObjectWriter {
     seen: BTreeMap<ObjectRef, Seen>,
     /// Rights that are missing, and when they are tried again.
     denied: BTreeMap<String, Instant>,
+    /// Resources whose definitions are older than this program, what the API server says of that, and when they are tried again.
+    outdated: BTreeMap<String, (String, Instant)>,
     /// Objects that cannot be written as they are, and what was tried: nothing else is tried again before all is read again.
     refused: BTreeMap<ObjectRef, Option<ObjectStatus>>,
     /// Rejections on objects that have no status of ours, which were told.
@@ -88,6 +90,7 @@ impl ObjectWriter {
             doubts: 0,
             seen: BTreeMap::new(),
             denied: BTreeMap::new(),
+            outdated: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeSet::new(),
         }
@@ -98,9 +101,15 @@ impl ObjectWriter {
         self.denied.keys().cloned().collect()
     }
 
+    /// Which definitions have no field for what is to be said.
+    pub(super) fn outdated(&self) -> Vec<String> {
+        self.outdated.values().map(|(message, _)| message.clone()).collect()
+    }
+
     /// When the next pass is due though nothing has changed.
     pub(super) fn deadline(&self) -> Instant {
-        self.denied.values().copied().chain([self.stale_at]).min().unwrap_or(self.stale_at)
+        let held = self.denied.values().chain(self.outdated.values().map(|(_, until)| until));
+        held.copied().chain([self.stale_at]).min().unwrap_or(self.stale_at)
     }
 
     /// Writes what differs, as long as `may_write` and not for longer than a [`STRETCH`].
@@ -112,6 +121,7 @@ impl ObjectWriter {
     ) -> Result<Pass, RequestError> {
         let began = Instant::now();
         self.denied.retain(|_, until| *until > began);
+        self.outdated.retain(|_, (_, until)| *until > began);
         if self.stale_at <= began {
             self.read_all(server).await?;
         }
@@ -201,7 +211,7 @@ impl ObjectWriter {
     /// What is to be asked of the server; `None` where the right to is missing.
     fn order(&self, (object, wanted, difference): (ObjectRef, Option<ObjectStatus>, Difference)) -> Option<Order> {
         let place = Place::object(&object).status();
-        if self.denied.contains_key(&format!("may not patch {}", place.resource)) {
+        if self.denied.contains_key(&format!("may not patch {}", place.resource)) || self.outdated.contains_key(&place.resource) {
             return None;
         }
         let uid = wanted.as_ref().and_then(|wanted| wanted.uid.clone());
@@ -244,7 +254,7 @@ impl ObjectWriter {
         failure.map_or(Ok(if done == count { Pass::Done } else { Pass::More }), Err)
     }
 
-    /// Keeps what the server has now. False where a right is missing.
+    /// Keeps what the server has now. False where a right is missing, or a field of the definition.
     fn settle(&mut self, order: Order, answer: Answer) -> Result<bool, RequestError> {
         let Order { object, wanted, .. } = order;
         match answer {
@@ -296,11 +306,18 @@ impl ObjectWriter {
         announce(server, news, &self.instance, &self.node, moment).await.map(drop).or_else(|error| self.survive(error))
     }
 
-    /// A right that is missing keeps nothing else from being written.
+    /// A right that is missing, or a definition that is too old, keeps nothing else from being written.
     fn survive(&mut self, error: RequestError) -> Result<(), RequestError> {
         match error {
             RequestError::Forbidden { .. } => {
                 drop(self.deny(error));
+                Ok(())
+            }
+            RequestError::Outdated { ref resource, .. } => {
+                let message = chain(&error);
+                if self.outdated.insert(resource.clone(), (message.clone(), Instant::now() + DENIED_PAUSE)).is_none() {
+                    tracing::error!(error = message, "a definition is too old; all else goes on");
+                }
                 Ok(())
             }
             error => Err(error),

@@ -40,6 +40,9 @@ pub(super) enum RequestError {
     /// 403.
     #[error("may not {verb} {resource}: {message}; add the right to the role of this ServiceAccount (docs/kubernetes.md)")]
     Forbidden { verb: &'static str, resource: String, message: String },
+    /// The definition of the kind has no field for a part of it.
+    #[error("cannot {verb} {resource}: {message}: the definition is older than this program, 'vipherald crds apply' brings it up to date")]
+    Outdated { verb: &'static str, resource: String, message: String },
     /// Any other refusal.
     #[error("cannot {verb} {resource}: the API server answers {code}: {message}")]
     Refused { verb: &'static str, resource: String, code: u16, message: String, retry_after: Option<Duration> },
@@ -65,7 +68,7 @@ impl RequestError {
     pub(super) const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
-            Self::Unreachable { .. } | Self::Silent { .. } | Self::Forbidden { .. } => None,
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::Forbidden { .. } | Self::Outdated { .. } => None,
         }
     }
 
@@ -73,7 +76,7 @@ impl RequestError {
     pub(super) fn missing_right(&self) -> Option<String> {
         match self {
             Self::Forbidden { verb, resource, .. } => Some(format!("may not {verb} {resource}")),
-            Self::Unreachable { .. } | Self::Silent { .. } | Self::Refused { .. } => None,
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::Outdated { .. } | Self::Refused { .. } => None,
         }
     }
 }
@@ -213,6 +216,10 @@ impl ApiServer {
 pub(super) fn of_client(error: kube::Error, verb: &'static str, resource: String) -> RequestError {
     match error {
         kube::Error::Api(status) if status.code == 403 => RequestError::Forbidden { verb, resource, message: status.message.clone() },
+        // Server-Side Apply of a field that is not in the schema; the code is 500.
+        kube::Error::Api(status) if status.message.contains("field not declared in schema") => {
+            RequestError::Outdated { verb, resource, message: status.message.clone() }
+        }
         kube::Error::Api(status) => {
             let seconds = status.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0);
             let retry_after = seconds.map(|seconds| Duration::from_secs(seconds.into()));

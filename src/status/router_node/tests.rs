@@ -15,7 +15,7 @@ fn conditions(status: &RouterNodeStatus) -> Vec<String> {
 
 #[test]
 fn a_node_that_serves() {
-    let status = router_node_status(&Node::serving().status(None), &[], None, &[], at(60));
+    let status = router_node_status(&Node::serving().status(None), &[], None, &[], false, at(60));
     assert_eq!((status.instance.as_str(), status.node.as_str(), status.mode.as_str()), ("vipherald", "node-1", "bgp"));
     assert_eq!((status.vip_count, status.announced_count), (1, 1));
     let group = VipGroup {
@@ -42,7 +42,7 @@ fn a_node_that_serves() {
 #[test]
 fn an_eventful_node() {
     let denied = ["may not patch services/status".to_owned()];
-    let status = router_node_status(&Node::eventful().status(None), &[], None, &denied, at(60));
+    let status = router_node_status(&Node::eventful().status(None), &[], None, &denied, false, at(60));
     let groups: Vec<String> =
         status.vips.iter().map(|group| format!("{} {} {} {:?}", group.state, group.programmed, group.reason, group.addresses)).collect();
     assert_eq!(
@@ -67,16 +67,29 @@ fn an_eventful_node() {
 }
 
 #[test]
+fn an_api_server_that_is_lost_for_a_moment_is_no_change() {
+    let mut status = Node::serving().status(None);
+    let first = router_node_status(&status, &[], None, &[], false, at(60));
+    status.source.state = SourceState::Stale;
+    "the API server is not followed".clone_into(&mut status.source.message);
+    assert_eq!(router_node_status(&status, &[], Some(&first), &[], false, at(61)), first);
+    for (before, is_lost) in [(Some(&first), true), (None, false)] {
+        let said = router_node_status(&status, &[], before, &[], is_lost, at(70));
+        assert!(conditions(&said).contains(&"ApiFresh=False Stale".to_owned()), "{:?}", conditions(&said));
+    }
+}
+
+#[test]
 fn what_is_tried_again_is_no_change() {
     let mut node = Node::eventful();
-    let first = router_node_status(&node.status(None), &[], None, &[], at(60));
+    let first = router_node_status(&node.status(None), &[], None, &[], false, at(60));
     for failure in node.observed.failures.values_mut() {
         failure.count += 1;
     }
     let tor = node.speaker.peers.get_mut("tor").unwrap();
     tor.state = "Active".into();
     tor.last_error.as_mut().unwrap().count += 1;
-    assert_eq!(router_node_status(&node.status(None), &[], Some(&first), &[], at(99)), first);
+    assert_eq!(router_node_status(&node.status(None), &[], Some(&first), &[], false, at(99)), first);
 }
 
 #[test]
@@ -86,7 +99,7 @@ fn vips_of_which_the_same_is_to_be_said_are_one_group() {
         let reason = crate::desired::WithholdReason::NoEndpoints;
         node.want(&std::net::Ipv4Addr::from_bits(0x0a01_0000 + number).to_string(), crate::desired::VipIntent::Withhold(reason));
     }
-    let status = router_node_status(&node.status(None), &[], None, &[], at(60));
+    let status = router_node_status(&node.status(None), &[], None, &[], false, at(60));
     assert_eq!(status.vips.iter().map(|group| group.addresses.len()).collect::<Vec<_>>(), [5000, 1]);
     let octets = serde_json::to_vec(&status).unwrap().len();
     assert!(octets < 100_000, "{octets}");
@@ -100,7 +113,7 @@ fn counts_are_left_out_of_messages() {
 #[test]
 fn a_node_that_drains_is_no_other_announcer_and_is_drained_once_its_vips_have_left() {
     let ready = |node: &Node| {
-        let status = router_node_status(&node.status(None), &[], None, &[], at(60));
+        let status = router_node_status(&node.status(None), &[], None, &[], false, at(60));
         (conditions(&status)[0].clone(), announces(&status), is_drained(&status))
     };
     let mut node = Node::serving();
