@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 
 CARGO_DENY_VERSION := 0.20.2
+CARGO_CYCLONEDX_VERSION := 0.5.9
+# Without optimisation, since they run for seconds; what both need is built once.
+INSTALL_TOOL = CARGO_TARGET_DIR=$${XDG_CACHE_HOME:-$$HOME/.cache}/vipherald/tools cargo install --locked --debug
 # As it is shipped.
 SHIPPED := --config .cargo/static.toml
 SHIPPED_BINARY = $(or $(CARGO_TARGET_DIR),target)/$(shell rustc --print host-tuple)/release/vipherald
@@ -11,7 +14,7 @@ INSTALL_BINARY = install -D -m 755 $(SHIPPED_BINARY) target/bin/vipherald
 # What cargo builds is run in a kernel with IPVS.
 IN_GUEST := --config 'target."cfg(target_os = \"linux\")".runner = "tests/uml/run-in-vm -t 600 --"'
 
-.PHONY: apiserver bench build demo test test-fast soak golden interop ci fmt clippy doc deny packages packages-demo uml-kernel helm
+.PHONY: apiserver bench build bundle demo test test-fast soak golden interop ci fmt clippy doc deny packages packages-demo tools uml-kernel helm
 
 build:                ## the binary, target/bin/vipherald: optimised, and linked statically
 	cargo build $(SHIPPED) --release --locked
@@ -20,7 +23,7 @@ build:                ## the binary, target/bin/vipherald: optimised, and linked
 demo: packages-demo build   ## two racks on this machine: routes, spread of 1,000 requests, stop and restart of a node
 	labs/run multi-rack
 
-test: packages uml-kernel apiserver helm   ## all tests; needs root
+test: packages uml-kernel apiserver helm tools   ## all tests; needs root
 	cargo build $(SHIPPED) --release --locked --bins --examples
 	$(INSTALL_BINARY)
 	cargo test --workspace --locked --no-fail-fast
@@ -53,7 +56,7 @@ interop: packages     ## the speaker with every router, and the table in docs/in
 
 # Two at a time: what others make is built beside what cargo checks, and all of it before the first test.
 ci: packages fmt
-	$(MAKE) -j2 --output-sync=target apiserver helm uml-kernel clippy doc deny
+	$(MAKE) -j2 --output-sync=target apiserver helm uml-kernel tools clippy doc deny
 	$(MAKE) test
 
 fmt:
@@ -66,9 +69,17 @@ clippy:
 doc:
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 
-deny:
-	cargo deny --version 2>/dev/null | grep -qx 'cargo-deny $(CARGO_DENY_VERSION)' || cargo install --locked cargo-deny@$(CARGO_DENY_VERSION)
+deny: tools
 	cargo deny --locked check bans licenses sources
+
+tools:                ## cargo-deny and cargo-cyclonedx; once
+	cargo deny --version 2>/dev/null | grep -q ' $(CARGO_DENY_VERSION)$$' || $(INSTALL_TOOL) cargo-deny@$(CARGO_DENY_VERSION)
+	cargo cyclonedx --version 2>/dev/null | grep -q ' $(CARGO_CYCLONEDX_VERSION)$$' || $(INSTALL_TOOL) cargo-cyclonedx@$(CARGO_CYCLONEDX_VERSION)
+
+bundle: build helm tools   ## chart, image, list of components and licences for sites without a registry: target/bundle
+	tests/install-packages image/packages.txt
+	rm -rf target/bundle
+	HELM=$$(tests/helm/build)/helm image/bundle target/bundle
 
 uml-kernel: packages  ## the kernel with IPVS that tests run in; once, 6.5 minutes, kept outside of the checkout
 	tests/uml/build-kernel

@@ -23,6 +23,7 @@ from runner.images import IMAGES
 from runner.node import LabError
 from runner.operation import Directories
 from runner.pair import PairExpectations
+from runner.plugin import PluginExpectations
 from runner.probes import Probes
 
 LABS = Path(__file__).resolve().parent
@@ -74,6 +75,11 @@ class TopologyTest(unittest.TestCase):
         self.assertEqual(a.exec[1], ["sh", "-c", "echo $HOME"])
         self.assertEqual(checked.links[0], (("a", "eth1"), ("segment", "port-a")))
 
+    def test_a_node_can_be_in_the_network_of_another(self):
+        text = VALID.replace("    b: {image: host}", "    b: {image: host}\n    c: {image: host, network-mode: 'container:a'}")
+        checked = self.load(text)
+        self.assertEqual([node.network_of for node in checked.nodes.values()], ["", "", "", "a"])
+
     def test_a_variable_of_the_environment_wins_over_the_default(self):
         a = self.load(VALID, {"ROUTER": "frr"}).nodes["a"]
         self.assertEqual((a.image, a.binds[0].target), ("frr", "/etc/frr/frr.conf"))
@@ -97,6 +103,10 @@ class TopologyTest(unittest.TestCase):
             ("image: host", "image: ubuntu", "image 'ubuntu' is not one of"),
             ("image: host", "image: host, colour: red", "key 'colour' is not known here"),
             ("network-mode: none", "network-mode: host", "network-mode must be none"),
+            ("image: host}", "image: host, network-mode: 'container:c'}", "network-mode names c, which is no linux node"),
+            ("image: host}", "image: host, network-mode: 'container:segment'}", "network-mode names segment, which is no linux node"),
+            ("image: host}", "image: host, network-mode: 'container:a'}", "link 2: b has its links by a, whose network it shares"),
+            ("image: host}", "image: host, network-mode: 'container:a', sysctls: {a: 1}}", "node b: sysctls are those of a"),
             ("${ROUTER:=bird}.conf:/etc", "missing.conf:/etc", "bind source missing.conf does not exist"),
             (".conf:ro", ".conf:rx", r"is not source:target\[:ro\|rw\]"),
             (":/etc/${ROUTER:=bird}/", ":etc/", "not an absolute path"),
@@ -125,6 +135,8 @@ class TopologyTest(unittest.TestCase):
 
 class FakeNode:
     """A node whose `ip -json` answers are given."""
+
+    spec = SimpleNamespace(network_of="")
 
     def __init__(self, own, lo=(), routes=()):
         self.own, self.lo, self.routes = own, list(lo), list(routes)
@@ -187,6 +199,12 @@ class ExpectationsTest(unittest.TestCase):
         self.expect.serving.remove("n3")
         self.assertEqual(self.expect.next_hops("tor2", "ipv6"), [])
         self.assertEqual(self.expect.next_hops("core", "ipv6"), [("fd01::1", "a")])
+
+    def test_a_router_that_is_cut_off_has_no_routes_and_is_nobodys_next_hop(self):
+        self.expect.down.append("tor1")
+        self.assertEqual(self.expect.next_hops("tor1", "ipv4"), [])
+        self.assertEqual(self.expect.next_hops("core", "ipv4"), [("1.0.0.2", "b")])
+        self.assertIn("tor1: 10.0.0.7 is still routed to 2.0.0.1 dev e, 2.0.0.2 dev e", self.expect.routing())
 
     def test_unequal_weights_are_a_difference(self):
         self.lab.nodes["tor1"].routes[0]["nexthops"][0]["weight"] = 2
@@ -309,6 +327,48 @@ class PairExpectationsTest(unittest.TestCase):
         for name in ("n1", "n2"):
             self.nodes[name].reported["vips"] = []
         self.assertEqual(self.expect.differences(), [])
+
+
+class PluginRouter(FakeNode):
+    """It has the plugin's pods at an address."""
+
+    def __init__(self, at):
+        super().__init__([], routes=[{"dst": "10.0.0.7", "gateway": "2.0.0.1", "dev": "e"}])
+        self.at = at
+
+    def run(self, argv):
+        if "root" in argv and argv[-1] == "10.233.0.0/16":
+            return json.dumps([{"dst": "10.233.1.0/26", "gateway": self.at, "dev": "e"}])
+        return super().run(argv)
+
+
+class ListeningNode(FakeNode):
+    def run(self, argv):
+        return "LISTEN 0 8 0.0.0.0:179 0.0.0.0:*\nLISTEN 0 8 2.0.0.9:1179 0.0.0.0:*\n" if argv[0] == "ss" else super().run(argv)
+
+
+class PluginExpectationsTest(unittest.TestCase):
+    def setUp(self):
+        plugin = {"router": "tor", "prefix": "10.233.0.0/16", "pods": {"c1": {"10.233.1.0/26": [["2.0.0.9", "e"]]}},
+                  "listening": {"n1": ["0.0.0.0:179", "2.0.0.9:1179"]}}
+        self.data = {**DATA, "vips": {"ipv4": ["10.0.0.7"], "ipv6": []}, "racks": {"rack": ["n1"]}, "foreign": [], "plugin": plugin,
+                     "routes": {"tor": {"ipv4": [["2.0.0.1", "e"]], "ipv6": []}}}
+        self.tor = PluginRouter("2.0.0.9")
+        node = ListeningNode(["2.0.0.1", "2.0.0.9"], [on_lo("10.0.0.7", 32)])
+        self.expect = PluginExpectations(SimpleNamespace(nodes={"tor": self.tor, "n1": node}), self.data)
+
+    def test_both_speakers_routes_and_sockets_are_no_difference(self):
+        self.assertEqual(self.expect.differences() + self.expect.listening(), [])
+
+    def test_pods_elsewhere_or_of_a_speaker_that_is_gone_are_a_difference(self):
+        self.tor.at = "2.0.0.1"
+        self.assertRegex(self.expect.differences()[0], "tor has pods at .*2.0.0.1.*, expected .*2.0.0.9")
+        self.expect.speaking.remove("c1")
+        self.assertRegex(self.expect.differences()[0], "expected {}")
+
+    def test_a_socket_that_was_not_to_be_there_is_a_difference(self):
+        self.data["plugin"]["listening"]["n1"] = ["0.0.0.0:179"]
+        self.assertEqual(self.expect.listening(), ["n1 listens on ['0.0.0.0:179', '2.0.0.9:1179'], expected ['0.0.0.0:179']"])
 
 
 class ProbesTest(unittest.TestCase):

@@ -7,6 +7,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
 mod common;
+#[path = "documents/quotes.rs"]
+mod quotes;
+#[path = "documents/recipes.rs"]
+mod recipes;
+#[path = "documents/routers.rs"]
+mod routers;
 
 use std::fmt::Write as _;
 use std::fs;

@@ -4,6 +4,8 @@
 //! Needs root and `make build`.
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[path = "image/bundle.rs"]
+mod bundle;
 mod common;
 #[path = "common/stage.rs"]
 mod stage;

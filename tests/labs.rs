@@ -52,6 +52,26 @@ fn route_reflector_with_frr() {
 }
 
 #[test]
+fn dual_tor_with_bird() {
+    run("dual-tor", "bird");
+}
+
+#[test]
+fn dual_tor_with_frr() {
+    run("dual-tor", "frr");
+}
+
+#[test]
+fn cni_coexistence_with_bird() {
+    run("cni-coexistence", "bird");
+}
+
+#[test]
+fn cni_coexistence_with_frr() {
+    run("cni-coexistence", "frr");
+}
+
+#[test]
 fn vrrp_pair_with_bird() {
     run("vrrp-pair", "bird");
 }

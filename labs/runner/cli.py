@@ -11,13 +11,16 @@ from pathlib import Path
 
 from . import lab as labs
 from . import topology
+from .failure import Failure
 from .images import IMAGES
 from .lab import Lab
 from .node import LabError
 from .pair import Pair
+from .plugin import Plugin
 from .scenario import Report, Scenario, read
 
 LABS = Path(__file__).resolve().parents[1]
+STORIES = {"virtualRouters": Pair, "failure": Failure, "plugin": Plugin}  # by the key of scenario.yaml that asks for it
 ROUTERS = ("bird", "frr")  # values of ROUTER that every topology must be valid with
 
 USAGE = """labs/run LAB [--keep] [--json FILE]   run a lab and show what it must show
@@ -73,7 +76,8 @@ def run(name, keep, results_file):
         report.heading(f"start {len(checked.nodes)} nodes of {name}, state in {running.directory}")
         running.up()
         data = read(running)
-        scenario = (Pair if "virtualRouters" in data else Scenario)(running, report, data)
+        story = next((story for key, story in STORIES.items() if key in data), Scenario)
+        scenario = story(running, report, data)
         scenario.run()
         if keep:
             scenario.restore_service()

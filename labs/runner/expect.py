@@ -24,7 +24,9 @@ class Expectations:
         self.router_nodes = [name for names in data["racks"].values() for name in names]
         self.serving = list(self.router_nodes)
         self.vips = data["vips"]
-        self.owner = {address: name for name, node in lab.nodes.items() for address in kernel.own_addresses(node)}
+        self.down = []  # routers that are cut off
+        self.owner = {address: name for name, node in lab.nodes.items() if not node.spec.network_of
+                      for address in kernel.own_addresses(node)}
 
     def withdraw_all(self):
         """From now on no VIP is expected anywhere."""
@@ -44,6 +46,8 @@ class Expectations:
 
     def next_hops(self, router, family):
         """Expected (gateway, interface) of each VIP at `router`: those that lead to a router node that serves."""
+        if router in self.down:
+            return []
         return sorted((gateway, interface) for gateway, interface in self.data["routes"][router][family]
                       if self._serves(self.owner.get(gateway), family))
 

@@ -21,6 +21,7 @@ HEADER_LENGTH = {"address": 8, "route": 12}  # struct ifaddrmsg, struct rtmsg
 RTA_DST = IFA_ADDRESS = 1
 RT_TABLE_MAIN = 254
 FLAG = {"ipv4": "-4", "ipv6": "-6"}
+SETTLED = 0.1  # seconds without a change that is told
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -95,6 +96,13 @@ class Monitor:
                 if seen == change and address in wanted:
                     return now, str(address)
         return None
+
+    def seen(self, change, destinations):
+        """Those of `destinations` of which such a change was told so far, and not asked for yet."""
+        seen = set()
+        while found := self.wait(change, destinations, time.monotonic() + SETTLED):
+            seen.add(found[1])
+        return sorted(seen)
 
 
 def _gateway(hop):

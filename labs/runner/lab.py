@@ -33,7 +33,7 @@ class Lab:
         """Starts everything; raises LabError with the reason when something does not start."""
         require_programs({spec.image for spec in self.topology.nodes.values() if spec.image})
         for name, spec in self.topology.nodes.items():
-            self.nodes[name] = Node(spec, self.directory / "nodes" / name, self.keep)
+            self.nodes[name] = Node(spec, self.directory / "nodes" / name, self.keep, self.nodes.get(spec.network_of))
             self._record()
         for node in self.nodes.values():
             node.prepare()

@@ -64,14 +64,16 @@ class Daemon:
 
 
 class Node:
-    """The namespaces of one node. `directory` is its own on the machine; `keep` lets it outlive this program."""
+    """The namespaces of one node. `directory` is its own on the machine; `keep` lets it outlive this program; `network_of` is the
+    node in whose network it is, if it has none of its own."""
 
-    def __init__(self, spec, directory, keep):
+    def __init__(self, spec, directory, keep, network_of=None):
         self.spec, self.name, self.directory = spec, spec.name, directory
         self.copies = {}  # bind target -> private copy on the machine
         directory.mkdir(parents=True)
+        network = ["unshare", "--net"] if network_of is None else ["nsenter", f"--net=/proc/{network_of.pid}/ns/net", "unshare"]
         self.holder = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc",
+            [*network, "--mount", "--uts", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc",
              "sh", "-c", "echo ready; exec sleep infinity"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             preexec_fn=None if keep else _die_with_parent)

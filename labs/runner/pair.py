@@ -9,7 +9,6 @@ import json
 from . import kernel
 from .expect import FAMILIES, LENGTH, Expectations, wait
 from .node import LabError
-from .probes import Probes
 from .scenario import CHECK_REQUESTS, CONVERGENCE, Scenario
 
 STATES = {True: "Active", False: "Backup"}
@@ -178,21 +177,8 @@ class Pair(Scenario):
     # What the steps share
 
     def under_probes(self, step, heading, change):
-        """Makes a change under probes to all VIPs, until all is as expected then; the loss of a VIP is held against the limit."""
-        client, wanted = self.data["client"], self.data["probes"]
-        vips = [vip for family in FAMILIES for vip in self.data["vips"][family]]
-        self.report.heading(heading)
-        with Probes(self.lab.nodes[client["node"]], client["port"], wanted["everyMilliseconds"], vips) as probes:
-            change()
-            seconds = self.settle(heading)
-            probes.go_on()
-            outcome = probes.outcome()
-        self.report.line(f"all as expected after {seconds:.2f} s; probes each {wanted['everyMilliseconds']} ms:")
-        for vip, counts in outcome.items():
-            self.report.line(f"  {vip:<20}{counts['lost']:>4} of {counts['sent']:>5} lost   at most {wanted['lost'][step]}")
-        self.report.results.setdefault("lost", []).append({"step": heading, **outcome})
-        if worst := [vip for vip, counts in outcome.items() if counts["lost"] > wanted["lost"][step]]:
-            raise LabError(f"{heading}: more than {wanted['lost'][step]} probes to {', '.join(worst)} were lost")
+        """As in any lab; then a look, requests, and where the routers find the VIPs."""
+        super().under_probes(step, heading, change)
         self.show()
         self.requests(CHECK_REQUESTS)
         if not self.expect.serving:

@@ -19,6 +19,7 @@ from . import kernel
 from .expect import FAMILIES, Expectations, wait
 from .node import LabError
 from .operation import operation
+from .probes import Probes
 
 CONVERGENCE = 30.0  # seconds until every table is as expected
 CHECK_REQUESTS = 200  # after each change
@@ -275,6 +276,23 @@ class Scenario:
             requests.kill()
         self.source_port += answer["count"]
         return answer["count"], answer["failures"], seconds
+
+    def under_probes(self, step, heading, change):
+        """Makes a change under probes to all VIPs, until all is as expected then; the loss of a VIP is held against the limit."""
+        client, wanted = self.data["client"], self.data["probes"]
+        vips = [vip for family in FAMILIES for vip in self.data["vips"][family]]
+        self.report.heading(heading)
+        with Probes(self.lab.nodes[client["node"]], client["port"], wanted["everyMilliseconds"], vips) as probes:
+            change()
+            seconds = self.settle(heading)
+            probes.go_on()
+            outcome = probes.outcome()
+        self.report.line(f"all as expected after {seconds:.2f} s; probes each {wanted['everyMilliseconds']} ms:")
+        for vip, counts in outcome.items():
+            self.report.line(f"  {vip:<20}{counts['lost']:>4} of {counts['sent']:>5} lost   at most {wanted['lost'][step]}")
+        self.report.results.setdefault("lost", []).append({"step": heading, **outcome})
+        if worst := [vip for vip, counts in outcome.items() if counts["lost"] > wanted["lost"][step]]:
+            raise LabError(f"{heading}: more than {wanted['lost'][step]} probes to {', '.join(worst)} were lost")
 
     def settle(self, what):
         """Waits until all tables and addresses are as expected; returns the seconds it took."""

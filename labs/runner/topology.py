@@ -22,6 +22,7 @@ TOP_KEYS = {"name", "prefix", "mgmt", "settings", "topology", "debug"}
 TOPOLOGY_KEYS = {"defaults", "kinds", "nodes", "links"}
 NODE_KEYS = {"kind", "image", "cmd", "env", "binds", "exec", "sysctls", "network-mode", "labels", "group"}
 KINDS = {"linux", "bridge"}
+SHARED = "container:"  # network-mode of a node that is in the network of another one
 PRIVATE = ("/run", "/var/run", "/proc", "/sys", "/dev", "/var/tmp")  # the runner mounts these itself
 
 
@@ -50,6 +51,7 @@ class NodeSpec:
     binds: list = field(default_factory=list)
     exec: list = field(default_factory=list)
     sysctls: dict = field(default_factory=dict)
+    network_of: str = ""  # the node in whose network it is; empty for one of its own
 
 
 @dataclass
@@ -148,7 +150,17 @@ class _Check:
             nodes[name] = self.node(str(name), kind, _merge(defaults, of_kind, settings), where)
         if not nodes:
             self.violation("topology.nodes: there is no node")
+        self.shared_networks(nodes)
         return nodes
+
+    def shared_networks(self, nodes):
+        """A node can be in the network of one that stands before it, which has its own."""
+        before = set()
+        for name, spec in nodes.items():
+            if spec.network_of and spec.network_of not in before:
+                self.violation(f"node {name}: network-mode names {spec.network_of}, which is no linux node with a network of its own before it")
+            if spec.kind == "linux" and not spec.network_of:
+                before.add(name)
 
     def node(self, name, kind, settings, where):
         spec = NodeSpec(name, kind)
@@ -171,8 +183,13 @@ class _Check:
         spec.image = settings.get("image")
         if spec.image not in self.images:
             self.violation(f"{where}: image {spec.image!r} is not one of {', '.join(sorted(self.images))}")
-        if settings.get("network-mode") != "none":
-            self.violation(f"{where}: network-mode must be none (there is no management network here)")
+        mode = settings.get("network-mode")
+        if str(mode).startswith(SHARED):
+            spec.network_of = mode.removeprefix(SHARED)
+            if settings.get("sysctls"):
+                self.violation(f"{where}: sysctls are those of {spec.network_of}, whose network it shares")
+        elif mode != "none":
+            self.violation(f"{where}: network-mode must be none, or {SHARED}NODE (there is no management network here)")
         spec.cmd = self.words(settings.get("cmd", ""), f"{where}: cmd")
         spec.env = {key: str(value) for key, value in self.scalars(settings.get("env"), f"{where}: env").items()}
         spec.sysctls = self.scalars(settings.get("sysctls"), f"{where}: sysctls")
@@ -255,6 +272,8 @@ class _Check:
         if node not in nodes:
             self.violation(f"{where}: endpoint {text!r} names an unknown node")
             return None
+        if nodes[node].network_of:
+            self.violation(f"{where}: {node} has its links by {nodes[node].network_of}, whose network it shares")
         return node, interface
 
 
