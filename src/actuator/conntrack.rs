@@ -104,10 +104,10 @@ pub async fn forget_strays(services: &BTreeMap<ServiceKey, BTreeSet<SocketAddr>>
             let Ok(ports) = PortRange::new(vip.port().into(), vip.port().into()) else { return false };
             let made_to = ServiceKey { vip: vip.ip(), protocol, ports };
             let mut covering = made_to.overlapping_in(&of_family).filter_map(|service| of_family.get(service)).peekable();
-            let is_of = |servers: &&BTreeSet<SocketAddr>| {
-                servers.contains(&server) || (server.port() == vip.port() && servers.contains(&SocketAddr::new(server.ip(), 0)))
-            };
-            covering.peek().is_some() && !covering.any(|servers| is_of(&servers))
+            let at_port_of_vip = SocketAddr::new(server.ip(), 0);
+            let keeps_port = server.port() == vip.port();
+            covering.peek().is_some()
+                && !covering.any(|servers| servers.contains(&server) || (keeps_port && servers.contains(&at_port_of_vip)))
         };
         deleted += forget_those(family, &of_family.keys().copied().collect(), is_meant).await?;
     }
