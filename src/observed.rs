@@ -387,6 +387,8 @@ impl Observed {
     /// As [`Self::fail`], and notes what it is that could not be done to a virtual service.
     pub fn refuse(&mut self, step: &Step, error: &dyn Error, now: Instant) {
         self.fail(step.key(), error, now);
+        // A part of it may have been done.
+        self.forgotten.lose(step);
         match step {
             Step::AddVirtualService(service, change) | Step::ChangeVirtualService(service, change) => {
                 self.refused.insert(*service, change.clone());
@@ -418,8 +420,9 @@ impl Observed {
             self.losses.extend(loss.map(|loss| (*to, loss)));
         }
         if let Step::ForgetConnections(services) = step {
-            self.forgotten.note(services, &self.kernel.record);
+            self.forgotten.note(services.keys().copied(), &self.kernel.record);
         }
+        self.forgotten.lose(step);
     }
 
     fn is_known(&self, vip: IpAddr) -> bool {

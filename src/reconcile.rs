@@ -30,12 +30,13 @@ pub use self::cleanup::cleanup;
 pub use self::daemon::{Objects, RunOptions, run};
 pub use self::dry_run::dry_run;
 use self::intent::{Intent, NotFollowed};
+use self::quiesced::Leaving;
 use crate::actuator::{self, Kernel};
 use crate::admin::Pulse;
 use crate::desired::{Compiled, Desired, Lifecycle, Mode, NodeDrain, Termination};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::driver::vrrp::{VirtualRouters, VrrpStatus};
-use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker, Quiesced};
+use crate::observed::{self, InterfaceState, KernelState, Observed, ObservedSpeaker};
 use crate::plan::{self, Step, StepKey};
 use crate::telemetry::{Metrics, chain};
 
@@ -99,7 +100,7 @@ struct Reconciler {
     /// Whether the speaker knows what an earlier process has left.
     inherited: bool,
     /// What of the observation the state directory has.
-    kept_quiesced: Quiesced,
+    kept_leaving: Leaving,
     /// Why VIPs could not be moved to another `vips.interface`, as told last.
     unmoved: Option<String>,
     /// From then on the next reading trusts nothing that was read before.
@@ -161,7 +162,7 @@ impl Reconciler {
                 return Err(late);
             }
             self.intent.save();
-            self.keep_quiesced();
+            self.keep_leaving();
             if self.sleep(plan.wake_at, now).await? == Wake::Leave {
                 return Ok(Left::AtOnce);
             }
@@ -221,16 +222,17 @@ impl Reconciler {
         readable
     }
 
-    /// Keeps since when real servers are quiesced, for the next process.
-    fn keep_quiesced(&mut self) {
-        if self.observed.quiesced == self.kept_quiesced {
+    /// Keeps since when real servers are quiesced and ranges without ports, for the next process.
+    fn keep_leaving(&mut self) {
+        if self.kept_leaving.is_of(&self.observed) {
             return;
         }
-        let saved = quiesced::Clock::read().and_then(|clock| quiesced::save(self.intent.state_dir(), &self.observed.quiesced, &clock));
+        let leaving = Leaving::from(&*self.observed);
+        let saved = quiesced::Clock::read().and_then(|clock| quiesced::save(self.intent.state_dir(), &leaving, &clock));
         if let Err(error) = saved {
             tracing::warn!(%error, "it cannot be kept since when real servers are quiesced: after a restart they get their time anew");
         }
-        self.kept_quiesced.clone_from(&self.observed.quiesced);
+        self.kept_leaving = leaving;
     }
 
     /// Where `vips.interface` was another one for an earlier process, what that has placed follows, before anything else is decided.

@@ -5,10 +5,11 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use common::Namespace;
-use vipherald::actuator::conntrack::{Flows, forget, forget_untranslated};
+use vipherald::actuator::conntrack::{Flows, ServerPort, forget, forget_strays};
 use vipherald::api::{PortRange, Protocol};
 use vipherald::desired::ServiceKey;
 
@@ -44,7 +45,9 @@ fn left(namespace: &Namespace) -> Vec<String> {
 
 fn flows(vip: &str, protocol: Protocol, ports: (i64, i64), server: &str) -> Flows {
     let service = ServiceKey { vip: vip.parse().unwrap(), protocol, ports: PortRange::new(ports.0, ports.1).unwrap() };
-    Flows { service, server: server.parse().unwrap() }
+    let server: SocketAddr = server.parse().unwrap();
+    let port = if server.port() == 0 { ServerPort::Any } else { ServerPort::Is(server.port()) };
+    Flows { service, host: server.ip(), port }
 }
 
 fn forgotten(namespace: &Namespace, gone: impl IntoIterator<Item = Flows>) -> usize {
@@ -72,6 +75,11 @@ fn only_connections_to_the_service_that_the_server_answers_are_forgotten() {
         [flows(vip, Protocol::Sctp, (162, 162), "192.168.1.1:10162"), flows("10.232.35.200", Protocol::Udp, (1, 65_535), "192.168.1.1:0")];
     assert_eq!(forgotten(&namespace, of_two_vips), 2);
     assert_eq!(left(&namespace), ["tcp 6", "udp 2", "udp 3", "udp 4", "udp 8"]);
+    // Where the port of the VIP is that of the real server.
+    connection(&namespace, "udp", "10.99.0.2", 9, (vip, 164), (one, 164));
+    let as_of_vip = Flows { port: ServerPort::AsOfVip, ..flows(vip, Protocol::Udp, (1, 65_535), "192.168.1.1:0") };
+    assert_eq!(forgotten(&namespace, [as_of_vip]), 1);
+    assert_eq!(left(&namespace), ["tcp 6", "udp 2", "udp 3", "udp 4", "udp 8"]);
 }
 
 #[test]
@@ -92,9 +100,9 @@ fn both_families_ranges_of_ports_and_more_connections_than_one_datagram_takes() 
 
 /// Others of the same VIP, and those that a real server answers, go on.
 #[test]
-fn only_connections_that_nobody_has_translated_are_forgotten() {
-    let namespace = Namespace::new("conntrack-itself");
-    let (vip, server, other) = ("10.232.35.199", "192.168.1.1", "10.232.35.200");
+fn only_connections_that_no_real_server_answers_are_forgotten() {
+    let namespace = Namespace::new("conntrack-strays");
+    let (vip, server, gone, other) = ("10.232.35.199", "192.168.1.1", "192.168.1.2", "10.232.35.200");
     let (vip6, server6) = ("2001:db8:7::1", "2001:db8:1::1");
     connection(&namespace, "udp", "10.99.0.2", 1, (vip, 162), (vip, 162));
     connection(&namespace, "udp", "10.99.0.2", 2, (vip, 162), (server, 162));
@@ -105,16 +113,29 @@ fn only_connections_that_nobody_has_translated_are_forgotten() {
     connection(&namespace, "udp", "2001:db8:99::2", 7, (vip6, 53), (vip6, 53));
     connection(&namespace, "udp", "2001:db8:99::2", 8, (vip6, 53), (server6, 53));
     connection(&namespace, "tcp", "2001:db8:99::2", 9, (vip6, 53), (vip6, 53));
-    let untranslated = |services: &[Flows]| {
-        let services: BTreeSet<ServiceKey> = services.iter().map(|flows| flows.service).collect();
-        namespace.enter(|| async { forget_untranslated(&services).await.unwrap() })
+    connection(&namespace, "udp", "10.99.0.2", 10, (vip, 162), (gone, 162));
+    connection(&namespace, "udp", "10.99.0.2", 11, (vip, 162), (server, 163));
+    connection(&namespace, "udp", "10.99.0.2", 12, (other, 1_500), (server, 1_500));
+    connection(&namespace, "udp", "10.99.0.2", 13, (other, 1_500), (server, 1_501));
+    let forgotten = |services: &[Flows]| {
+        let mut of: BTreeMap<ServiceKey, BTreeSet<SocketAddr>> = BTreeMap::new();
+        for Flows { service, host, port } in services {
+            let port = if let ServerPort::Is(port) = port { *port } else { 0 };
+            of.entry(*service).or_default().insert(SocketAddr::new(*host, port));
+        }
+        namespace.enter(|| async { forget_strays(&of).await.unwrap() })
     };
-    let udp = |vip, ports| flows(vip, Protocol::Udp, ports, "192.168.1.1:0");
-    assert_eq!(untranslated(&[]), 0);
-    assert_eq!(untranslated(&[udp(vip, (162, 162))]), 1);
-    assert_eq!(left(&namespace), ["tcp 4", "tcp 9", "udp 2", "udp 3", "udp 5", "udp 6", "udp 7", "udp 8"]);
-    assert_eq!(untranslated(&[udp(vip, (162, 162)), udp(other, (1_000, 1_999)), udp(vip6, (53, 53))]), 2);
-    assert_eq!(left(&namespace), ["tcp 4", "tcp 9", "udp 2", "udp 3", "udp 6", "udp 8"]);
-    assert_eq!(untranslated(&[flows(vip, Protocol::Tcp, (1, 65_535), "192.168.1.1:0"), udp(vip, (163, 163))]), 2);
-    assert_eq!(left(&namespace), ["tcp 9", "udp 2", "udp 6", "udp 8"]);
+    let udp = |vip, ports, server| flows(vip, Protocol::Udp, ports, server);
+    let traps = udp(vip, (162, 162), "192.168.1.1:162");
+    assert_eq!(forgotten(&[]), 0);
+    assert_eq!(forgotten(&[traps, udp(vip, (162, 162), "192.168.1.2:162")]), 2);
+    let rest = ["udp 12", "udp 13", "udp 2", "udp 3", "udp 5", "udp 6", "udp 7", "udp 8"];
+    assert_eq!(left(&namespace), [&["tcp 4", "tcp 9", "udp 10"], &rest[..]].concat());
+    // One whose host is gone, and of a range whatever keeps not its port.
+    assert_eq!(forgotten(&[traps, udp(other, (1_000, 1_999), "192.168.1.1:0"), udp(vip6, (53, 53), "[2001:db8:1::1]:53")]), 4);
+    assert_eq!(left(&namespace), ["tcp 4", "tcp 9", "udp 12", "udp 2", "udp 3", "udp 6", "udp 8"]);
+    // Where two of them have the port, it is of either.
+    let [one, two] = [udp(vip, (1, 65_535), "192.168.1.9:0"), traps];
+    assert_eq!(forgotten(&[flows(vip, Protocol::Tcp, (1, 65_535), "192.168.1.1:0"), one, two]), 2);
+    assert_eq!(left(&namespace), ["tcp 9", "udp 12", "udp 2", "udp 6", "udp 8"]);
 }

@@ -7,6 +7,8 @@ mod alike;
 #[path = "common/client.rs"]
 mod client;
 mod common;
+#[path = "common/expanded.rs"]
+mod expanded;
 #[path = "common/filters.rs"]
 mod filters;
 #[path = "common/flood.rs"]
@@ -514,4 +516,19 @@ fn no_error_while_ranges_are_split_and_joined() {
 #[test]
 fn every_flow_has_a_server_while_ranges_are_split_and_joined() {
     flood::every_flow_has_a_server_while_ranges_are_split_and_joined("nftables");
+}
+
+#[test]
+fn connections_go_on_where_single_ports_with_an_offset_become_a_range() {
+    expanded::connections_go_on_where_single_ports_with_an_offset_become_a_range("nftables");
+}
+
+#[test]
+fn a_client_keeps_its_real_server_while_a_range_is_expanded_and_back() {
+    expanded::a_client_keeps_its_real_server_while_a_range_is_expanded_and_back("nftables");
+}
+
+#[test]
+fn a_udp_client_is_answered_where_the_daemon_dies_once_its_server_is_replaced() {
+    traffic::halfway::a_udp_client_is_answered_where_the_daemon_dies_once_its_server_is_replaced("nftables");
 }

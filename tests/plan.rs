@@ -369,7 +369,8 @@ impl ObservedInput {
             "missing" => InterfaceState::Missing,
             other => panic!("{other} is no state"),
         };
-        let serve_on = self.services.keys().filter(|text| !self.begun.contains(*text)).map(|text| service_key(text)).collect();
+        let serve_on: BTreeSet<ServiceKey> =
+            self.services.keys().filter(|text| !self.begun.contains(*text)).map(|text| service_key(text)).collect();
         let mut observed = Observed {
             kernel: KernelState {
                 external: self.external.iter().map(|(name, values)| (name.clone(), settings(*values))).collect(),
@@ -445,7 +446,7 @@ impl ObservedInput {
             },
             virtual_routers: self.routers.typed(desired),
         };
-        observed.forgotten.note(&serve_on, &observed.kernel.record);
+        observed.forgotten.note(serve_on, &observed.kernel.record);
         observed
     }
 }

@@ -12,7 +12,9 @@ mod flood;
 #[path = "common/stage.rs"]
 mod stage;
 
+use std::net::UdpSocket;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use common::wait_until;
 use stage::{Connection, PATIENCE, ROUTER, Stage, VIP, eric, service, slice};
@@ -459,6 +461,39 @@ fn the_dataplane_changes_under_open_connections() {
 }
 
 /// The real servers have the VIP themselves, and answer the client directly.
+/// IPVS does not see the packets of a connection that nft has translated: what becomes of it when its real server goes is for the connection table to know.
+#[test]
+fn a_udp_client_of_nft_gets_another_server_when_its_own_leaves_ipvs() {
+    let mut stage = Stage::new("former", &["192.168.1.1", "192.168.1.2"]);
+    ["192.168.1.1", "192.168.1.2"].iter().for_each(|server| stage.answer_udp(server, 162));
+    let ports = "{port: 162, protocol: UDP}";
+    let publish = |stage: &Stage, server: &str| stage.publish("pods", &(service("traps", ports) + &slice("traps", ports, &[server])));
+    publish(&stage, "192.168.1.1");
+    stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
+    stage.start_with("type: nftables");
+    stage.wait_for_vip(VIP, true);
+    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let is_answered_by = |server: &str| {
+        let mut octets = [0; 64];
+        socket.send_to(b"?", (VIP, 162)).unwrap();
+        socket.recv(&mut octets).is_ok_and(|length| octets[..length].starts_with(server.as_bytes()))
+    };
+    wait_until("nft has it", PATIENCE, || is_answered_by("192.168.1.1"));
+    stage.change_dataplane("ipvs", "");
+    wait_until("IPVS balances", PATIENCE, || {
+        let has_table = stage.router.output(&["nft", "list", "tables"]).contains("table ip vipherald");
+        is_answered_by("192.168.1.1") && stage.table().contains("192.168.1.1:162") && !has_table
+    });
+    let untouched = stage.table();
+    assert!(untouched.contains(" 0          0"), "IPVS knows nothing of it: {untouched}");
+    publish(&stage, "192.168.1.2");
+    let since = Instant::now();
+    wait_until("the other one answers", PATIENCE, || is_answered_by("192.168.1.2"));
+    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    stage.drain();
+}
+
 #[test]
 fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
     for mode in ["dr", "tun"] {
@@ -526,4 +561,36 @@ fn every_flow_has_a_server_while_a_range_is_expanded_and_back() {
 #[test]
 fn every_flow_has_a_server_while_ranges_are_split_and_joined() {
     flood::every_flow_has_a_server_while_ranges_are_split_and_joined("ipvs");
+}
+
+#[test]
+fn a_restart_gives_a_range_without_ports_no_more_time() {
+    let mut stage = Stage::new("retired", &["192.168.1.1"]);
+    stage.answer_tcp(20_500);
+    stage.publish("pods", &(service("pods", "{port: 22}") + &slice("pods", "{port: 22}", &["192.168.1.1"])));
+    let publish = |stage: &Stage, ranges: &[&str]| {
+        let mappings: Vec<_> = ranges.iter().map(|ports| (*ports, *ports, "algo: rr")).collect();
+        stage.publish("web", &eric("web", VIP, "pods", &mappings));
+    };
+    publish(&stage, &["70-9999", "10000-20999"]);
+    stage.start(", drainTimeout: 20s");
+    stage.wait_for_vip(VIP, true);
+    let mut connection = stage.connect(VIP, 20_500).unwrap();
+    let is_left = |stage: &Stage| stage.router.output(&["nft", "list", "set", "inet", "vipherald", "retired4"]).contains(VIP);
+    publish(&stage, &["70-20999"]);
+    wait_until("one of both has its connections only", PATIENCE, || is_left(&stage));
+    let since = Instant::now();
+    wait_until("most of its time is over", PATIENCE, || since.elapsed() > Duration::from_secs(12));
+    assert!(is_left(&stage) && connection.works());
+    stage.daemon.take().unwrap().kill();
+    let again = Instant::now();
+    stage.start(", drainTimeout: 20s");
+    wait_until("it is removed", PATIENCE, || !is_left(&stage));
+    assert!(
+        since.elapsed() > Duration::from_secs(19) && again.elapsed() < Duration::from_secs(20),
+        "{:?} {:?}",
+        since.elapsed(),
+        again.elapsed()
+    );
+    stage.drain();
 }

@@ -5,6 +5,8 @@
 #[path = "common/client.rs"]
 mod client;
 mod common;
+#[path = "common/expanded.rs"]
+mod expanded;
 #[path = "common/stage.rs"]
 mod stage;
 #[path = "common/traffic.rs"]
@@ -48,4 +50,14 @@ fn no_error_while_a_range_is_expanded_and_back() {
 #[test]
 fn no_error_while_ranges_are_split_and_joined() {
     traffic::no_error_while_ranges_are_split_and_joined("ipvs");
+}
+
+#[test]
+fn connections_go_on_where_single_ports_with_an_offset_become_a_range() {
+    expanded::connections_go_on_where_single_ports_with_an_offset_become_a_range("ipvs");
+}
+
+#[test]
+fn a_client_keeps_its_real_server_while_a_range_is_expanded_and_back() {
+    expanded::a_client_keeps_its_real_server_while_a_range_is_expanded_and_back("ipvs");
 }

@@ -2,11 +2,11 @@
 //! Makes the kernel forget connections that a virtual service has sent to a real server which is gone, so that their clients are reset, or get another
 //! server with the next datagram, instead of hanging; and those that nobody has translated, as packets make while no virtual service is there.
 //!
-//! Input: what the connections were made to, and which real server answers them. Output: how many entries of the connection table were deleted.
-//! Invariants: only entries are deleted that were made to the VIP, and that the real server answers, or the VIP itself; an entry that another connection
+//! Input: what the connections were made to, and which real server answers them, or which do not. Output: how many entries of the connection table were deleted.
+//! Invariants: only entries are deleted that were made to the VIP, and that the real server answers, or none of those that stay; an entry that another connection
 //! has replaced meanwhile stays, since the kernel is told the number of the one that was meant.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
@@ -49,13 +49,26 @@ const DATAGRAM: usize = 1 << 16;
 /// Deletions that go in one datagram.
 const WINDOW: usize = 128;
 
-/// The connections that a virtual service has sent to one real server. Port 0 stands for each.
+/// The connections that a virtual service has sent to one host.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Flows {
     /// What they were made to.
     pub service: ServiceKey,
     /// Who answers them.
-    pub server: SocketAddr,
+    pub host: IpAddr,
+    /// From which port of it.
+    pub port: ServerPort,
+}
+
+/// A port of the host that answers a connection.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum ServerPort {
+    /// Any.
+    Any,
+    /// The one of the VIP to which the connection was made.
+    AsOfVip,
+    /// This one.
+    Is(u16),
 }
 
 /// Deletes the entries of these connections, but not of those that are `kept`, in the network namespace of the thread, and says how many there were. Needs a Tokio runtime with I/O, and the right
@@ -76,31 +89,42 @@ pub async fn forget(flows: &BTreeSet<Flows>, kept: &BTreeSet<Flows>) -> io::Resu
     Ok(deleted)
 }
 
-/// As [`forget`], for connections to these virtual services that no real server answers but the VIP itself, since nobody has translated them.
+/// As [`forget`], for connections to these virtual services that none of their real servers answers: who does is gone, or it is the VIP itself, since nobody has
+/// translated them. Port 0 of a real server stands for the port of the VIP.
 ///
 /// # Errors
 /// As of [`forget`].
-pub async fn forget_untranslated(services: &BTreeSet<ServiceKey>) -> io::Result<usize> {
+pub async fn forget_strays(services: &BTreeMap<ServiceKey, BTreeSet<SocketAddr>>) -> io::Result<usize> {
     let mut deleted = 0;
     for family in [family_of(true), family_of(false)] {
-        let of_family = services.iter().filter(|service| family_of(service.vip.is_ipv4()) == family).copied().collect();
+        let of_family = services.iter().filter(|(service, _)| family_of(service.vip.is_ipv4()) == family);
+        let of_family: BTreeMap<ServiceKey, &BTreeSet<SocketAddr>> = of_family.map(|(service, servers)| (*service, servers)).collect();
         let is_meant = |connection: &Connection| {
             let Connection { protocol, vip, server } = *connection;
-            let ports = PortRange::new(vip.port().into(), vip.port().into());
-            let made_to = ports.map(|ports| ServiceKey { vip: vip.ip(), protocol, ports });
-            server == vip && made_to.is_ok_and(|made_to| made_to.overlapping(&of_family).next().is_some())
+            let Ok(ports) = PortRange::new(vip.port().into(), vip.port().into()) else { return false };
+            let made_to = ServiceKey { vip: vip.ip(), protocol, ports };
+            let mut covering = made_to.overlapping_in(&of_family).filter_map(|service| of_family.get(service)).peekable();
+            let at_port_of_vip = SocketAddr::new(server.ip(), 0);
+            let keeps_port = server.port() == vip.port();
+            covering.peek().is_some()
+                && !covering.any(|servers| servers.contains(&server) || (keeps_port && servers.contains(&at_port_of_vip)))
         };
-        deleted += forget_those(family, &of_family, is_meant).await?;
+        deleted += forget_those(family, &of_family.keys().copied().collect(), is_meant).await?;
     }
     Ok(deleted)
 }
 
 impl Flows {
     fn have(&self, connection: &Connection) -> bool {
-        let Self { service, server: gone } = self;
-        let by_port = gone.port() == 0 || gone.port() == connection.server.port();
-        let of_service = service.vip == connection.vip.ip() && service.ports.contains(connection.vip.port());
-        of_service && connection.protocol == service.protocol && gone.ip() == connection.server.ip() && by_port
+        let Self { service, host, port } = self;
+        let Connection { protocol, vip, server } = connection;
+        let from_port = match port {
+            ServerPort::Any => true,
+            ServerPort::AsOfVip => server.port() == vip.port(),
+            ServerPort::Is(port) => server.port() == *port,
+        };
+        let of_service = service.vip == vip.ip() && service.protocol == *protocol && service.ports.contains(vip.port());
+        of_service && *host == server.ip() && from_port
     }
 }
 

@@ -24,8 +24,9 @@ use ipvs::Weight;
 
 use self::chain::{FAMILIES, Family, chain_name, service_chain};
 use self::listing::Listed;
-use super::conntrack::{self, Flows};
+use super::conntrack::{self, Flows, ServerPort};
 use super::nft::{NftError, nft, nft_within};
+use crate::api::Protocol;
 use crate::desired::{Rules, ServiceKey};
 use crate::observed::{ObservedRealServer, ObservedVirtualService, Translated};
 use crate::plan::{RangeMove, RealServerChange, Step, VirtualServiceChange};
@@ -245,10 +246,12 @@ impl Dnat {
             // While nothing dispatches there, somebody else has new connections, maybe with the same real servers: they and those from before go on.
             let is_met = after.is_some() || Rules::dispatches(Family::of(key.vip).ip, &self.known.rules);
             let before = self.known.services.get(&key).filter(|_| is_met).into_iter().flat_map(|service| &service.real_servers);
-            let stays = |server: &&ObservedRealServer| {
-                after.as_ref().is_some_and(|after| after.real_servers.iter().any(|other| other.address == server.address))
-            };
-            gone.extend(before.filter(|server| !stays(server)).map(|server| Flows { service: key, server: server.address }));
+            let remaining = || after.iter().flat_map(|after| &after.real_servers).map(|server| server.address);
+            for server in before.map(|server| server.address).filter(|server| !remaining().any(|other| other == *server)) {
+                // Once its host is gone, so is what it had from a time when the ports went to others of it.
+                let port = if remaining().any(|other| other.ip() == server.ip()) { port_of(server) } else { ServerPort::Any };
+                gone.insert(Flows { service: key, host: server.ip(), port });
+            }
             changed.push((key, after));
         }
         self.transact(&script, "change virtual services").await?;
@@ -265,13 +268,18 @@ impl Dnat {
         Ok(())
     }
 
-    /// The connections that virtual services which are there send to real servers, for ports of services that are among those of `gone`.
+    /// The connections of virtual services which are there, for ports of services that are among those of `gone`: these may go to another port of the same
+    /// host now. What knows no connections goes where new ones go.
     fn kept(&self, gone: &BTreeSet<Flows>) -> BTreeSet<Flows> {
         let services: BTreeSet<ServiceKey> = gone.iter().map(|flows| flows.service).collect();
         let covering =
             services.iter().flat_map(|service| service.overlapping_in(&self.known.services).filter(move |other| *other != service));
         let servers = |service: &ServiceKey| self.known.services.get(service).into_iter().flat_map(|service| &service.real_servers);
-        covering.flat_map(|service| servers(service).map(|server| Flows { service: *service, server: server.address })).collect()
+        let flows = |service: ServiceKey, server: SocketAddr| {
+            let port = if service.protocol == Protocol::Udp { port_of(server) } else { ServerPort::Any };
+            Flows { service, host: server.ip(), port }
+        };
+        covering.flat_map(|service| servers(service).map(move |server| flows(*service, server.address))).collect()
     }
 
     /// Makes the chains of ranges of ports that are to take the places of others, as far as these are here. Gives the lines that change over to them.
@@ -330,7 +338,8 @@ impl Dnat {
         for from in leaving {
             let Some(service) = self.known.services.remove(&from) else { continue };
             for part in from.overlapping(given_up) {
-                flows.extend(service.real_servers.iter().map(|server| Flows { service: *part, server: server.address }));
+                let hosts = service.real_servers.iter().map(|server| server.address.ip());
+                flows.extend(hosts.map(|host| Flows { service: *part, host, port: ServerPort::Any }));
             }
             self.write(&mut script, from, None);
         }
@@ -500,6 +509,11 @@ const fn real_server(address: SocketAddr, weight: Weight) -> ObservedRealServer 
         weight,
         connections: if weight.is_quiesced() { UNCOUNTED } else { 0 },
     }
+}
+
+/// The port of a real server that new connections get.
+const fn port_of(server: SocketAddr) -> ServerPort {
+    if server.port() == 0 { ServerPort::AsOfVip } else { ServerPort::Is(server.port()) }
 }
 
 /// What the maps that dispatch know a service by.

@@ -402,7 +402,7 @@ impl Books {
             Step::WriteFilters(filters) => self.table.change(Change::Filters(filters)).await?,
             Step::WriteRules(rules) => self.write_rules(rules.as_ref()).await?,
             Step::ForgetConnections(services) => {
-                conntrack::forget_untranslated(services).await.map_err(KernelError::Connections)?;
+                conntrack::forget_strays(services).await.map_err(KernelError::Connections)?;
             }
             Step::DropRecord => {
                 self.dnat.remove().await?;

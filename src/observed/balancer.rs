@@ -10,11 +10,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ipvs::{SyncDaemon, SyncRole, Timeouts, Weight};
+use serde::{Deserialize, Serialize};
 
 use super::{KernelState, Observed, Record};
 use crate::api::{ForwardingMethod, Protocol};
 use crate::desired::{Scheduling, ServiceKey};
-use crate::plan::StepKey;
+use crate::plan::{RealServerChange, Step, StepKey};
 
 /// How long a virtual service has to be there until it is forgotten that somebody had removed it.
 const AT_PEACE: Duration = Duration::from_secs(600);
@@ -70,7 +71,7 @@ impl Balancer {
 
 /// A virtual service of a range of ports that has no ports any more, as others have them, and goes on with the connections that it has. Prints as
 /// `TCP 10.0.0.7 by mark 64`.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct RetiredRange {
     /// Its VIP.
     pub vip: IpAddr,
@@ -160,8 +161,8 @@ pub struct ObservedRealServer {
 /// Since when each real server has been quiesced, or has got nothing new because another dataplane takes the connections.
 pub type Quiesced = BTreeMap<(ServiceKey, SocketAddr), Instant>;
 
-/// The virtual services whose connections from before they served are forgotten, as long as they serve by the rules of that time: where one of these was
-/// away, others may have been made.
+/// The virtual services whose connections that no real server of theirs answers are forgotten, as long as they serve by the rules of that time, with all of these:
+/// where one of them was away, or one is gone, others may be there.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Forgotten {
     services: BTreeSet<ServiceKey>,
@@ -176,11 +177,20 @@ impl Forgotten {
     }
 
     /// Notes that it has been done for these while the record was so.
-    pub fn note(&mut self, services: &BTreeSet<ServiceKey>, record: &Record) {
+    pub fn note(&mut self, services: impl IntoIterator<Item = ServiceKey>, record: &Record) {
         if self.rules != record.rules {
             *self = Self { services: BTreeSet::new(), rules: record.rules.clone() };
         }
         self.services.extend(services);
+    }
+
+    /// It is to be done again where a real server goes by this step.
+    pub(crate) fn lose(&mut self, step: &Step) {
+        if let Step::ChangeVirtualService(service, change) = step
+            && change.real_servers.iter().any(|server| matches!(server, RealServerChange::Remove(_)))
+        {
+            self.services.remove(service);
+        }
     }
 }
 

@@ -12,11 +12,11 @@
 //! keeps on failing, or that somebody else has, would have served is given up.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::services::takes_connections;
 use super::{Planner, StepKey};
-use crate::api::PortRange;
+use crate::api::{PortRange, Protocol};
 use crate::desired::{DesiredVirtualService, Filter, Lifecycle, ServiceKey};
 use crate::observed::{KernelState, ObservedVirtualService};
 
@@ -45,26 +45,39 @@ impl Planner<'_> {
         let parts = if key.is_range() { self.ports_left(key, &successors) } else { BTreeSet::from([key]) };
         self.follow_filter(key, &successors);
         self.close_parts(&parts);
-        let is_open = |part: &ServiceKey| !self.observed.kernel.record.closed.contains(part);
-        if !parts.iter().any(is_open) && self.is_drained(key, observed) {
+        let is_closed = |part: &ServiceKey| self.observed.kernel.record.closed.contains(part);
+        let is_relieved = parts.iter().all(is_closed);
+        if is_relieved && self.is_drained(key, observed) {
             self.remove_service(key);
-        } else if let Some(staying) = self.with_servers_that_stay(observed, &successors) {
+        } else if let Some(staying) = self.with_servers_that_stay(key, observed, &successors, is_relieved) {
             self.set_real_servers(key, &staying, observed);
         }
         true
     }
 
-    /// What it is, with those of its real servers that its successors have, too: others leave it as any virtual service.
+    /// What it is, with those of its real servers that its successors have, too: others leave it as any virtual service. Once nothing new comes to it, a client
+    /// that knows no connections has to get the port of the host that is meant now.
     pub(super) fn with_servers_that_stay(
         &self,
+        key: ServiceKey,
         observed: &ObservedVirtualService,
         successors: &[ServiceKey],
+        is_relieved: bool,
     ) -> Option<DesiredVirtualService> {
-        let desired = || successors.iter().filter_map(|successor| self.desired_service(*successor));
-        let hosts: BTreeSet<IpAddr> = desired().flat_map(|desired| desired.real_servers.keys().map(SocketAddr::ip)).collect();
-        let stays = observed.real_servers.iter().filter(|server| hosts.contains(&server.address.ip()));
+        let desired = || successors.iter().filter_map(|successor| Some((*successor, self.desired_service(*successor)?)));
+        let by_port = is_relieved && key.protocol == Protocol::Udp;
+        let goes_on = |server: SocketAddr, successor: ServiceKey, other: SocketAddr| {
+            // Where one of them is a single port, that is the only one that both have.
+            let port = key.ports.start().max(successor.ports.start());
+            let at = |server: SocketAddr| if server.port() == 0 { port } else { server.port() };
+            server.ip() == other.ip() && (!by_port || at(server) == at(other))
+        };
+        let of_successor = |server: SocketAddr| {
+            desired().any(|(successor, desired)| desired.real_servers.keys().any(|other| goes_on(server, successor, *other)))
+        };
+        let stays = observed.real_servers.iter().filter(|server| of_successor(server.address));
         Some(DesiredVirtualService {
-            owner: desired().next()?.owner.clone(),
+            owner: desired().next()?.1.owner.clone(),
             scheduling: observed.mode?.scheduling,
             forwarding: observed.real_servers.first()?.forwarding?,
             real_servers: stays.map(|server| (server.address, server.weight)).collect(),

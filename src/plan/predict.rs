@@ -99,7 +99,7 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
             Step::RemoveRetired(retired) => {
                 kernel.balancer.retired.remove(retired);
             }
-            Step::ForgetConnections(services) => forgotten.extend(services),
+            Step::ForgetConnections(services) => forgotten.extend(services.keys()),
             Step::ConfigureSpeaker(desired, set) => {
                 speaker.configured = Some(Arc::clone(desired));
                 speaker.advertised = set.clone().or_else(|| speaker.advertised.take());
@@ -114,7 +114,8 @@ pub fn predict(observed: &Observed, steps: &[Step], now: Instant) -> Observed {
         }
     }
     let mut after = stamp(&before, kernel, speaker, now);
-    after.forgotten.note(&forgotten, &after.kernel.record);
+    after.forgotten.note(forgotten, &after.kernel.record);
+    steps.iter().for_each(|step| after.forgotten.lose(step));
     after.virtual_routers = routers;
     after
 }

@@ -136,7 +136,7 @@ impl<'a> Planner<'a> {
             self.balanced.unguarded.insert(key.vip);
         }
         self.serve_until_then(key, observed, &successors);
-        if let Some(staying) = self.with_servers_that_stay(observed, &successors) {
+        if let Some(staying) = self.with_servers_that_stay(key, observed, &successors, false) {
             self.set_real_servers(key, &staying, observed);
         }
         true

@@ -4,7 +4,7 @@
 //! Output: [`Step`], its [`StepKey`], and the [`Entries`] of the record. Invariant: a step says all that whoever carries it out has to know.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipvs::{SyncDaemon, SyncRole, Timeouts};
@@ -59,8 +59,9 @@ pub enum Step {
     RemoveFormer(ServiceKey),
     /// Remove the virtual service of a range of ports that has no ports any more.
     RemoveRetired(RetiredRange),
-    /// Forget what the connection table has of these from the time before they served: packets of such connections would go on to nobody.
-    ForgetConnections(BTreeSet<ServiceKey>),
+    /// Forget what the connection table has of these that none of their real servers, which are these, answers: packets of such connections would go on to
+    /// nobody.
+    ForgetConnections(BTreeMap<ServiceKey, BTreeSet<SocketAddr>>),
     /// Make this the speaker's whole configuration of neighbours; the first one starts the sessions. Where there is a set, it is the whole set that peers are
     /// told from then on, and goes into force with the configuration.
     ConfigureSpeaker(Arc<DesiredBgp>, Option<Arc<RouteSet>>),

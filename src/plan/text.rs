@@ -79,7 +79,9 @@ impl fmt::Display for Step {
             Self::RemoveVirtualService(service) => write!(f, "remove virtual service {service}"),
             Self::RemoveFormer(service) => write!(f, "remove virtual service {service} from the dataplane that balanced before"),
             Self::RemoveRetired(retired) => write!(f, "remove virtual service {retired}"),
-            Self::ForgetConnections(services) => write!(f, "forget connections from before these served: {}", list(services)),
+            Self::ForgetConnections(services) => {
+                write!(f, "forget connections of these that no real server of theirs answers: {}", list(services.keys()))
+            }
             Self::ConfigureSpeaker(bgp, set) => {
                 write!(f, "configure the speaker: AS {}, peers {}", bgp.asn, list(bgp.peers.keys()))?;
                 set.iter().try_for_each(|set| write!(f, "; with it, announce {set}"))

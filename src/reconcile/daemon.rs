@@ -23,7 +23,7 @@ use crate::desired::{LastGood, NodeDrain, cache};
 use crate::driver::bgp::{Speaker, SpeakerStatus};
 use crate::driver::kube::{NodeView, Publisher, Sources, Told};
 use crate::driver::vrrp::{VirtualRouters, VrrpStatus};
-use crate::observed::{KernelState, Observed};
+use crate::observed::KernelState;
 use crate::source::kube::{Access, ApiHealth};
 use crate::source::{Snapshot, Snapshots, dir, kube};
 use crate::status::StatusReader;
@@ -93,7 +93,7 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
         Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
     ];
-    let kept_quiesced = quiesced::load(&config.state_dir);
+    let kept_leaving = quiesced::load(&config.state_dir);
     let reconciler = Reconciler {
         intent: Intent::new(in_force, snapshots, (drain_ordered, known_peers), purpose, last_good, started),
         kernel,
@@ -102,8 +102,8 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
         speaker,
         router_status: virtual_routers.subscribe(),
         routers: Arc::clone(&virtual_routers),
-        observed: Arc::new(Observed { quiesced: kept_quiesced.clone(), ..Observed::default() }),
-        kept_quiesced,
+        observed: Arc::new(kept_leaving.observed()),
+        kept_leaving,
         views,
         signals,
         metrics,

@@ -3,7 +3,7 @@
 //!
 //! Input: the dataplane. Whoever calls it has a kernel with what that needs.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -197,16 +197,27 @@ pub(crate) fn a_port_that_a_client_takes_again_is_no_old_connection(dataplane: &
     stage.publish("web", &eric("web", VIP, "pods", &[("80", "80", "algo: mh")]));
     stage.start("");
     stage.wait_for_vip(VIP, true);
-    // The real server ends the connection, so that the client may take the port again at once.
+    // The real server ends the connection, so that the client may take the port again once its own end is acknowledged.
+    let connect = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&SocketAddr::from(([10, 99, 0, 2], 5000)).into()).unwrap();
+        let since = Instant::now();
+        match socket.connect_timeout(&SocketAddr::new(VIP.parse().unwrap(), 80).into(), PATIENCE) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => None,
+            connected => connected.map(|()| Some((TcpStream::from(socket), since))).unwrap(),
+        }
+    };
     let ask = |stage: &Stage| {
         stage.client.run(|| {
-            let since = Instant::now();
-            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-            socket.set_reuse_address(true).unwrap();
-            socket.bind(&SocketAddr::from(([10, 99, 0, 2], 5000)).into()).unwrap();
-            socket.connect_timeout(&SocketAddr::new(VIP.parse().unwrap(), 80).into(), PATIENCE).unwrap();
+            let mut connected = None;
+            wait_until("the client has its port again", PATIENCE, || {
+                connected = connect();
+                connected.is_some()
+            });
+            let (mut stream, since) = connected.unwrap();
             let mut server = String::new();
-            TcpStream::from(socket).read_to_string(&mut server).unwrap();
+            stream.read_to_string(&mut server).unwrap();
             (server, since.elapsed())
         })
     };

@@ -5,12 +5,14 @@
 //! where nothing happened on the way. Whoever calls it has a kernel with what that dataplane needs.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::{OF_BOTH, PATIENCE, Traffic, beside_kube_proxy, has_nothing};
 use crate::common::wait_until;
-use crate::stage::{Stage, VIP};
+use crate::stage::{Stage, VIP, eric, service, slice};
 
 /// Fewer transactions than this are no hand-over.
 const FEWEST: u32 = 5;
@@ -56,6 +58,37 @@ struct Side<'a> {
     kind: &'static str,
     servers: &'static [&'static str],
     at_rest: &'a [String],
+}
+
+/// A real server of UDP is replaced by a transaction after which the daemon dies, so that it cannot tell the connection table: the next one has to, or a client that goes
+/// on with one socket is sent to nobody for ever.
+pub(crate) fn a_udp_client_is_answered_where_the_daemon_dies_once_its_server_is_replaced(dataplane: &'static str) {
+    let mut stage = Stage::with(dataplane, "replaced", &["192.168.1.1", "192.168.1.2"]);
+    ["192.168.1.1", "192.168.1.2"].iter().for_each(|server| stage.answer_udp(server, 162));
+    let ports = "{port: 162, protocol: UDP}";
+    let publish = |stage: &Stage, server: &str| stage.publish("pods", &(service("traps", ports) + &slice("traps", ports, &[server])));
+    stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
+    publish(&stage, "192.168.1.1");
+    let life = Life::new(&mut stage);
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let is_answered_by = |server: &str| {
+        let mut octets = [0; 64];
+        socket.send_to(b"?", (VIP, 162)).unwrap();
+        socket.recv(&mut octets).is_ok_and(|length| octets[..length].starts_with(server.as_bytes()))
+    };
+    wait_until("the first one answers", PATIENCE, || is_answered_by("192.168.1.1"));
+    wait_until("the daemon is at rest", PATIENCE, || stage.daemon.as_ref().unwrap().log().contains("done step=forget connections"));
+    life.ends_after(1);
+    publish(&stage, "192.168.1.2");
+    wait_until("it dies", PATIENCE, || !stage.daemon.as_ref().unwrap().is_running());
+    assert!(life.is_over() && is_answered_by("192.168.1.1"), "the connection table knows the first one still");
+    life.has_no_end();
+    stage.start("");
+    wait_until("the second one answers", PATIENCE, || is_answered_by("192.168.1.2"));
+    stage.drain();
 }
 
 /// From one to the other, with a daemon that lives for so many transactions, and another one after it. False where it had fewer to do.

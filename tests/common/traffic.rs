@@ -6,7 +6,7 @@
 //! has a kernel with what that dataplane needs.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-mod halfway;
+pub(crate) mod halfway;
 mod ranges;
 
 use std::collections::BTreeSet;
