@@ -295,7 +295,7 @@ impl Intent {
         let snapshot = self.snapshots.borrow_and_update().clone();
         // A Node that is away for a while has the peers that it had.
         let labels = snapshot.as_deref().and_then(|snapshot| snapshot.labels_of_node(&self.config.borrow().config.node_name));
-        self.labels = labels.or(self.labels.take());
+        self.labels = labels.or_else(|| self.labels.take());
         let config = self.settled();
         let mut compiled = match &snapshot {
             Some(snapshot) => self.last_good.compile(snapshot, &config),

@@ -36,9 +36,7 @@ fn an_api_server_that_is_away_leaves_the_dataplane_alone() {
     assert!(said.contains("status: cannot") && said.contains("source: Stale for "), "{said}");
     node.until_learned(&VIPS);
     node.proxy.come_back();
-    let back = Instant::now();
     wait_until("it is followed again", Duration::from_secs(5), || !node.said().contains("source: "));
-    println!("after {:?} it is followed again within {:?}", outage(), back.elapsed());
     cluster.server.kubectl(&["--namespace=enm", "delete", "endpointslice", "web-1"], "");
     cluster.until_conditions("ericingress", "eric", UNSERVED);
     wait_until("nothing is wrong any more", LIMIT, || !node.said().contains("status: "));
