@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One change, from the call that gives the speaker its new set to the first octet of the UPDATE at a peer at rest.
+//! One change, from the call that gives the speaker its new set to the first octet of the UPDATE at a peer at rest; and what the machine needs for that in any case.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,16 @@ use crate::topology::{FIRST_ROUTE, RECEIVER_AS, speaker_of};
 /// Routes that are there, and how many changes are made.
 const CHANGES: [(u32, usize); 3] = [(1_000, 200), (10_000, 200), (100_000, 100)];
 
+/// Before each change: it comes to a speaker at rest, and to caches that others have used meanwhile.
+const REST: Duration = Duration::from_millis(5);
+
 pub(crate) fn compare() {
+    let floor = floor(200);
+    println!(
+        "\nA thread that passes one octet on, from a channel to a TCP connection: median {} ms, p99 {} ms.",
+        ms(floor[100]),
+        ms(floor[198])
+    );
     println!("\n| routes there | change | median ms | p99 ms | of that in the call, median ms |\n|---:|---|---:|---:|---:|");
     for (count, changes) in CHANGES {
         for (what, times) in ["announced", "withdrawn"].into_iter().zip(Namespace::new("change").run(|| one_change(count, changes))) {
@@ -36,6 +47,29 @@ pub(crate) fn check() {
         println!("one change among 100,000 routes is on the wire within {} ms", ms(wire[changes / 2]));
         assert!(wire[changes / 2] < BOUND, "a change must not take {BOUND:?}");
     }
+}
+
+/// What a thread at rest takes that has nothing to do but to pass an octet on, sorted: how fast the machine wakes threads up.
+fn floor(times: usize) -> Vec<Duration> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    there.set_nodelay(true).unwrap();
+    let (mut here, _) = listener.accept().unwrap();
+    let (sender, orders) = channel::<u8>();
+    let passing = thread::spawn(move || orders.iter().for_each(|octet| there.write_all(&[octet]).unwrap()));
+    let mut took: Vec<Duration> = (0..times)
+        .map(|_| {
+            thread::sleep(REST);
+            let start = Instant::now();
+            sender.send(7).unwrap();
+            here.read_exact(&mut [0]).unwrap();
+            start.elapsed()
+        })
+        .collect();
+    drop(sender);
+    passing.join().unwrap();
+    took.sort();
+    took
 }
 
 /// One route more, one route less, and so on: of each kind how long it took to the wire, and the call alone, sorted.
@@ -61,8 +95,7 @@ fn one_change(count: u32, changes: usize) -> [[Vec<Duration>; 2]; 2] {
         took[number % 2][1].push(start.elapsed());
         peer.next().unwrap();
         took[number % 2][0].push(start.elapsed());
-        // The next change comes to a speaker at rest.
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(REST);
     }
     took.iter_mut().flatten().for_each(|times| times.sort());
     took

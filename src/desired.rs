@@ -430,10 +430,10 @@ fn serving_ports(
     rejections.extend(refusals(claimant.object, vip, &objections));
     let hiding = claimant.ports.iter().find(|port| behind.is_some_and(|behind| behind.wants_to_show_client(port)));
     let sources = claimant.ports.iter().find_map(|port| port.sources.as_deref()).filter(|_| config.dataplane.balances());
-    let told = [hiding.map(hides_client), sources.and_then(|sources| admits_nobody(vip, sources))];
+    let hiding = hiding.map(|port| (RejectionReason::Invalid, hides_client(port)));
+    let told = [hiding, sources.and_then(|sources| admits_nobody(vip, sources))];
     let subject = || Subject::Object { object: claimant.object.clone(), vip: Some(vip) };
-    let told = told.into_iter().flatten();
-    rejections.extend(told.map(|message| Rejection { subject: subject(), reason: RejectionReason::Invalid, message }));
+    rejections.extend(told.into_iter().flatten().map(|(reason, message)| Rejection { subject: subject(), reason, message }));
     best
 }
 

@@ -342,14 +342,20 @@ pub(super) fn refusals(owner: &ObjectRef, vip: IpAddr, objections: &[(&ClaimedPo
     refusals.collect()
 }
 
-/// What is to be told where a Service that names the clients which may come to a VIP has none of its family.
-pub(super) fn admits_nobody(vip: IpAddr, sources: &[Prefix]) -> Option<String> {
+/// What is to be told where a Service that names the clients which may come to a VIP has none of its family. Where it can be read it is in force, since a former
+/// content would let in whom it shuts out.
+pub(super) fn admits_nobody(vip: IpAddr, sources: &[Prefix]) -> Option<(RejectionReason, String)> {
     admitted(vip, sources).filter(BTreeSet::is_empty)?;
     let (family, example, all) = if vip.is_ipv4() { ("IPv4", "192.0.2.0/24", "0.0.0.0/0") } else { ("IPv6", "2001:db8::/32", "::/0") };
-    let why = if sources.is_empty() { "no range can be read".to_owned() } else { format!("no range is of {family}") };
-    Some(format!(
+    let (reason, why) = if sources.is_empty() {
+        (RejectionReason::Invalid, "no range can be read".to_owned())
+    } else {
+        (RejectionReason::NotHonoured, format!("no range is of {family}"))
+    };
+    let message = format!(
         "spec.loadBalancerSourceRanges: {why}, so that nobody is let in to {vip}; add the clients, such as {example}, or {all} for everybody"
-    ))
+    );
+    Some((reason, message))
 }
 
 /// Those of the prefixes that are of the family of the VIP, without what is inside another one; `None` where that is everybody.

@@ -208,3 +208,18 @@ fn nothing_is_forgotten_while_the_source_is_incomplete() {
     drop(process.last_good.compile(&partial, &config));
     assert_eq!(process.last_good.contents().len(), 0);
 }
+
+#[test]
+fn clients_of_a_family_that_is_named_no_more_are_shut_out_at_once() {
+    let mut process = Process::new();
+    let with = |ranges: &str| {
+        let vips = "10.0.0.7, \"2001:db8:7::7\"";
+        [service("a", vips, &format!("loadBalancerSourceRanges: {ranges}")), slice("a", "IPv4", READY)]
+    };
+    process.compile(&with("[192.0.2.0/24, \"2001:db8::/32\"]"));
+    let compiled = process.compile(&with("[192.0.2.0/24]"));
+    assert!(compiled.kept.is_empty(), "the former content lets them in: {:?}", compiled.kept);
+    let services = compiled.desired.balancing.unwrap().services;
+    let admitted: Vec<usize> = services.values().map(|service| service.filter.sources.as_ref().unwrap().len()).collect();
+    assert_eq!(admitted, [1, 0]);
+}

@@ -111,15 +111,15 @@ fn a_vip_that_nobody_may_come_to_is_told() {
         [service("a", vip, &format!("loadBalancerSourceRanges: {ranges}")), slice("a", family, endpoint)]
     };
     let ipvs = balancing(DataplaneType::Ipvs);
-    let four = "Service default/a 10.0.0.7 Invalid spec.loadBalancerSourceRanges: no range is of IPv4, so that nobody is let in to 10.0.0.7; add the clients, \
+    let four = "Service default/a 10.0.0.7 NotHonoured spec.loadBalancerSourceRanges: no range is of IPv4, so that nobody is let in to 10.0.0.7; add the clients, \
                 such as 192.0.2.0/24, or 0.0.0.0/0 for everybody";
     assert_compiles(&ipvs, &with("10.0.0.7", "IPv4", "[\"fd00::/8\"]"), &["10.0.0.7 Serve"], &[four]);
-    let six = "Service default/a 2001:db8:7::7 Invalid spec.loadBalancerSourceRanges: no range is of IPv6, so that nobody is let in to 2001:db8:7::7; add the \
+    let six = "Service default/a 2001:db8:7::7 NotHonoured spec.loadBalancerSourceRanges: no range is of IPv6, so that nobody is let in to 2001:db8:7::7; add the \
                clients, such as 2001:db8::/32, or ::/0 for everybody";
     assert_compiles(&ipvs, &with("\"2001:db8:7::7\"", "IPv6", "[10.0.0.0/8]"), &["2001:db8:7::7 Serve"], &[six]);
     let unreadable = "Service default/a Invalid spec.loadBalancerSourceRanges[0]: \"all\" is no range of addresses such as 10.0.0.0/8 or 2001:db8::/32; nobody \
                       is let in";
-    let nobody = four.replace("no range is of IPv4", "no range can be read");
+    let nobody = four.replace("NotHonoured", "Invalid").replace("no range is of IPv4", "no range can be read");
     assert_compiles(&ipvs, &with("10.0.0.7", "IPv4", "[all]"), &["10.0.0.7 Serve"], &[unreadable, &nobody]);
     assert_compiles(&ipvs, &with("10.0.0.7", "IPv4", "[10.0.0.0/8]"), &["10.0.0.7 Serve"], &[]);
     // Where others balance, the ranges are theirs to keep.
