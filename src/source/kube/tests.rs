@@ -25,6 +25,9 @@ fn ingress(name: &str, vip: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"virtualServiceIP": vip, "backends": {"name": "web", "config": config}}})
 }
 
+/// So many kinds have objects in [`cluster`].
+const WITH_OBJECTS: usize = 4;
+
 /// An API server with a Service, its slice, a node and a namespace.
 async fn cluster() -> FakeApi {
     let api = FakeApi::start().await;
@@ -132,11 +135,13 @@ async fn each_fault_takes_nothing_away_and_is_over_soon_after_it_ends() {
         followed.has(&["web"]).await;
         followed.health("followed", is_well).await;
         followed.snapshots.mark_unchanged();
+        // Each kind once, and those with objects once more: empty lists are told four times in a row, over store::WINDOW, before they are believed.
+        let wrong = api.failed() + u64::try_from(Kind::ALL.len() + WITH_OBJECTS).unwrap();
         api.fail(Some(fault));
         api.break_watches();
         followed.health(&format!("{fault:?} is noticed"), |health| health.lost_since().is_some()).await;
         api.put(Kind::Service, service("other", "10.0.0.8"));
-        api.until_failed(2 * u64::try_from(Kind::ALL.len()).unwrap()).await;
+        api.until_failed(wrong).await;
         let kept = followed.snapshots.borrow().clone().unwrap();
         assert!(kept.services.keys().any(|name| name.name == "web"), "{fault:?}");
         assert_eq!((kept.endpoint_slices.len(), kept.nodes.len(), kept.complete), (1, 1, true), "{fault:?}");

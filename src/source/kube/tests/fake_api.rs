@@ -147,10 +147,14 @@ impl FakeApi {
         until(&self.shared.events, events, "the events are not asked for").await;
     }
 
-    /// Until so many requests more have been answered wrongly.
+    /// How many requests have been answered wrongly.
+    pub(super) fn failed(&self) -> u64 {
+        self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// Until so many have been.
     pub(super) async fn until_failed(&self, requests: u64) {
-        let before = self.shared.failed.load(Ordering::Relaxed);
-        until(&self.shared.failed, before + requests, "nobody asks").await;
+        until(&self.shared.failed, requests, "nobody asks").await;
     }
 
     fn change(&self, change: impl FnOnce(&mut Objects)) {
