@@ -46,19 +46,17 @@ type Services = Vec<(ServiceKey, DesiredVirtualService)>;
 /// # Errors
 /// The directory cannot be made, or the file not be written.
 pub fn save(state_dir: &Path, desired: &Desired) -> io::Result<()> {
-    fs::create_dir_all(state_dir)?;
-    let unfinished = state_dir.join(format!(".{FILE}"));
     let services: Vec<_> = desired.balancing.iter().flat_map(|balancing| &balancing.services).collect();
-    fs::write(
-        &unfinished,
-        serde_json::to_vec(&Cached {
-            version: VERSION,
-            drained: matches!(desired.lifecycle, Lifecycle::Standby | Lifecycle::Drain),
-            vips: &desired.vips,
-            services,
-        })?,
-    )?;
-    fs::rename(unfinished, state_dir.join(FILE))
+    let drained = matches!(desired.lifecycle, Lifecycle::Standby | Lifecycle::Drain);
+    replace(state_dir, FILE, &serde_json::to_vec(&Cached { version: VERSION, drained, vips: &desired.vips, services })?)
+}
+
+/// A file is there as it was, or as it is to be.
+fn replace(state_dir: &Path, file: &str, content: &[u8]) -> io::Result<()> {
+    fs::create_dir_all(state_dir)?;
+    let unfinished = state_dir.join(format!(".{file}"));
+    fs::write(&unfinished, content)?;
+    fs::rename(unfinished, state_dir.join(file))
 }
 
 /// Keeps whether VIPs have left the node, for a start of which the API server does not tell that.
@@ -72,10 +70,7 @@ pub fn save_drain(state_dir: &Path, drain: &NodeDrain) -> io::Result<()> {
             _ => Ok(()),
         };
     };
-    fs::create_dir_all(state_dir)?;
-    let unfinished = state_dir.join(format!(".{DRAINED}"));
-    fs::write(&unfinished, reason)?;
-    fs::rename(unfinished, state_dir.join(DRAINED))
+    replace(state_dir, DRAINED, reason.as_bytes())
 }
 
 /// Whether VIPs had left the node when it stopped.
@@ -89,10 +84,7 @@ pub fn load_drain(state_dir: &Path) -> NodeDrain {
 /// # Errors
 /// The directory cannot be made, or the file not be written.
 pub fn save_peers(state_dir: &Path, peers: &KnownPeers) -> io::Result<()> {
-    fs::create_dir_all(state_dir)?;
-    let unfinished = state_dir.join(format!(".{PEERS}"));
-    fs::write(&unfinished, serde_json::to_vec(peers)?)?;
-    fs::rename(unfinished, state_dir.join(PEERS))
+    replace(state_dir, PEERS, &serde_json::to_vec(peers)?)
 }
 
 /// From where other nodes advertised when that was known last.
@@ -106,10 +98,7 @@ pub fn load_peers(state_dir: &Path) -> KnownPeers {
 /// # Errors
 /// The directory cannot be made, or the file not be written.
 pub fn save_labels(state_dir: &Path, labels: &NodeLabels) -> io::Result<()> {
-    fs::create_dir_all(state_dir)?;
-    let unfinished = state_dir.join(format!(".{LABELS}"));
-    fs::write(&unfinished, serde_json::to_vec(labels)?)?;
-    fs::rename(unfinished, state_dir.join(LABELS))
+    replace(state_dir, LABELS, &serde_json::to_vec(labels)?)
 }
 
 /// The labels of our Node when they were known last; `None` where they never were.
