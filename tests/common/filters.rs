@@ -131,8 +131,8 @@ pub(crate) fn only_clients_that_a_service_admits_are_let_in(dataplane: &'static 
     }
     assert!(from(OTHER_CLIENT, VIP, 81).is_ok());
     assert!(!with_extension_header(&stage, "2001:db8:99::3"), "an extension header is no way around");
-    // The other one is let in instead; then, since nothing of it can be read, nobody; then everybody.
-    stage.publish("web", &with_vips(", loadBalancerSourceRanges: [10.99.0.3/32]"));
+    // The other one is let in instead; then, since nothing of it can be read, nobody; then everybody. None of these was wholly good, so that none stays.
+    stage.publish("web", &with_vips(", loadBalancerSourceRanges: [10.99.0.3/32, 10.0.0.0/33]"));
     wait_until("the other one is let in", PATIENCE, || from(OTHER_CLIENT, VIP, 80).is_ok());
     assert!(from(CLIENT, VIP, 80).is_err());
     assert!(from("2001:db8:99::2", VIP6, 80).is_err(), "a VIP of a family without ranges is for nobody");
