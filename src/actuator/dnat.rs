@@ -8,7 +8,7 @@
 //!
 //! Invariants: every change is one transaction that replaces exactly the chains and tables of its services; it says the same whatever they held before. What
 //! a real server that is gone had is forgotten by the connection table, after no new connection can get there. Speed: a change costs what `nft` costs,
-//! 20 to 40 ms beside 3,000 services; a reading takes a second for each 1,000 of them, and so is done again only where somebody else changed the tables,
+//! 20 to 40 ms beside 3,000 services; a reading takes half a second for each 1,000 of them, and so is done again only where somebody else changed the tables,
 //! or where it takes less than a two-hundredth of the time since the last one.
 
 mod chain;
@@ -35,7 +35,7 @@ use crate::plan::{RangeMove, RealServerChange, Step, VirtualServiceChange};
 const BATCH: usize = 200;
 /// Which part of the time may go into readings that nothing hints at a need of.
 const READING_SHARE: u32 = 200;
-/// How long a reading may take: about a second for each 1,000 services.
+/// How long a reading may take: about half a second for each 1,000 services.
 const READING: Duration = Duration::from_secs(120);
 /// Real servers are never counted: one that is quiesced may have connections.
 const UNCOUNTED: u64 = 1;
