@@ -9,8 +9,8 @@ CARGO_CYCLONEDX_VERSION := 0.5.9
 INSTALL_TOOL = CARGO_TARGET_DIR=$${XDG_CACHE_HOME:-$$HOME/.cache}/vipherald/tools cargo install --locked --debug
 # As it is shipped.
 SHIPPED := --config .cargo/static.toml
-SHIPPED_BINARY = $(or $(CARGO_TARGET_DIR),target)/$(shell rustc --print host-tuple)/release/vipherald
-INSTALL_BINARY = install -D -m 755 $(SHIPPED_BINARY) target/bin/vipherald
+BUILT = $(or $(CARGO_TARGET_DIR),target)/$(shell rustc --print host-tuple)
+INSTALL_BINARY = install -D -m 755 $(BUILT)/$(1)/vipherald target/bin/vipherald
 # What cargo builds is run in a kernel with IPVS.
 IN_GUEST := --config 'target."cfg(target_os = \"linux\")".runner = "tests/uml/run-in-vm -t 600 --"'
 
@@ -18,17 +18,17 @@ IN_GUEST := --config 'target."cfg(target_os = \"linux\")".runner = "tests/uml/ru
 
 build:                ## the binary, target/bin/vipherald: optimised, and linked statically
 	cargo build $(SHIPPED) --release --locked
-	$(INSTALL_BINARY)
+	$(call INSTALL_BINARY,release)
 
 demo: packages-demo build   ## two racks on this machine: routes, spread of 1,000 requests, stop and restart of a node
 	labs/run multi-rack
 
 test: packages uml-kernel apiserver helm tools   ## all tests; needs root
-	cargo build $(SHIPPED) --release --locked --bins --examples
-	$(INSTALL_BINARY)
+	cargo build $(SHIPPED) --profile quick --locked --bins --examples
+	$(call INSTALL_BINARY,quick)
 	cargo test --workspace --locked --no-fail-fast
-	cargo run $(SHIPPED) --release --locked --example bench -- check
-	cargo run $(SHIPPED) --release --locked $(IN_GUEST) --example bench -- check balance
+	cargo run $(SHIPPED) --profile quick --locked --example bench -- check
+	cargo run $(SHIPPED) --profile quick --locked $(IN_GUEST) --example bench -- check balance
 	python3 -m unittest discover -s labs -p 'test_*.py'
 	labs/run --check
 
