@@ -460,7 +460,6 @@ fn the_dataplane_changes_under_open_connections() {
     stage.drain();
 }
 
-/// The real servers have the VIP themselves, and answer the client directly.
 /// IPVS does not see the packets of a connection that nft has translated: what becomes of it when its real server goes is for the connection table to know.
 #[test]
 fn a_udp_client_of_nft_gets_another_server_when_its_own_leaves_ipvs() {
@@ -494,6 +493,7 @@ fn a_udp_client_of_nft_gets_another_server_when_its_own_leaves_ipvs() {
     stage.drain();
 }
 
+/// The real servers have the VIP themselves, and answer the client directly.
 #[test]
 fn direct_routing_and_tunnels_keep_the_address_of_the_client() {
     for mode in ["dr", "tun"] {

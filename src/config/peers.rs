@@ -36,7 +36,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Names are keys everywhere. Peers that no node has both may be at one address; of others, see [`Self::check_place`].
+    /// Names are keys everywhere. Peers that no node has both may be at one address; of others, see [`check_place`].
     pub(super) fn check(
         &mut self,
         reader: &mut Reader<'_>,
