@@ -261,7 +261,7 @@ impl ObjectWriter {
             Ok((stored, told)) => {
                 self.stored.insert(object.clone(), Stored::read(object.kind, &stored, &self.instance));
                 self.refused.remove(&object);
-                told.or_else(|error| self.survive(error).map(|()| false))
+                told.map(|()| true).or_else(|error| self.survive(error).map(|()| false))
             }
             Err(error) if error.is_about_the_object() => {
                 if error.is_conflict() {
@@ -303,7 +303,7 @@ impl ObjectWriter {
         if self.denied.contains_key(&format!("may not create {}", News::RESOURCE)) {
             return Ok(());
         }
-        announce(server, news, &self.instance, &self.node, moment).await.map(drop).or_else(|error| self.survive(error))
+        announce(server, news, &self.instance, &self.node, moment).await.or_else(|error| self.survive(error))
     }
 
     /// A right that is missing, or a definition that is too old, keeps nothing else from being written.
@@ -346,13 +346,13 @@ struct Order {
 }
 
 /// What the server holds then, and whether what is new could be told.
-type Answer = Result<(Value, Result<bool, RequestError>), RequestError>;
+type Answer = Result<(Value, Result<(), RequestError>), RequestError>;
 
 impl Order {
     async fn carry_out(&self, server: &ApiServer, instance: &str, node: &str) -> Answer {
         let stored = server.apply(&self.place, instance, &self.body).await?;
         let version = stored.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
-        let mut told = Ok(true);
+        let mut told = Ok(());
         for news in &self.news {
             if told.is_ok() {
                 told = announce(server, news, instance, node, version).await;
@@ -362,12 +362,11 @@ impl Order {
     }
 }
 
-/// True where the server has the Event now, or cannot be given it.
-async fn announce(server: &ApiServer, news: &News, instance: &str, node: &str, moment: &str) -> Result<bool, RequestError> {
+async fn announce(server: &ApiServer, news: &News, instance: &str, node: &str, moment: &str) -> Result<(), RequestError> {
     match server.create(&news.place(), &news.event(instance, node, moment)).await {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(()),
         // It was told already, or the namespace is on its way out.
-        Err(error) if error.is_about_the_object() => Ok(true),
+        Err(error) if error.is_about_the_object() => Ok(()),
         Err(error) => Err(error),
     }
 }
