@@ -12,7 +12,6 @@ mod flood;
 #[path = "common/stage.rs"]
 mod stage;
 
-use std::net::UdpSocket;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -471,13 +470,8 @@ fn a_udp_client_of_nft_gets_another_server_when_its_own_leaves_ipvs() {
     stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
     stage.start_with("type: nftables");
     stage.wait_for_vip(VIP, true);
-    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
-    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let is_answered_by = |server: &str| {
-        let mut octets = [0; 64];
-        socket.send_to(b"?", (VIP, 162)).unwrap();
-        socket.recv(&mut octets).is_ok_and(|length| octets[..length].starts_with(server.as_bytes()))
-    };
+    let client = stage.udp_client(Duration::from_millis(100));
+    let is_answered_by = |server: &str| client.ask(162).is_some_and(|answer| answer == format!("{server}:162"));
     wait_until("nft has it", PATIENCE, || is_answered_by("192.168.1.1"));
     stage.change_dataplane("ipvs", "");
     wait_until("IPVS balances", PATIENCE, || {

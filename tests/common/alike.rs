@@ -75,13 +75,8 @@ pub(crate) fn a_udp_client_with_one_socket_is_answered_by_the_new_server(datapla
     stage.publish("traps", &eric("traps", VIP, "traps", &[("162", "162", "protocol: udp, algo: rr")]));
     stage.start("");
     stage.wait_for_vip(VIP, true);
-    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
-    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let ask = || {
-        let mut octets = [0; 64];
-        socket.send_to(b"?", (VIP, 162)).unwrap();
-        socket.recv(&mut octets).ok().map(|length| String::from_utf8_lossy(&octets[..length]).into_owned())
-    };
+    let client = stage.udp_client(Duration::from_millis(100));
+    let ask = || client.ask(162);
     wait_until("the first one answers", PATIENCE, || ask().is_some_and(|answer| answer == "192.168.1.1:162"));
     stage.publish("pods", &pods(&["192.168.1.2"]));
     let since = Instant::now();

@@ -7,11 +7,10 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::common::{Namespace, wait_until};
-use super::stage::{Connection, PATIENCE, Stage, VIP, eric, service, slice};
+use super::common::wait_until;
+use super::stage::{Connection, PATIENCE, Stage, UdpClient, VIP, eric, service, slice};
 
 const SERVERS: [&str; 3] = ["192.168.1.1", "192.168.1.2", "192.168.1.3"];
 /// The first port, and the last of what is expanded.
@@ -41,16 +40,17 @@ pub(crate) fn connections_go_on_where_single_ports_with_an_offset_become_a_range
     publish(&stage, forms[0].0);
     stage.start(", drainTimeout: 600s");
     stage.wait_for_vip(VIP, true);
-    let sockets: Vec<(UdpSocket, u16)> = ENDS.into_iter().flat_map(|port| [port; 3]).map(|port| (socket(&stage.client), port)).collect();
+    let client = || stage.udp_client(Duration::from_millis(200));
+    let clients: Vec<(UdpClient, u16)> = ENDS.into_iter().flat_map(|port| [port; 3]).map(|port| (client(), port)).collect();
     let mut connections: Vec<Connection> = Vec::new();
     for (round, (form, offset)) in forms.into_iter().cycle().take(5).enumerate() {
         publish(&stage, form);
         let leads_there = |port: u16| stage.connect(VIP, port).is_ok_and(|new| new.server.ends_with(&format!(":{}", port + offset)));
         wait_until(&format!("{round}: {form:?}"), PATIENCE, || ENDS.into_iter().all(leads_there));
         let answered =
-            |(socket, port): &(UdpSocket, u16)| ask(socket, *port).is_some_and(|server| server.ends_with(&format!(":{}", port + offset)));
+            |(client, port): &(UdpClient, u16)| client.ask(*port).is_some_and(|server| server.ends_with(&format!(":{}", port + offset)));
         // Connections have 600 s.
-        wait_until(&format!("{round}: datagrams get there"), PATIENCE, || sockets.iter().all(answered));
+        wait_until(&format!("{round}: datagrams get there"), PATIENCE, || clients.iter().all(answered));
         connections.extend(ENDS.into_iter().flat_map(|port| [port; 6]).map(|port| stage.connect(VIP, port).unwrap()));
         let ended: Vec<&str> = connections.iter_mut().filter_map(|old| (!old.works()).then_some(old.server.as_str())).collect();
         assert!(ended.is_empty(), "{round}: {form:?} has cut connections to {ended:?}");
@@ -103,17 +103,4 @@ pub(crate) fn a_client_keeps_its_real_server_while_a_range_is_expanded_and_back(
         assert_eq!(choices(&stage), before, "{round}: {ports}");
     }
     stage.drain();
-}
-
-fn socket(client: &Namespace) -> UdpSocket {
-    let socket = client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
-    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    socket
-}
-
-/// Who answers a datagram.
-fn ask(socket: &UdpSocket, port: u16) -> Option<String> {
-    let mut answer = [0; 64];
-    socket.send_to(b"?", (VIP, port)).unwrap();
-    socket.recv(&mut answer).ok().map(|length| String::from_utf8_lossy(&answer[..length]).into_owned())
 }

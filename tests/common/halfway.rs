@@ -5,7 +5,6 @@
 //! where nothing happened on the way. Whoever calls it has a kernel with what that dataplane needs.
 
 use std::fs;
-use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,13 +71,8 @@ pub(crate) fn a_udp_client_is_answered_where_the_daemon_dies_once_its_server_is_
     let life = Life::new(&mut stage);
     stage.start("");
     stage.wait_for_vip(VIP, true);
-    let socket = stage.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
-    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let is_answered_by = |server: &str| {
-        let mut octets = [0; 64];
-        socket.send_to(b"?", (VIP, 162)).unwrap();
-        socket.recv(&mut octets).is_ok_and(|length| octets[..length].starts_with(server.as_bytes()))
-    };
+    let client = stage.udp_client(Duration::from_millis(100));
+    let is_answered_by = |server: &str| client.ask(162).is_some_and(|answer| answer == format!("{server}:162"));
     wait_until("the first one answers", PATIENCE, || is_answered_by("192.168.1.1"));
     wait_until("the daemon is at rest", PATIENCE, || stage.daemon.as_ref().unwrap().log().contains("done step=forget connections"));
     life.ends_after(1);

@@ -25,6 +25,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const VIP: &str = "10.232.35.199";
 pub(crate) const ROUTER: &str = "192.168.0.1";
 
+/// A client of [`VIP`] that goes on with one socket.
+pub(crate) struct UdpClient(UdpSocket);
+
+impl UdpClient {
+    /// Who answers a datagram to this port, as `ADDRESS:PORT`.
+    pub(crate) fn ask(&self, port: u16) -> Option<String> {
+        let mut answer = [0; 64];
+        self.0.send_to(b"?", (VIP, port)).unwrap();
+        self.0.recv(&mut answer).ok().map(|length| String::from_utf8_lossy(&answer[..length]).into_owned())
+    }
+}
+
 /// Client, router and real servers.
 pub(crate) struct Stage {
     pub(crate) client: Namespace,
@@ -260,6 +272,13 @@ impl Stage {
                 socket.send_to(address.to_string().as_bytes(), client).ok();
             }
         });
+    }
+
+    /// One that waits so long for an answer.
+    pub(crate) fn udp_client(&self, patience: Duration) -> UdpClient {
+        let socket = self.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+        socket.set_read_timeout(Some(patience)).unwrap();
+        UdpClient(socket)
     }
 
     pub(crate) fn connect(&self, vip: &str, port: u16) -> std::io::Result<Connection> {
