@@ -20,7 +20,7 @@ use crate::topology::{FIRST_ROUTE, RECEIVER_AS, speaker_of};
 /// Routes that are there, and how many changes are made.
 const CHANGES: [(u32, usize); 3] = [(1_000, 200), (10_000, 200), (100_000, 100)];
 
-/// Before each change: it comes to a speaker at rest, and to caches that others have used meanwhile.
+/// Before a change: it comes to a speaker at rest, and to caches that others have used meanwhile.
 const REST: Duration = Duration::from_millis(5);
 
 pub(crate) fn compare() {
@@ -30,11 +30,16 @@ pub(crate) fn compare() {
         ms(floor[100]),
         ms(floor[198])
     );
-    println!("\n| routes there | change | median ms | p99 ms | of that in the call, median ms |\n|---:|---|---:|---:|---:|");
+    println!(
+        "\n| routes there | rest, ms | change | median ms | p99 ms | of that in the call, median ms |\n|---:|---:|---|---:|---:|---:|"
+    );
     for (count, changes) in CHANGES {
-        for (what, times) in ["announced", "withdrawn"].into_iter().zip(Namespace::new("change").run(|| one_change(count, changes))) {
-            let [wire, call] = times;
-            println!("| {count} | {what} | {} | {} | {} |", ms(wire[changes / 2]), ms(wire[changes * 99 / 100]), ms(call[changes / 2]));
+        for rest in [REST, Duration::ZERO] {
+            let both = Namespace::new("change").run(|| one_change(count, changes, rest));
+            for (what, [wire, call]) in ["announced", "withdrawn"].into_iter().zip(both) {
+                let [median, p99, call] = [wire[changes / 2], wire[changes * 99 / 100], call[changes / 2]].map(ms);
+                println!("| {count} | {} | {what} | {median} | {p99} | {call} |", rest.as_millis());
+            }
         }
     }
 }
@@ -43,7 +48,7 @@ pub(crate) fn compare() {
 pub(crate) fn check() {
     const BOUND: Duration = Duration::from_millis(8);
     let changes = 20;
-    for [wire, _] in Namespace::new("change").run(|| one_change(100_000, changes)) {
+    for [wire, _] in Namespace::new("change").run(|| one_change(100_000, changes, REST)) {
         println!("one change among 100,000 routes is on the wire within {} ms", ms(wire[changes / 2]));
         assert!(wire[changes / 2] < BOUND, "a change must not take {BOUND:?}");
     }
@@ -73,7 +78,7 @@ fn floor(times: usize) -> Vec<Duration> {
 }
 
 /// One route more, one route less, and so on: of each kind how long it took to the wire, and the call alone, sorted.
-fn one_change(count: u32, changes: usize) -> [[Vec<Duration>; 2]; 2] {
+fn one_change(count: u32, changes: usize, rest: Duration) -> [[Vec<Duration>; 2]; 2] {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let fewer: Arc<RouteSet> = Arc::new(routes(FIRST_ROUTE, count).collect());
     let mut more = RouteSet::clone(&fewer);
@@ -95,7 +100,7 @@ fn one_change(count: u32, changes: usize) -> [[Vec<Duration>; 2]; 2] {
         took[number % 2][1].push(start.elapsed());
         peer.next().unwrap();
         took[number % 2][0].push(start.elapsed());
-        thread::sleep(REST);
+        thread::sleep(rest);
     }
     took.iter_mut().flatten().for_each(|times| times.sort());
     took

@@ -153,6 +153,23 @@ pub enum WithholdReason {
     NodeExcluded,
 }
 
+impl fmt::Display for WithholdReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Invalid => "every port that is asked for is rejected",
+            Self::ServiceNotFound => "the Service that it names is not there",
+            Self::NoEndpoints => "no endpoint of its Services is usable",
+            Self::NoLocalEndpoints => "externalTrafficPolicy is Local and no usable endpoint is on this node",
+            Self::NeedsDataplane => {
+                "nobody balances it: dataplane kube-proxy serves only Services with a cluster IP, dataplane none serves no object"
+            }
+            Self::NodeExcluded => {
+                "the Node has the label node.kubernetes.io/exclude-from-external-load-balancers; take that away to announce it here again"
+            }
+        })
+    }
+}
+
 /// Times of the way out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DrainTimes {

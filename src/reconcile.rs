@@ -9,6 +9,7 @@ mod cleanup;
 mod daemon;
 mod dry_run;
 mod intent;
+mod obstacle;
 mod purpose;
 mod quiesced;
 mod table;

@@ -98,7 +98,7 @@ impl Speaker {
 
     /// Makes this the whole set that every peer is told. A session that comes up before the first call is told nothing, not even End-of-RIB.
     pub fn advertise(&self, set: Arc<RouteSet>) {
-        self.board.advertise(&set, None, |routes| drop(self.routes.send_replace(Some(routes))));
+        self.board.advertise(&set, None, &self.routes);
     }
 
     /// Makes this the whole configuration. Sessions of unchanged neighbours are not touched; one with another policy is told it in its session; one that

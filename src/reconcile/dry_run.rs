@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `vipherald plan`: what a daemon that starts now would do on this node, all the way to rest; nothing is changed.
 //!
-//! Inputs: the objects, the configuration, and the kernel as it is. Output: text, a paragraph for each plan, and the rejections.
+//! Inputs: the objects, the configuration, and the kernel as it is. Output: text, a paragraph for each plan, the rejections, and the VIPs that are not served in the end, with the reasons.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::time::Instant;
 
 use super::Objects;
+use super::obstacle::obstacles;
 use crate::actuator::{Kernel, probe_ipvs};
 use crate::config::{Config, DataplaneType};
-use crate::desired::{Compiled, LastGood, Rejection, cache};
+use crate::desired::{Compiled, DesiredVip, LastGood, Rejection, VipIntent, cache};
 use crate::observed::{self, Observed, ObservedSpeaker};
 use crate::plan::{plan, predict};
 use crate::source::{dir, kube};
+use crate::status::Obstacle;
 
 /// More plans than any way to rest takes.
 const MOST_ROUNDS: u32 = 64;
@@ -60,6 +62,14 @@ pub async fn dry_run(mut config: Config, objects: Objects) -> Result<String, Box
             now = wake_at;
         }
         observed = predict(&observed, &next.steps, now);
+    }
+    let obstacles = obstacles(&desired, &observed);
+    for (vip, DesiredVip { intent, .. }) in &desired.vips {
+        match (intent, obstacles.get(vip)) {
+            (VipIntent::Withhold(reason), _) => writeln!(text, "not served here: {vip}: {reason:?}: {reason}")?,
+            (VipIntent::Serve { .. }, Some(Obstacle { reason, message })) => writeln!(text, "not served here: {vip}: {reason}: {message}")?,
+            (VipIntent::Serve { .. }, None) => {}
+        }
     }
     Ok(text)
 }

@@ -250,7 +250,7 @@ impl<'a> Facts<'a> {
         };
         match wanted.intent {
             VipIntent::Withhold(WithholdReason::Invalid) => Some(self.refused(wanted)),
-            VipIntent::Withhold(reason) => Some(withheld(reason)),
+            VipIntent::Withhold(reason) => Some(Why::new(&format!("{reason:?}"), reason.to_string())),
             VipIntent::Serve { .. } => {
                 let obstacle = self.inputs.obstacles.get(&self.address)?;
                 let place = if self.is_by_routers() { "served".to_owned() } else { format!("on {interface}") };
@@ -496,24 +496,5 @@ impl<'a> Facts<'a> {
     fn advertised(&self, state: VipState, why: &Why) -> (Truth, Why) {
         let status = if state == VipState::Announced { Truth::True } else { Truth::False };
         (status, why.clone())
-    }
-}
-
-fn withheld(reason: WithholdReason) -> Why {
-    match reason {
-        WithholdReason::Invalid => Why::new("Invalid", "every port that is asked for is rejected"),
-        WithholdReason::ServiceNotFound => Why::new("ServiceNotFound", "the Service that it names is not there"),
-        WithholdReason::NoEndpoints => Why::new("NoEndpoints", "no endpoint of its Services is usable"),
-        WithholdReason::NoLocalEndpoints => {
-            Why::new("NoLocalEndpoints", "externalTrafficPolicy is Local and no usable endpoint is on this node")
-        }
-        WithholdReason::NeedsDataplane => Why::new(
-            "NeedsDataplane",
-            "nobody balances it: dataplane kube-proxy serves only Services with a cluster IP, dataplane none serves no object",
-        ),
-        WithholdReason::NodeExcluded => Why::new(
-            "NodeExcluded",
-            "the Node has the label node.kubernetes.io/exclude-from-external-load-balancers; take that away to announce it here again",
-        ),
     }
 }

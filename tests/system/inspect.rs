@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::common::wait_until;
-use crate::rig::{PATIENCE, Rig, Settings, vips};
+use crate::common::{Namespace, wait_until};
+use crate::rig::{Daemon, PATIENCE, Rig, Settings, service, vips};
 
 /// Runs `vipherald WORDS` with the daemon of this rig.
 pub(crate) fn vipherald(rig: &Rig, words: &str) -> Output {
@@ -20,6 +20,37 @@ pub(crate) fn told(rig: &Rig, words: &str) -> String {
     let output = vipherald(rig, words);
     assert!(output.status.success(), "{words}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_plan_names_the_vips_that_are_not_served_in_the_end() {
+    let node = Namespace::new("planned");
+    let daemon = Daemon::new(Settings::default());
+    daemon.publish(&vips(["10.1.0.1"]));
+    daemon.replace("manifests/other.yaml", &service("other", &vips(["10.1.0.2"])));
+    let planned = || {
+        let mut command = node.command(env!("CARGO_BIN_EXE_vipherald"));
+        let output = command
+            .arg("plan")
+            .arg("--config")
+            .arg(daemon.path("config.yaml"))
+            .arg("--manifests")
+            .arg(daemon.manifests())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let without_address = planned();
+    let [empty, unserved] = [
+        "not served here: 10.1.0.2: NoEndpoints: no endpoint of its Services is usable",
+        "not served here: 10.1.0.1: NoOwnIpv4Address: the node has no IPv4 address of its own, ",
+    ];
+    assert!(without_address.contains(empty) && without_address.contains(unserved), "{without_address}");
+    node.ip("address add 192.0.2.1/32 dev lo");
+    let with_address = planned();
+    assert!(with_address.contains(empty) && !with_address.contains("10.1.0.1: No"), "{with_address}");
+    assert!(with_address.contains("  advertise 10.1.0.1/32\n"), "{with_address}");
 }
 
 #[test]

@@ -296,7 +296,7 @@ impl Neighbours {
         self.converged = true;
         // No task has had its turn since the first of them was given its settings.
         if let Some(Successor { after, set }) = with {
-            self.board.advertise(set, Some(*after), |routes| drop(self.routes.send_replace(Some(routes))));
+            self.board.advertise(set, Some(*after), &self.routes);
         }
         self.board.set_problem(None);
         self.held_until = self.held_by_dynamic_until(desired);

@@ -136,11 +136,11 @@ impl Board {
         self.0.subscribe()
     }
 
-    /// Takes the next whole set, unless it is the one in force, or it was to follow the one of the number `after` and another came first. `pass_on` gives it
-    /// to the neighbours' tasks before any reader sees the new status.
-    pub(super) fn advertise(&self, set: &Arc<RouteSet>, after: Option<u64>, pass_on: impl FnOnce(Routes)) {
-        let mut pass_on = Some(pass_on);
-        loop {
+    /// Takes the next whole set, unless it is the one in force, or it was to follow the one of the number `after` and another came first. The neighbours'
+    /// tasks find it in `routes` before any reader sees the new status.
+    pub(super) fn advertise(&self, set: &Arc<RouteSet>, after: Option<u64>, routes: &watch::Sender<Option<Routes>>) {
+        let mut decided = false;
+        while !decided {
             // Large sets are compared while others post: a session that waits for this cannot send a KEEPALIVE.
             let before = self.read().advertised.clone();
             let changed: Option<Arc<[Prefix]>> = before.as_ref().map(|old| old.differences(set).into());
@@ -151,22 +151,27 @@ impl Board {
             let differing = || changed.iter().flat_map(|changed| changed.iter()).copied();
             let left: Vec<Prefix> = differing().filter(|prefix| !set.contains(prefix)).collect();
             let came: Vec<Prefix> = differing().filter(|prefix| !was(prefix)).collect();
-            self.0.send_if_modified(|status| {
-                if after.is_some_and(|after| after != status.generation) {
-                    pass_on = None;
+            let taken = self.0.send_if_modified(|status| {
+                let is_late = after.is_some_and(|after| after != status.generation);
+                let is_before = before.as_ref().map(Arc::as_ptr) == status.advertised.as_ref().map(Arc::as_ptr);
+                decided = is_late || is_before;
+                if is_late || !is_before {
                     return false;
                 }
-                let is_before = before.as_ref().map(Arc::as_ptr) == status.advertised.as_ref().map(Arc::as_ptr);
-                let Some(pass_on) = pass_on.take_if(|_| is_before) else { return false };
                 let status = Arc::make_mut(status);
                 status.advertised = Some(Arc::clone(set));
                 status.generation += 1;
                 status.moved(&came, &left);
-                pass_on(Routes { generation: status.generation, set: Arc::clone(set), changed });
+                let given = Routes { generation: status.generation, set: Arc::clone(set), changed };
+                routes.send_if_modified(|routes| {
+                    *routes = Some(given);
+                    false
+                });
                 true
             });
-            if pass_on.is_none() {
-                return;
+            if taken {
+                // A task that is woken asks for the status at once, which must be free by then.
+                routes.send_modify(|_| ());
             }
         }
     }

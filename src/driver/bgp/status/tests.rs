@@ -17,6 +17,15 @@ fn set<S: FromIterator<Prefix>>(numbers: impl IntoIterator<Item = u8>) -> Arc<S>
     Arc::new(numbers.into_iter().map(|number| Prefix::host(IpAddr::from([10, 0, 0, number]))).collect())
 }
 
+/// What the tasks are given, with a sign that there is something.
+fn advertise(board: &Board, set: &Arc<RouteSet>) -> Option<Routes> {
+    let (routes, tasks) = watch::channel(None);
+    board.advertise(set, None, &routes);
+    let given = tasks.borrow().clone();
+    assert_eq!(tasks.has_changed().unwrap(), given.is_some());
+    given
+}
+
 fn opens() -> Arc<Opens> {
     let (asn, identifier) = (Asn::new(65001).unwrap(), BgpIdentifier::new(1).unwrap());
     Arc::new(Opens { local: Open { asn, hold_time: HoldTime::ZERO, identifier, capabilities: Vec::new() }, remote: None })
@@ -79,9 +88,9 @@ fn what_leaves_the_set_is_withdrawing_until_every_task_has_taken_it_over() {
     let board = Board::new();
     board.post("a", peer(0, Arc::default()));
     board.post("b", peer(0, Arc::default()));
-    board.advertise(&set([1, 2]), None, |_| {});
+    advertise(&board, &set([1, 2]));
     take(&board, "a", 1);
-    board.advertise(&set([2]), None, |_| {});
+    advertise(&board, &set([2]));
     assert_eq!(withdrawing(&board), *set([1]));
     board.post("a", peer(2, set([1])));
     board.post("b", peer(1, Arc::default()));
@@ -96,12 +105,12 @@ fn what_leaves_the_set_is_withdrawing_until_every_task_has_taken_it_over() {
 fn a_set_counts_from_the_moment_at_which_a_task_takes_it() {
     let board = Board::new();
     board.post("a", peer(0, Arc::default()));
-    board.advertise(&set([1]), None, |_| {});
-    board.advertise(&set([2]), None, |_| {});
+    advertise(&board, &set([1]));
+    advertise(&board, &set([2]));
     take(&board, "a", 2);
-    board.advertise(&set([1]), None, |_| {});
+    advertise(&board, &set([1]));
     assert_eq!(withdrawing(&board), *set([2]), "the task may have passed 2 on");
-    board.advertise(&set([3]), None, |_| {});
+    advertise(&board, &set([3]));
     assert_eq!(withdrawing(&board), *set([2]), "no task has seen 1");
     board.post("a", peer(4, Arc::default()));
     assert_eq!(withdrawing(&board), *set([]));
@@ -116,14 +125,14 @@ fn what_is_told_is_what_the_task_has_heard_of() {
         let status = board.read();
         status.told(&status.peers[name]).collect()
     };
-    board.advertise(&set([1, 2]), None, |_| {});
+    advertise(&board, &set([1, 2]));
     assert_eq!(told("a"), *set([]));
     board.post("a", peer(1, Arc::default()));
-    board.advertise(&set([2, 3]), None, |_| {});
+    advertise(&board, &set([2, 3]));
     assert_eq!(told("a"), *set([2]));
     assert_eq!(told("b"), *set([]));
     board.post("b", peer(2, Arc::default()));
-    board.advertise(&set([2, 3, 1]), None, |_| {});
+    advertise(&board, &set([2, 3, 1]));
     assert_eq!(told("a"), *set([2]));
     assert_eq!(told("b"), *set([2, 3]));
     board.post("a", peer(3, Arc::default()));
@@ -141,7 +150,7 @@ fn tasks_that_lag_cost_no_more_than_two_sets_each_whatever_the_churn() {
     for number in 1..=1000_u32 {
         let next: Arc<RouteSet> =
             Arc::new((0..8).map(|step| Prefix::host(IpAddr::from((0x0A00_0000 + number * 4 + step).to_be_bytes()))).collect());
-        board.advertise(&next, None, |_| {});
+        advertise(&board, &next);
         sets.push(Arc::downgrade(&next));
         board.post("brisk", peer(number.into(), Arc::default()));
         // Each at another time; what they began to tell they are slow to finish.
@@ -157,13 +166,13 @@ fn tasks_that_lag_cost_no_more_than_two_sets_each_whatever_the_churn() {
 #[test]
 fn without_neighbours_nothing_is_ever_withdrawing() {
     let board = Board::new();
-    board.advertise(&set([1]), None, |_| {});
-    board.advertise(&set([]), None, |_| {});
+    advertise(&board, &set([1]));
+    advertise(&board, &set([]));
     assert_eq!(withdrawing(&board), *set([]));
     board.post("a", peer(0, Arc::default()));
-    board.advertise(&set([1]), None, |_| {});
+    advertise(&board, &set([1]));
     take(&board, "a", 3);
-    board.advertise(&set([]), None, |_| {});
+    advertise(&board, &set([]));
     assert_eq!(withdrawing(&board), *set([1]));
     board.remove("a");
     assert_eq!(withdrawing(&board), *set([]));
@@ -262,7 +271,8 @@ proptest! {
             match step {
                 Step::Advertise(prefixes) => {
                     let set: Arc<RouteSet> = Arc::new(prefixes.iter().copied().collect());
-                    board.advertise(&set, None, |routes| newest = (routes.generation, prefixes));
+                    let given = advertise(&board, &set);
+                    newest = given.map_or(newest, |routes| (routes.generation, prefixes));
                 }
                 Step::Take(number) => {
                     let neighbour = &mut neighbours[number];
