@@ -5,6 +5,7 @@
 //! metrics. Invariants: every decision is the planner's; a step that fails is counted and planned again; the loop ends only by an ordered drain, or by a
 //! second signal.
 
+mod answers;
 mod cleanup;
 mod daemon;
 mod dry_run;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
+use super::answers::{Answers, Duties, News};
 use super::purpose::Purpose;
 use super::view::Explainer;
 use super::{Intent, Left, Reconciler, RunError, Signals, View, quiesced, table, virtual_routers};
@@ -20,17 +21,13 @@ use crate::actuator::{Kernel, abandoned};
 use crate::admin::{AdminSocket, Desk, Http, Pulse};
 use crate::config::{self, Config, Environment, InForce, Origin};
 use crate::desired::{LastGood, NodeDrain, cache};
-use crate::driver::bgp::{Speaker, SpeakerStatus};
+use crate::driver::bgp::Speaker;
 use crate::driver::kube::{NodeView, Publisher, Sources, Told};
-use crate::driver::vrrp::{VirtualRouters, VrrpStatus};
+use crate::driver::vrrp::VirtualRouters;
 use crate::observed::KernelState;
 use crate::source::kube::{Access, ApiHealth};
 use crate::source::{Snapshot, Snapshots, dir, kube};
-use crate::status::StatusReader;
 use crate::telemetry::{Logging, Metrics};
-
-/// Between two statuses that nobody asked for: how exact their times are.
-const NOTE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What `vipherald run` needs.
 #[derive(Debug)]
@@ -87,12 +84,9 @@ pub async fn run(options: RunOptions) -> Result<(), Box<dyn Error + Send + Sync>
     let (node_drain, drain_ordered) = watch::channel(before);
     let (peers, known_peers) = watch::channel(cache::load_peers(&config.state_dir));
     let publisher = publisher(access, &in_force, &snapshots, node_view, Told { troubles, node_drain, peers }).await?;
-    let _tasks = [
-        Task(tokio::spawn(note_changes(changes, (speaker.subscribe(), virtual_routers.subscribe()), source.health(), status, noted))),
-        Task(tokio::spawn(async move { complain("admin socket", admin.serve(desk).await) })),
-        Task(tokio::spawn(async move { complain("http.address", http.serve(listener).await) })),
-        Task(tokio::spawn(apply_log_settings(in_force.clone(), logging))),
-    ];
+    let news = News { views: changes, speaker: speaker.subscribe(), virtual_routers: virtual_routers.subscribe(), health: source.health() };
+    let _answers =
+        Answers::spawn(Duties { news, status, noted, admin: (admin, desk), http: (listener, http), log: (in_force.clone(), logging) })?;
     let kept_leaving = quiesced::load(&config.state_dir);
     let reconciler = Reconciler {
         intent: Intent::new(in_force, snapshots, (drain_ordered, known_peers), purpose, last_good, started),
@@ -224,58 +218,6 @@ impl Source {
         match self {
             Self::Cluster(following) => Some(following.health.clone()),
             Self::Directory(_) | Self::Nowhere(_) => None,
-        }
-    }
-}
-
-/// Ends with the daemon.
-struct Task(tokio::task::JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Makes a status soon after each change, so that its times are those of the changes and not of the questions.
-async fn note_changes(
-    mut views: watch::Receiver<View>,
-    (mut speaker, mut virtual_routers): (watch::Receiver<Arc<SpeakerStatus>>, watch::Receiver<Arc<VrrpStatus>>),
-    mut health: Option<watch::Receiver<Arc<ApiHealth>>>,
-    status: StatusReader,
-    noted: watch::Sender<Option<NodeView>>,
-) {
-    loop {
-        let of_health = async {
-            match &mut health {
-                Some(health) => health.changed().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            Ok(()) = views.changed() => {}
-            Ok(()) = speaker.changed() => {}
-            Ok(()) = virtual_routers.changed() => {}
-            Ok(()) = of_health => {}
-            else => return,
-        }
-        let compiled = views.borrow_and_update().compiled.clone();
-        noted.send_replace(Some(NodeView { compiled, status: status.read() }));
-        tokio::time::sleep(NOTE_INTERVAL).await;
-    }
-}
-
-fn complain(what: &str, served: std::io::Result<()>) {
-    if let Err(error) = served {
-        tracing::error!(what, %error, "no longer served");
-    }
-}
-
-async fn apply_log_settings(mut in_force: watch::Receiver<Arc<InForce>>, logging: Logging) {
-    while in_force.changed().await.is_ok() {
-        let log = in_force.borrow_and_update().config.log.clone();
-        if let Err(error) = logging.apply(&log) {
-            tracing::warn!(error = %crate::telemetry::chain(&error), "log: the old settings stay in force");
         }
     }
 }
