@@ -144,6 +144,8 @@ struct Task {
     is_lost: bool,
     drainer: Drainer,
     label: NodeLabel,
+    /// The intent in force, as it was seen last.
+    compiled: Option<Arc<Compiled>>,
     /// From where this node advertises as a virtual router.
     routers: Vec<RouterNodeVirtualRouter>,
     /// While somebody has to know of the other nodes.
@@ -188,6 +190,7 @@ impl Task {
             is_lost: false,
             drainer: Drainer::new(&sources.namespace, &config.instance, &config.node_name, sources.told.node_drain.clone()),
             label: NodeLabel::new(&config.instance, sources.seed),
+            compiled: None,
             routers: Vec::new(),
             following: None,
             objects: None,
@@ -246,7 +249,7 @@ impl Task {
         let (node_changed, objects_changed) = tokio::select! {
             _ = stopping => return true,
             () = sleep_until(at.into()) => (false, false),
-            Ok(()) = self.sources.view.changed() => (true, true),
+            Ok(()) = self.sources.view.changed() => (true, self.has_other_intent()),
             Ok(()) = self.sources.snapshots.changed() => (true, true),
             Ok(()) = self.sources.config.changed() => (true, true),
             () = reported => (false, true),
@@ -262,6 +265,14 @@ impl Task {
             office.pace.not_before(settled);
         }
         false
+    }
+
+    /// Whether the intent in force is another one since this was asked last. What else the view tells is no matter of the objects.
+    fn has_other_intent(&mut self) -> bool {
+        let compiled = self.sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
+        let is_same = compiled.as_ref().map(Arc::as_ptr) == self.compiled.as_ref().map(Arc::as_ptr);
+        self.compiled = compiled;
+        !is_same
     }
 
     fn take_or_leave_office(&mut self) {
