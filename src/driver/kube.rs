@@ -144,8 +144,6 @@ struct Task {
     is_lost: bool,
     drainer: Drainer,
     label: NodeLabel,
-    /// The intent in force, as it was seen last.
-    compiled: Option<Arc<Compiled>>,
     /// From where this node advertises as a virtual router.
     routers: Vec<RouterNodeVirtualRouter>,
     /// While somebody has to know of the other nodes.
@@ -190,7 +188,6 @@ impl Task {
             is_lost: false,
             drainer: Drainer::new(&sources.namespace, &config.instance, &config.node_name, sources.told.node_drain.clone()),
             label: NodeLabel::new(&config.instance, sources.seed),
-            compiled: None,
             routers: Vec::new(),
             following: None,
             objects: None,
@@ -249,7 +246,7 @@ impl Task {
         let (node_changed, objects_changed) = tokio::select! {
             _ = stopping => return true,
             () = sleep_until(at.into()) => (false, false),
-            Ok(()) = self.sources.view.changed() => (true, self.has_other_intent()),
+            Ok(()) = self.sources.view.changed() => (true, true),
             Ok(()) = self.sources.snapshots.changed() => (true, true),
             Ok(()) = self.sources.config.changed() => (true, true),
             () = reported => (false, true),
@@ -265,14 +262,6 @@ impl Task {
             office.pace.not_before(settled);
         }
         false
-    }
-
-    /// Whether the intent in force is another one since this was asked last. What else the view tells is no matter of the objects.
-    fn has_other_intent(&mut self) -> bool {
-        let compiled = self.sources.view.borrow().as_ref().and_then(|view| view.compiled.clone());
-        let is_same = compiled.as_ref().map(Arc::as_ptr) == self.compiled.as_ref().map(Arc::as_ptr);
-        self.compiled = compiled;
-        !is_same
     }
 
     fn take_or_leave_office(&mut self) {
@@ -299,7 +288,7 @@ impl Task {
             let follower = tokio::spawn(follow(self.sources.access.clone(), config.instance.clone(), sender, self.sources.seed));
             self.following = Some(Following { reports, follower });
         }
-        let nodes = self.following.as_mut().and_then(|following| following.reports.borrow_and_update().nodes.clone());
+        let nodes = self.following.as_ref().and_then(|following| following.reports.borrow().nodes.clone());
         if let Some(nodes) = nodes.filter(|_| needs_peers) {
             let known = peers(&nodes, &config.node_name);
             self.sources.told.peers.send_if_modified(|told| *told != known && std::mem::replace(told, known.clone()) != known);
@@ -426,7 +415,6 @@ impl Task {
 
     async fn write_objects(&mut self) {
         let Some(office) = &mut self.objects else { return };
-        let nodes = self.following.as_mut().and_then(|following| following.reports.borrow_and_update().nodes.clone());
         let now = Instant::now();
         if office.writer.deadline() <= now {
             office.due = true;
@@ -434,6 +422,8 @@ impl Task {
         if !office.due || office.pace.next() > now {
             return;
         }
+        // Only who acts on it marks it as seen.
+        let nodes = self.following.as_mut().and_then(|following| following.reports.borrow_and_update().nodes.clone());
         let denied = office.writer.denied();
         match write_objects(&self.sources, &self.server, &self.lease, (office, nodes)).await {
             Ok(pass) => {
