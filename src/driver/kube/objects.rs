@@ -39,11 +39,8 @@ const DENIED_PAUSE: Duration = Duration::from_secs(60);
 /// So many requests are under way at most: the server has others to serve.
 const AT_A_TIME: usize = 8;
 
-/// After so long of writing, at least and at most, it is looked for what has changed meanwhile.
-const STRETCH: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
-
-/// It goes on for so many times what the look has taken, so that most of the time is not spent on looking.
-const LOOKS: u32 = 10;
+/// After so long of writing it is looked for what has changed meanwhile.
+const STRETCH: Duration = Duration::from_secs(1);
 
 /// All that is to be said now.
 pub(super) struct Wanted<'a> {
@@ -115,7 +112,7 @@ impl ObjectWriter {
         held.copied().chain([self.stale_at]).min().unwrap_or(self.stale_at)
     }
 
-    /// Writes what differs, as long as `may_write` and not for longer than a [stretch](STRETCH).
+    /// Writes what differs, as long as `may_write` and not for longer than a [`STRETCH`].
     pub(super) async fn pass(
         &mut self,
         server: &ApiServer,
@@ -131,9 +128,7 @@ impl ObjectWriter {
         self.compare_with(wanted.snapshot);
         let now = Time::from(SystemTime::now());
         let orders: Vec<Order> = self.differences(wanted, now).into_iter().filter_map(|differing| self.order(differing)).collect();
-        let looked = Instant::now();
-        let stretch = (looked - began).saturating_mul(LOOKS).clamp(STRETCH.0, STRETCH.1);
-        let goes_on = || may_write() && looked.elapsed() <= stretch;
+        let goes_on = || may_write() && began.elapsed() <= STRETCH;
         if self.write(server, orders, goes_on).await? == Pass::More {
             return Ok(Pass::More);
         }
