@@ -325,7 +325,8 @@ impl Task {
         if !self.node_due || self.node_pace.next() > now {
             return;
         }
-        let view = self.sources.view.borrow_and_update().clone();
+        // What comes amid other work wakes the next sleep, for the objects too.
+        let view = self.sources.view.borrow().clone();
         let Some(view) = view else {
             self.node_due = false;
             return;
@@ -422,8 +423,7 @@ impl Task {
         if !office.due || office.pace.next() > now {
             return;
         }
-        // Only who acts on it marks it as seen.
-        let nodes = self.following.as_mut().and_then(|following| following.reports.borrow_and_update().nodes.clone());
+        let nodes = self.following.as_ref().and_then(|following| following.reports.borrow().nodes.clone());
         let denied = office.writer.denied();
         match write_objects(&self.sources, &self.server, &self.lease, (office, nodes)).await {
             Ok(pass) => {
