@@ -449,16 +449,20 @@ impl Kernel {
         self.keeper.unreadable_since()
     }
 
-    /// Resolves when the kernel hints that something changed since the last [`Kernel::observe`], once for a burst. Changes of the record by this
+    /// Resolves when the kernel hints that something changed since the last [`Kernel::observe`], once for a burst, or a virtual service is missed. Changes of the record by this
     /// instance are no news. Cancel safe.
     pub async fn changed(&mut self) {
         if self.keeper.is_busy() {
             tokio::select! {
                 () = self.keeper.finished() => return,
+                () = self.ipvs.lost() => return,
                 () = self.hints.told(None) => {}
             }
         } else {
-            self.hints.told(self.keeper.own_ports()).await;
+            tokio::select! {
+                () = self.ipvs.lost() => return,
+                () = self.hints.told(self.keeper.own_ports()) => {}
+            }
         }
         tokio::time::sleep(SETTLE).await;
         self.hints.collect();

@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::ops::Bound;
+use std::time::{Duration, Instant};
 
 use ::ipvs::client::{Client, Error};
 use ::ipvs::{
@@ -20,6 +21,9 @@ use crate::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
 use crate::desired::{Scheduling, ServiceKey};
 use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Record, RetiredRange, ServiceMode};
 use crate::plan::{RealServerChange, Step, VirtualServiceChange};
+
+/// How often it is looked whether a service of ours is there still.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// The mark of each range of ports, as recorded.
 type Marks = BTreeMap<ServiceKey, u32>;
@@ -48,6 +52,17 @@ pub(super) struct Ipvs {
     daemons_known: bool,
     /// There was no record at the start of this process: what is in the table when it is first read may be ours.
     record_was_lost: bool,
+    probe: Probe,
+}
+
+/// Looks for one service after the other.
+#[derive(Default)]
+struct Probe {
+    /// Nobody else asks by this one, so that no answer is left unread by somebody who has stopped waiting.
+    client: Option<Client>,
+    /// The one that was looked for last.
+    last: Option<ServiceKey>,
+    next: Option<Instant>,
 }
 
 /// Why a virtual service was not changed as planned.
@@ -70,6 +85,18 @@ pub enum IpvsError {
     NoMark(ServiceKey),
 }
 
+impl Probe {
+    async fn look_for(&mut self, service: &ServiceAddress) -> Result<bool, Error> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect().await?,
+        };
+        let found = client.service(service).await?;
+        self.client = Some(client);
+        Ok(found.is_some())
+    }
+}
+
 impl Ipvs {
     /// With the record as it is at the start of this process, and whether that tells of tables of nft as well.
     pub(super) fn new(record: &Record, beside_nft: bool) -> Self {
@@ -88,7 +115,34 @@ impl Ipvs {
             started_daemons: BTreeSet::new(),
             daemons_known: false,
             record_was_lost: !record.exists,
+            probe: Probe::default(),
         }
+    }
+
+    /// Resolves when a service of ours is there no more, and has the table read as a whole then. The kernel tells nobody, so that one of them is looked for each
+    /// second: who empties the table, as `ipvsadm -C` and kube-proxy in IPVS mode do, takes all of them. Cancel safe.
+    pub(super) async fn lost(&mut self) {
+        loop {
+            let next = *self.probe.next.get_or_insert_with(|| Instant::now() + PROBE);
+            tokio::time::sleep_until(next.into()).await;
+            self.probe.next = None;
+            let Some(address) = self.next_to_probe() else { continue };
+            match self.probe.look_for(&address).await {
+                Ok(true) => {}
+                // Who reads the table is told the error, too.
+                Ok(false) | Err(_) => return self.distrust(),
+            }
+        }
+    }
+
+    /// A service of ours, each in turn; none where the table is not known, and then the kernel is not asked.
+    fn next_to_probe(&mut self) -> Option<ServiceAddress> {
+        let ours = |key: &&ServiceKey| !self.known.foreign.contains(key);
+        let known = Some(&self.known.services).filter(|_| self.trusted && self.client.is_some())?;
+        let after = self.probe.last.and_then(|last| known.range((Bound::Excluded(last), Bound::Unbounded)).map(|(key, _)| key).find(ours));
+        let key = *after.or_else(|| known.keys().find(ours))?;
+        self.probe.last = Some(key);
+        address(key, &self.marks)
     }
 
     /// Whether something of ours is there that the record need not tell of.
