@@ -300,7 +300,9 @@ impl<'a> Planner<'a> {
         let advertised = self.observed.speaker.advertised.as_deref();
         let in_force = || Some(Arc::clone(advertised?.announces(vip)?.1));
         let route = self.router.route(Prefix::host(vip), policy).or_else(in_force);
-        self.announced.routes.extend(route.map(|route| (Prefix::host(vip), route)));
+        if let Some(route) = route {
+            self.announced.routes.insert(Prefix::host(vip), route);
+        }
     }
 
     /// Adds the aggregates of what is in the set, and takes out those for which an aggregate is to stand with every peer that may know of them. Where one takes over from the other, both are
@@ -327,9 +329,8 @@ impl<'a> Planner<'a> {
             }
             self.announced.routes.insert(*prefix, route);
         }
-        for vip in &self.announced.covered {
-            self.announced.routes.remove(&Prefix::host(*vip));
-        }
+        let RouteSet { routes, covered } = &mut self.announced;
+        routes.retain(|prefix, _| !is_host(*prefix) || !covered.contains(&prefix.address()));
         for (prefix, route) in advertised.iter().flat_map(|set| &set.routes).filter(|(prefix, _)| !is_host(**prefix)) {
             let mut covered = advertised.iter().flat_map(|set| &set.covered).filter(|vip| prefix.contains(**vip));
             let takes_over = covered.any(|vip| self.announced.contains(&Prefix::host(*vip)));

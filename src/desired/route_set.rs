@@ -4,7 +4,7 @@
 //! Invariants: prefixes that are announced alike may share a route, so that sets of many are cheap to make and to compare; a VIP is either a route of its
 //! own, or covered by an aggregate among the routes, or not announced. It prints as text, in the order of its prefixes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use std::sync::Arc;
 use bgp::Prefix;
 use bgp::rib::Route;
 use bgp::wire::community;
+use litemap::LiteMap;
 
 /// Which prefixes are announced, and with what.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RouteSet {
     /// Each prefix, and what is known of the way to it before the policy of any peer.
-    pub routes: BTreeMap<Prefix, Arc<Route>>,
+    pub routes: LiteMap<Prefix, Arc<Route>>,
     /// VIPs that are served, and for which only an aggregate among the routes stands.
     pub covered: BTreeSet<IpAddr>,
 }
@@ -38,11 +39,12 @@ impl RouteSet {
     /// The prefix by which this VIP is announced.
     #[must_use]
     pub fn announces(&self, vip: IpAddr) -> Option<(Prefix, &Arc<Route>)> {
+        let found = |prefix| Some((prefix, self.routes.get(&prefix)?));
         let host = Prefix::host(vip);
-        let of_length = |length| self.routes.get_key_value(&Prefix::truncated(vip, length).ok()?);
-        let around = || (0..host.length()).rev().find_map(of_length);
-        let found = if self.covered.contains(&vip) { around() } else { self.routes.get_key_value(&host) };
-        found.map(|(prefix, route)| (*prefix, route))
+        if !self.covered.contains(&vip) {
+            return found(host);
+        }
+        (0..host.length()).rev().find_map(|length| found(Prefix::truncated(vip, length).ok()?))
     }
 
     /// Whether nothing is announced.
@@ -59,7 +61,19 @@ impl RouteSet {
     /// The prefixes that are announced by one set and not by the other, or with other attributes: one pass over both.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<Prefix> {
-        let (mut here, mut there) = (self.routes.iter(), other.routes.iter());
+        let (mut here, mut there) = (self.routes.as_slice(), other.routes.as_slice());
+        // Nearly all of two sets of which one follows the other is alike.
+        while let ([one, here_behind @ ..], [other, there_behind @ ..]) = (here, there)
+            && one == other
+        {
+            (here, there) = (here_behind, there_behind);
+        }
+        while let ([here_before @ .., one], [there_before @ .., other]) = (here, there)
+            && one == other
+        {
+            (here, there) = (here_before, there_before);
+        }
+        let (mut here, mut there) = (here.iter(), there.iter());
         let (mut one, mut other) = (here.next(), there.next());
         let mut differences = Vec::new();
         while let (Some((prefix, route)), Some((other_prefix, other_route))) = (one, other) {

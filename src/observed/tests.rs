@@ -122,7 +122,7 @@ fn an_aggregate_and_the_vip_that_it_stands_for_have_an_announcement_each() {
         let mut set: RouteSet = [aggregate].into_iter().collect();
         set.covered.extend(covered.then_some(VIP));
         if shutting_down {
-            set.routes.values_mut().for_each(|route| *route = Arc::new(route.shutting_down()));
+            set.routes.iter_mut().for_each(|(_, route)| *route = Arc::new(route.shutting_down()));
         }
         let speaker = ObservedSpeaker { advertised: Some(Arc::new(set)), ..ObservedSpeaker::default() };
         let observed = stamp(&Observed::default(), on_the_interface(&[VIP]), speaker, Instant::now());
