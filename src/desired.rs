@@ -41,7 +41,7 @@ pub use self::churn::churn;
 use self::claims::{Balanced, Claimant, ClaimedPort, claimants, settle_conflicts, wanted};
 pub use self::dispatch::BalancerKind;
 pub(crate) use self::dispatch::translated;
-use self::endpoints::{Availability, Behind, Slices};
+use self::endpoints::{Availability, Behind, SliceNames, Slices};
 pub(crate) use self::last_good::Contents;
 pub use self::last_good::LastGood;
 pub(crate) use self::load_balancer::{is_ours as is_load_balancer_of_ours, recorded_addresses};
@@ -305,6 +305,8 @@ pub struct Compiled {
     pub rejections: Vec<Rejection>,
     /// The last good contents that are in force in place of refused ones.
     pub(crate) kept: Contents,
+    /// The EndpointSlices of each Service that has some.
+    pub(crate) slices: SliceNames,
 }
 
 /// Compiles the intent for this node.
@@ -314,7 +316,8 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
     let mut claimants = claimants(snapshot, config, &mut rejections);
     refuse_addresses(&mut claimants, snapshot, config, &mut rejections);
     settle_conflicts(&mut claimants, &mut rejections);
-    let (mut vips, mut services) = serving(&claimants, snapshot, config, &mut rejections);
+    let slices = Slices::of(&snapshot.endpoint_slices, &config.node_name, config.dataplane.local_policy());
+    let (mut vips, mut services) = serving(&claimants, &slices, config, &mut rejections);
     choose_policies(&claimants, &config.routing, &mut vips, &mut rejections);
     let excluded = is_excluded(snapshot, config);
     if excluded {
@@ -337,7 +340,7 @@ pub fn compile(snapshot: &Snapshot, config: &Config) -> Compiled {
         drain: config.drain,
         real_server_drain: config.dataplane.drain_timeout,
     };
-    Compiled { desired, rejections, kept: Contents::new() }
+    Compiled { desired, rejections, kept: Contents::new(), slices: slices.names() }
 }
 
 /// Says of what is refused of an object that it is said of its last good content, where there is a newer one, of which the source tells what is wrong.
@@ -384,11 +387,10 @@ fn refuse_addresses(claimants: &mut [Claimant<'_>], snapshot: &Snapshot, config:
 /// The intent for each VIP that some claimant has, and the virtual services of those that are served.
 fn serving(
     claimants: &[Claimant<'_>],
-    snapshot: &Snapshot,
+    slices: &Slices<'_>,
     config: &Config,
     rejections: &mut Vec<Rejection>,
 ) -> (BTreeMap<IpAddr, DesiredVip>, BTreeMap<ServiceKey, DesiredVirtualService>) {
-    let slices = Slices::of(&snapshot.endpoint_slices, &config.node_name, config.dataplane.local_policy());
     let ours = wanted(claimants);
     let mut owners: BTreeMap<IpAddr, BTreeSet<ObjectRef>> = BTreeMap::new();
     let mut available: BTreeMap<IpAddr, Availability> = BTreeMap::new();

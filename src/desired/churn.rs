@@ -34,7 +34,10 @@ pub fn churn(before: &Snapshot, after: &Snapshot, compiled: &Compiled, config: &
         return BTreeMap::new();
     }
     let services: BTreeSet<ObjectRef> = changed.iter().filter_map(|(name, slice)| balanced_over(name, slice)).collect();
-    let slices = Slices::of(snapshot_slices(after, &services), &config.node_name, config.dataplane.local_policy());
+    let before = services.iter().filter_map(|service| compiled.slices.get(service)).flatten();
+    let names: BTreeSet<&ObjectRef> = before.chain(changed.iter().map(|(name, _)| *name)).collect();
+    let slices = names.into_iter().filter_map(|name| after.endpoint_slices.get_key_value(name));
+    let slices = Slices::of(slices, &config.node_name, config.dataplane.local_policy());
     let mut told_later = Vec::new();
     let mut found = BTreeMap::new();
     for claimant in claimants_over(after, &services, config) {
@@ -101,16 +104,4 @@ fn touches_claims(slice: &EndpointSlice, compiled: &Compiled) -> bool {
 /// The Service that the slice of this name belongs to.
 fn balanced_over(name: &ObjectRef, slice: &EndpointSlice) -> Option<ObjectRef> {
     Some(ObjectRef { kind: Kind::Service, namespace: name.namespace.clone(), name: service_of(slice)?.to_owned() })
-}
-
-/// All slices of these Services.
-fn snapshot_slices<'a>(
-    snapshot: &'a Snapshot,
-    services: &'a BTreeSet<ObjectRef>,
-) -> impl Iterator<Item = (&'a ObjectRef, &'a Arc<EndpointSlice>)> {
-    let is_meant = |(name, slice): &(&ObjectRef, &Arc<EndpointSlice>)| {
-        let service = service_of(slice);
-        services.iter().any(|meant| meant.namespace == name.namespace && service == Some(meant.name.as_str()))
-    };
-    snapshot.endpoint_slices.iter().filter(move |slice| is_meant(slice))
 }

@@ -83,7 +83,8 @@ pub(super) enum Balanced<'a> {
 pub(super) fn claimants<'a>(snapshot: &'a Snapshot, config: &Config, rejections: &mut Vec<Rejection>) -> Vec<Claimant<'a>> {
     let services = snapshot.services.iter().filter(|(name, service)| config.scope.covers(name, &service.metadata, snapshot));
     let mut claimants: Vec<_> = services.filter_map(|(name, service)| of_service(name, service, &config.dataplane, rejections)).collect();
-    claimants.extend(ingresses(snapshot, config).map(|ingress| of_ingress(snapshot, ingress, &config.dataplane, rejections)));
+    let ingresses = ingresses(snapshot).filter(|ingress| ingress.is_covered(snapshot, config));
+    claimants.extend(ingresses.map(|ingress| of_ingress(snapshot, ingress, &config.dataplane, rejections)));
     claimants
 }
 
@@ -97,7 +98,7 @@ pub(super) fn claimants_over<'a>(snapshot: &'a Snapshot, services: &BTreeSet<Obj
     let meant = |ingress: &Ingress<'_>| {
         services.iter().any(|service| service.namespace == ingress.name.namespace && service.name == ingress.spec.service)
     };
-    let meant = ingresses(snapshot, config).filter(meant);
+    let meant = ingresses(snapshot).filter(meant).filter(|ingress| ingress.is_covered(snapshot, config));
     claimants.extend(meant.map(|ingress| of_ingress(snapshot, ingress, &config.dataplane, &mut told_elsewhere)));
     claimants
 }
@@ -111,13 +112,19 @@ struct Ingress<'a> {
     field: &'static str,
 }
 
-/// Those of this release.
-fn ingresses<'a>(snapshot: &'a Snapshot, config: &Config) -> impl Iterator<Item = Ingress<'a>> {
+impl Ingress<'_> {
+    /// Whether it is of this release.
+    fn is_covered(&self, snapshot: &Snapshot, config: &Config) -> bool {
+        config.scope.covers(self.name, self.metadata, snapshot)
+    }
+}
+
+/// Those of all releases.
+fn ingresses(snapshot: &Snapshot) -> impl Iterator<Item = Ingress<'_>> {
     let ingresses = snapshot.eric_ingresses.iter().map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backends.name"));
     let older_form = snapshot.lvs_ingresses.iter();
     let older_form = older_form.map(|(name, ingress)| (name, &ingress.metadata, &ingress.spec, "spec.backendService.serviceName"));
-    let of_this_release = ingresses.chain(older_form).filter(|(name, metadata, ..)| config.scope.covers(name, metadata, snapshot));
-    of_this_release.map(|(name, metadata, spec, field)| Ingress { name, metadata, spec, field })
+    ingresses.chain(older_form).map(|(name, metadata, spec, field)| Ingress { name, metadata, spec, field })
 }
 
 fn of_service<'a>(

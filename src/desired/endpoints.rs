@@ -29,7 +29,7 @@ use super::addresses::unfit;
 use super::claims::ClaimedPort;
 use super::ports;
 use super::{Rejection, RejectionReason, WithholdReason};
-use crate::api::{ObjectRef, PortRange, Protocol, parse_address, quoted};
+use crate::api::{Kind, ObjectRef, PortRange, Protocol, parse_address, quoted};
 use crate::config::LocalPolicy;
 
 /// The label that says whose endpoints a slice has.
@@ -124,6 +124,9 @@ fn availability(endpoints: &[State], policy: TrafficPolicy) -> Availability {
 /// An endpoint that traffic may be sent to.
 type Candidate = (IpAddr, State);
 
+/// By Service, the names of its EndpointSlices, in order.
+pub(crate) type SliceNames = BTreeMap<ObjectRef, Vec<ObjectRef>>;
+
 /// The EndpointSlices of each Service.
 pub(super) struct Slices<'a> {
     by_service: BTreeMap<(&'a str, &'a str), Vec<(&'a ObjectRef, &'a EndpointSlice)>>,
@@ -145,6 +148,12 @@ impl<'a> Slices<'a> {
             }
         }
         Self { by_service, node_name, local_policy }
+    }
+
+    pub(super) fn names(&self) -> SliceNames {
+        let service = |namespace: &str, name: &str| ObjectRef { kind: Kind::Service, namespace: namespace.to_owned(), name: name.to_owned() };
+        let names = |slices: &[(&ObjectRef, &EndpointSlice)]| slices.iter().map(|(name, _)| (*name).clone()).collect();
+        self.by_service.iter().map(|((namespace, name), slices)| (service(namespace, name), names(slices))).collect()
     }
 
     /// Who stands behind this Service. Endpoints that no traffic may be sent to are rejected, `is_vip` telling which addresses are ours.

@@ -318,7 +318,7 @@ fn last_good(state_dir: &Path, config: &Config) -> Compiled {
     match cache::load(state_dir, config) {
         Some(desired) => {
             tracing::warn!(vips = desired.vips.len(), "no source has been read in time; the last good intent is in force");
-            Compiled { desired, rejections: Vec::new(), kept: Default::default() }
+            Compiled { desired, rejections: Vec::new(), kept: Default::default(), slices: Default::default() }
         }
         None => {
             tracing::warn!("no source has been read in time, and there is no last good intent");
