@@ -51,6 +51,30 @@ pub(crate) fn check() {
     assert!(measured.changed < BOUND, "a change of an endpoint must not take {BOUND:?}");
 }
 
+/// As [`check`], beside `nft -f` of the same rules.
+pub(crate) fn check_nft() {
+    const FEWER: u32 = 300;
+    /// Ten times what it takes, in units of what `nft` takes.
+    const TIMES: f64 = 20.0;
+    const CHANGED: Duration = Duration::from_millis(400);
+    const BEGUN: Duration = Duration::from_millis(10);
+    let node = node();
+    let measured = node.enter(|| measure(FEWER, BalancerKind::Nftables));
+    let loaded = load(&node.output(&["nft", "list", "ruleset"]));
+    let times = measured.programmed.as_secs_f64() / loaded.as_secs_f64();
+    println!(
+        "{FEWER} VIPs are programmed by nft in {} ms, {times:.1} times what nft -f takes, {} ms; a change of an endpoint is in the kernel after {} ms, of which \
+         {} ms outside of nft",
+        ms(measured.programmed),
+        ms(loaded),
+        ms(measured.changed),
+        ms(measured.begun)
+    );
+    assert!(times < TIMES, "it must not take {TIMES} times as long as nft -f");
+    assert!(measured.changed < CHANGED, "a change of an endpoint must not take {CHANGED:?}");
+    assert!(measured.begun < BEGUN, "what is to be changed must not take {BEGUN:?} to find");
+}
+
 fn head(vips: u32) {
     println!("\n| {} virtual services of {ENDPOINTS} real servers | ms |\n|---|---:|", vips * u32::from(PORTS));
 }
@@ -62,13 +86,18 @@ fn beside_ipvsadm(vips: u32) -> (Duration, Measured) {
 }
 
 fn in_namespace(vips: u32, balancer: BalancerKind) -> Measured {
+    node().enter(|| measure(vips, balancer))
+}
+
+/// A host with a link.
+fn node() -> Namespace {
     let node = Namespace::new("balance");
     node.ip("link add uplink type veth peer name fabric");
     for end in ["uplink", "fabric"] {
         node.ip(&format!("link set {end} up"));
     }
     node.ip("addr add 192.0.2.1/24 dev uplink");
-    node.enter(|| measure(vips, balancer))
+    node
 }
 
 struct Measured {
@@ -218,5 +247,13 @@ fn restore(vips: u32) -> Duration {
     let start = Instant::now();
     child.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
+    start.elapsed()
+}
+
+/// How long `nft -f` takes for these rules, in a namespace of its own.
+fn load(rules: &str) -> Duration {
+    let namespace = Namespace::new("loaded");
+    let start = Instant::now();
+    namespace.nft(rules);
     start.elapsed()
 }

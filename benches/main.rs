@@ -52,11 +52,14 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         [failover::AS_ROUTER, priority, centiseconds, addresses] => failover::serve(priority, centiseconds, addresses),
-        ["check"] => [announce::check, change::check, reflect::check, failover::check].into_iter().for_each(|check| check()),
+        ["check"] => {
+            [announce::check, change::check, reflect::check, balance::check_nft, failover::check].into_iter().for_each(|check| check())
+        }
         ["check", "cluster"] => cluster::check(),
         ["check", "failover"] => failover::check(),
         ["check", "reflect"] => reflect::check(),
         ["check", "balance"] => balance::check(),
+        ["check", "balance-nft"] => balance::check_nft(),
         [] => ["announce", "change", "plan", "endpoint", "reflect", "balance-nft", "failover", "cluster"].into_iter().for_each(part),
         parts => parts.iter().copied().for_each(part),
     }
