@@ -151,7 +151,8 @@ impl<'a> Slices<'a> {
     }
 
     pub(super) fn names(&self) -> SliceNames {
-        let service = |namespace: &str, name: &str| ObjectRef { kind: Kind::Service, namespace: namespace.to_owned(), name: name.to_owned() };
+        let service =
+            |namespace: &str, name: &str| ObjectRef { kind: Kind::Service, namespace: namespace.to_owned(), name: name.to_owned() };
         let names = |slices: &[(&ObjectRef, &EndpointSlice)]| slices.iter().map(|(name, _)| (*name).clone()).collect();
         self.by_service.iter().map(|((namespace, name), slices)| (service(namespace, name), names(slices))).collect()
     }

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 use crate::accounts::{ACCOUNTS, RIGHTS};
 use crate::api_proxy::{ApiProxy, Requests, Seen, Verb};
 use crate::apiserver::{ApiServer, Controllers, block_on};
-use crate::common::{Namespace, Process, wait_until};
+use crate::common::{Namespace, POLL, Process, wait_until};
 use crate::passage::Passage;
 use crate::tor::Tor;
 
@@ -114,8 +115,18 @@ impl Cluster {
 
     /// An object as the server has it; `Null` where there is none.
     pub(crate) fn get(&self, kind: &str, name: &str) -> Value {
-        let text = self.try_kubectl(&["get", kind, name, "--namespace=enm", "--output=json", "--show-managed-fields"]);
-        serde_json::from_str(&text).unwrap_or_default()
+        let collection = match kind {
+            "ericingress" => "apis/routing.ericingress.ericsson.com/v1alpha1/namespaces/enm/ericingresses",
+            "lvsingress" => "apis/routing.lvsingress.ericsson.com/v1alpha1/namespaces/enm/lvsingresses",
+            "node" => "api/v1/nodes",
+            "routernode" => "apis/vipherald.io/v1alpha1/routernodes",
+            "service" => "api/v1/namespaces/enm/services",
+            other => panic!("where is a {other}?"),
+        };
+        // It is asked all the time while something is waited for, and kubectl takes a hundred times as long.
+        let request = http::Request::get(format!("/{collection}/{name}")).body(Vec::new()).unwrap();
+        let text = block_on(async || self.server.administrator().await.request_text(request).await);
+        text.map(|text| serde_json::from_str(&text).unwrap()).unwrap_or_default()
     }
 
     /// `status=reason` of each of our conditions on an object, by its name without our prefix.
@@ -138,6 +149,7 @@ impl Cluster {
         let deadline = Instant::now() + LIMIT;
         while found != expected {
             assert!(Instant::now() < deadline, "{kind} {name}: {found:?}, not {expected:?}: {}", self.get(kind, name)["status"]);
+            sleep(POLL);
             found = self.conditions(kind, name);
         }
     }
@@ -330,7 +342,7 @@ pub(crate) fn stays(what: &str, time: Duration, mut condition: impl FnMut() -> b
     let until = Instant::now() + time;
     while Instant::now() < until {
         assert!(condition(), "no longer: {what}");
-        std::thread::sleep(Duration::from_millis(50));
+        sleep(Duration::from_millis(50));
     }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Two releases in one cluster: each writes on its own objects and leaves those of the other alone. And a Node that is excluded.
 
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::cluster::{Cluster, LIMIT, NFTABLES, OBJECTS, RouterNode, stays};
-use crate::common::wait_until;
+use crate::common::{POLL, wait_until};
 
 const SERVED: [&str; 3] = ["True=Accepted", "True=Programmed", "True=Announced"];
 
@@ -45,6 +46,7 @@ fn two_releases_leave_each_other_alone_and_hand_over_what_changes_its_domain() {
         let deadline = Instant::now() + Duration::from_secs(20);
         while writers(&cluster, kind, name) != ["other"] {
             assert!(Instant::now() < deadline, "{name}: {:?} {}", cluster.get(kind, name), theirs.said());
+            sleep(POLL);
         }
         cluster.until_conditions(kind, name, SERVED);
     }
