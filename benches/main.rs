@@ -2,7 +2,7 @@
 //! How fast routes get to routers, and through a route reflector, beside other speakers in the same run: `make bench`.
 //!
 //! Input: the parts to run (`announce`, `change`, `plan`, `endpoint`, `reflect`, `balance-nft`, `failover`, `cluster`), all where none is named, and `balance`, which needs IPVS.
-//! Output: one table for each, in Markdown. `check` measures this program only, and fails where a figure is ten times what it was: what `make test` does;
+//! Output: one table for each, in Markdown. `check` measures this speaker only, and fails where a figure is ten times what it was: what `make test` does;
 //! `check balance` likewise what needs IPVS. Every measurement has fresh processes in network namespaces
 //! of its own.
 #![allow(clippy::unwrap_used, clippy::disallowed_macros, reason = "a benchmark ends where it cannot go on, and prints")]

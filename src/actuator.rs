@@ -325,12 +325,13 @@ impl Kernel {
         self.ipvs.distrust();
         self.ipvs.take_for_theirs();
         let of_ipvs = self.ipvs.observe(is_ipvs_loaded(), record).await.map_err(KernelError::Balancer)?;
-        let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, retired, .. } = of_ipvs;
+        let Balancer { services: mut former, foreign, foreign_marks, daemons, started_daemons, foreign_daemons, retired, .. } = of_ipvs;
         former.retain(|key, _| record.has_service(*key) && !foreign.contains(key));
         let availability = IpvsAvailability::NotNeeded;
         // Nobody else writes into the tables that have our name.
         let made = services.keys().copied().collect();
-        Ok(Balancer { availability, services, made, foreign_marks, former, daemons, started_daemons, retired, ..Balancer::default() })
+        let of_nft = Balancer { availability, services, made, former, ..Balancer::default() };
+        Ok(Balancer { foreign_marks, daemons, started_daemons, foreign_daemons, retired, ..of_nft })
     }
 
     /// Makes the next [`Kernel::observe`] read even what nothing hints at a change of: the addresses, the record, those of other instances, and the routes.

@@ -421,6 +421,7 @@ impl ObservedInput {
                     given_timeouts: timeouts(self.given),
                     daemons: BTreeMap::new(),
                     started_daemons: BTreeSet::new(),
+                    foreign_daemons: BTreeSet::new(),
                     retired: self.retired.iter().map(|(text, service)| (retired(text), observed_service(service))).collect(),
                     former: self.former.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),
                     services: self.services.iter().map(|(text, service)| (service_key(text), observed_service(service))).collect(),

@@ -198,6 +198,31 @@ fn a_table_that_somebody_empties_is_full_again_in_no_time() {
     stage.drain();
 }
 
+/// Between two readings of the table: what is there under our name need not be ours.
+#[test]
+fn a_service_that_somebody_makes_in_the_place_of_ours_is_left_alone() {
+    let mut stage = stage("replaced");
+    stage.publish("web", &web("80"));
+    stage.start("");
+    stage.wait_for_vip(VIP, true);
+    let ipvsadm = |stage: &Stage, words: &str| stage.router.output(&["ipvsadm"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+    ipvsadm(&stage, &format!("-D -t {VIP}:80"));
+    ipvsadm(&stage, &format!("-A -t {VIP}:80 -s wlc -p 77"));
+    ipvsadm(&stage, &format!("-a -t {VIP}:80 -r {THEIRS}:80 -m -w 9"));
+    let theirs = ipvsadm(&stage, "-Sn");
+    wait_until("it is told", PATIENCE, || stage.said().contains("is a virtual service of somebody else"));
+    assert_eq!(ipvsadm(&stage, "-Sn"), theirs);
+    ipvsadm(&stage, &format!("-D -t {VIP}:80"));
+    wait_until("it is ours again", PATIENCE, || server(&stage, VIP, 80) == Some(format!("{OURS}:80")));
+    // By the time the node leaves nobody has told of it.
+    ipvsadm(&stage, "-C");
+    ipvsadm(&stage, &format!("-A -t {VIP}:80 -s wlc -p 77"));
+    ipvsadm(&stage, &format!("-a -t {VIP}:80 -r {THEIRS}:80 -m -w 9"));
+    let table = stage.table();
+    stage.drain_beside(&table);
+    assert_eq!(ipvsadm(&stage, "-Sn"), theirs);
+}
+
 /// Whoever removes our services again and again, as kube-proxy in IPVS mode does, is told about and not fought.
 #[test]
 fn who_goes_on_removing_a_service_is_not_fought() {

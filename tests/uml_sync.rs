@@ -123,6 +123,13 @@ fn a_daemon_of_somebody_else_is_left_alone_and_ours_follow_the_configuration() {
         let daemons = daemons(&router);
         daemons.len() == 1 && daemons[0].starts_with("master sync daemon (mcast=eth0, syncid=8") && daemons[0].contains("port=9000")
     });
+    // Somebody puts another one in its place.
+    router.namespace.output(&["ipvsadm", "--stop-daemon", "master"]);
+    router.namespace.output(&theirs);
+    wait_until("it says whose that is", PATIENCE, || router.said_aside().contains("is somebody else's and is left alone"));
+    assert!(has(&router, "master sync daemon (mcast=eth0, syncid=7"), "{:?}", daemons(&router));
+    router.namespace.output(&["ipvsadm", "--stop-daemon", "master"]);
+    wait_until("it is ours again", PATIENCE, || has(&router, "master sync daemon (mcast=eth0, syncid=8"));
     router.drain();
     assert_eq!(daemons(&router), [""; 0]);
 }

@@ -5,21 +5,23 @@
 //! of changes: the whole table is read when it is not trusted, else only what we changed, and what has connections to lose. Invariant: what is known is
 //! what was read.
 
+mod entries;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU32;
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use ::ipvs::client::{Client, Error};
 use ::ipvs::{
-    AddressFamily, Command, Encapsulation, EncapsulationFlags, ForwardingMethod as Forwarding, Netmask, Persistence, RealServer, Refusal,
-    ServerAddress, ServerEntry, ServiceAddress, ServiceFlags, SyncRole, TableEntry, Timeouts, VirtualService,
+    Command, Encapsulation, EncapsulationFlags, ForwardingMethod as Forwarding, RealServer, Refusal, ServerAddress, ServiceAddress,
+    SyncDaemon, SyncRole, TableEntry, Timeouts,
 };
 
-use crate::api::{ForwardingMethod, PortRange, Protocol, Scheduler};
-use crate::desired::{Scheduling, ServiceKey};
-use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Record, RetiredRange, ServiceMode};
+use self::entries::{address, foreign_mark, observed, service};
+pub(crate) use self::entries::{by_mark, retired_address, service_key};
+use crate::api::ForwardingMethod;
+use crate::desired::ServiceKey;
+use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, Record};
 use crate::plan::{RealServerChange, Step, VirtualServiceChange};
 
 /// How often it is looked whether a service of ours is there still.
@@ -46,8 +48,8 @@ pub(super) struct Ipvs {
     /// The UDP port of real servers with forwarding method `gue`.
     gue_port: u16,
     given_timeouts: Timeouts,
-    /// The daemons of connection synchronisation that this process started, as long as they run.
-    started_daemons: BTreeSet<SyncRole>,
+    /// The daemons of connection synchronisation that this process started, as it did, as long as one of their role runs.
+    started_daemons: BTreeMap<SyncRole, SyncDaemon>,
     /// Whether the daemons are as they were read.
     daemons_known: bool,
     /// There was no record at the start of this process: what is in the table when it is first read may be ours.
@@ -83,6 +85,12 @@ pub enum IpvsError {
     /// A range of ports has no mark yet.
     #[error("{0} has no firewall mark in the record")]
     NoMark(ServiceKey),
+    /// Since it was read.
+    #[error("{0} is a virtual service of somebody else now, who has made it in the place of ours")]
+    Replaced(ServiceKey),
+    /// Since it was read.
+    #[error("the {0} is somebody else's, who has started it in the place of ours")]
+    OtherDaemon(SyncDaemon),
 }
 
 impl Probe {
@@ -112,7 +120,7 @@ impl Ipvs {
             made: BTreeSet::new(),
             gue_port: 0,
             given_timeouts: Timeouts::default(),
-            started_daemons: BTreeSet::new(),
+            started_daemons: BTreeMap::new(),
             daemons_known: false,
             record_was_lost: !record.exists,
             probe: Probe::default(),
@@ -188,9 +196,15 @@ impl Ipvs {
     pub(super) async fn change_daemon(&mut self, command: Command) -> Result<(), IpvsError> {
         let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
         self.daemons_known = false;
+        if let Command::StopDaemon(role) = command
+            && let Some(started) = self.started_daemons.get(&role)
+            && let Some(runs) = client.daemons().await?.into_iter().find(|daemon| daemon.role == role && !started.is_shown_as(daemon))
+        {
+            return Err(IpvsError::OtherDaemon(runs));
+        }
         for outcome in client.execute(std::slice::from_ref(&command)).await? {
             match (outcome, &command) {
-                (Ok(()), Command::StartDaemon(daemon)) => drop(self.started_daemons.insert(daemon.role)),
+                (Ok(()), Command::StartDaemon(daemon)) => drop(self.started_daemons.insert(daemon.role, daemon.clone())),
                 (Err(source), _) if !is_as_wanted(&command, &source) => {
                     return Err(IpvsError::Refused { action: describe(&command), source });
                 }
@@ -220,76 +234,17 @@ impl Ipvs {
     }
 
     async fn read(&mut self, record: &Record) -> Result<(), Error> {
-        let marks = &record.marks;
         if self.client.is_none() {
             self.client = Some(Client::connect().await?);
             self.trusted = false;
         }
-        let Some(client) = &mut self.client else { return Ok(()) };
         // Which service of a mark is whose depends on the record.
-        if self.trusted && self.marks == *marks {
-            let draining = self.known.services.iter().filter(|(_, service)| service.real_servers.iter().any(is_draining));
-            let relieved = record.relieved().into_iter().filter(|key| self.known.services.contains_key(key));
-            let again: BTreeSet<ServiceKey> =
-                draining.map(|(key, _)| *key).chain(relieved).chain(std::mem::take(&mut self.suspects)).collect();
-            for key in again {
-                let Some(address) = address(key, marks) else { continue };
-                match client.service(&address).await? {
-                    Some(service) => {
-                        let entry = TableEntry { service, servers: client.servers(&address).await? };
-                        self.known.services.insert(key, observed(&entry, self.gue_port));
-                    }
-                    None => drop(self.known.services.remove(&key)),
-                }
-            }
-            let mut retired = BTreeMap::new();
-            for range in &record.retired {
-                let Some(address) = retired_address(*range) else { continue };
-                if let Some(service) = client.service(&address).await? {
-                    let entry = TableEntry { service, servers: client.servers(&address).await? };
-                    retired.insert(*range, observed(&entry, self.gue_port));
-                }
-            }
-            self.known.retired = retired;
+        if self.trusted && self.marks == record.marks {
+            self.read_what_changes(record).await?;
         } else {
-            let by_mark = by_mark(marks);
-            let table = client.table().await?;
-            let services = table
-                .iter()
-                .filter_map(|entry| Some((service_key(&entry.service.service.address, &by_mark)?, observed(entry, self.gue_port))));
-            self.known = Balancer {
-                availability: IpvsAvailability::Available,
-                services: services.collect(),
-                foreign_marks: table
-                    .iter()
-                    .filter(|entry| !record.retired.iter().any(|range| retired_address(*range) == Some(entry.service.service.address)))
-                    .filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark))
-                    .collect(),
-                foreign: BTreeSet::new(),
-                made: BTreeSet::new(),
-                taken: BTreeSet::new(),
-                timeouts: None,
-                given_timeouts: self.given_timeouts,
-                daemons: BTreeMap::new(),
-                started_daemons: BTreeSet::new(),
-                former: BTreeMap::new(),
-                retired: record
-                    .retired
-                    .iter()
-                    .filter_map(|range| {
-                        let address = retired_address(*range)?;
-                        let entry = table.iter().find(|entry| entry.service.service.address == address)?;
-                        Some((*range, observed(entry, self.gue_port)))
-                    })
-                    .collect(),
-            };
-            for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
-                follow(ours, &self.marks, &by_mark);
-            }
-            self.suspects.clear();
-            (self.trusted, self.daemons_known) = (true, false);
-            self.marks.clone_from(marks);
+            self.read_whole(record).await?;
         }
+        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
         if std::mem::take(&mut self.record_was_lost) {
             self.unproven.extend(self.known.services.keys());
         }
@@ -300,8 +255,14 @@ impl Ipvs {
         if !std::mem::replace(&mut self.daemons_known, true) {
             self.known.daemons = client.daemons().await?.into_iter().map(|daemon| (daemon.role, daemon)).collect();
         }
-        self.started_daemons.retain(|role| self.known.daemons.contains_key(role));
-        self.known.started_daemons.clone_from(&self.started_daemons);
+        self.started_daemons.retain(|role, _| self.known.daemons.contains_key(role));
+        // The kernel edits none that runs.
+        let runs = |(role, started): (&SyncRole, &SyncDaemon)| {
+            (*role, self.known.daemons.get(role).is_some_and(|found| started.is_shown_as(found)))
+        };
+        let (ours, foreign): (Vec<_>, Vec<_>) = self.started_daemons.iter().map(runs).partition(|(_, runs)| *runs);
+        self.known.started_daemons = ours.into_iter().map(|(role, _)| role).collect();
+        self.known.foreign_daemons = foreign.into_iter().map(|(role, _)| role).collect();
         for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
             ours.retain(|key| self.known.services.contains_key(key));
         }
@@ -311,10 +272,115 @@ impl Ipvs {
         Ok(())
     }
 
+    /// What we have changed, and what changes by itself.
+    async fn read_what_changes(&mut self, record: &Record) -> Result<(), Error> {
+        let draining = self.known.services.iter().filter(|(_, service)| service.real_servers.iter().any(is_draining));
+        let relieved = record.relieved().into_iter().filter(|key| self.known.services.contains_key(key));
+        let again: BTreeSet<ServiceKey> = draining.map(|(key, _)| *key).chain(relieved).chain(self.suspects.iter().copied()).collect();
+        for key in again {
+            if let Some(address) = address(key, &record.marks) {
+                self.read_again(key, address).await?;
+            }
+        }
+        self.suspects.clear();
+        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
+        let mut retired = BTreeMap::new();
+        for range in &record.retired {
+            let Some(address) = retired_address(*range) else { continue };
+            if let Some(service) = client.service(&address).await? {
+                let entry = TableEntry { service, servers: client.servers(&address).await? };
+                retired.insert(*range, observed(&entry, self.gue_port));
+            }
+        }
+        self.known.retired = retired;
+        Ok(())
+    }
+
+    async fn read_whole(&mut self, record: &Record) -> Result<(), Error> {
+        let marks = &record.marks;
+        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
+        let by_mark = by_mark(marks);
+        let table = client.table().await?;
+        let before = std::mem::take(&mut self.known.services);
+        let services =
+            table.iter().filter_map(|entry| Some((service_key(&entry.service.service.address, &by_mark)?, observed(entry, self.gue_port))));
+        self.known = Balancer {
+            availability: IpvsAvailability::Available,
+            services: services.collect(),
+            foreign_marks: table
+                .iter()
+                .filter(|entry| !record.retired.iter().any(|range| retired_address(*range) == Some(entry.service.service.address)))
+                .filter_map(|entry| foreign_mark(&entry.service.service.address, &by_mark))
+                .collect(),
+            foreign: BTreeSet::new(),
+            made: BTreeSet::new(),
+            taken: BTreeSet::new(),
+            timeouts: None,
+            given_timeouts: self.given_timeouts,
+            daemons: BTreeMap::new(),
+            started_daemons: BTreeSet::new(),
+            foreign_daemons: BTreeSet::new(),
+            former: BTreeMap::new(),
+            retired: record
+                .retired
+                .iter()
+                .filter_map(|range| {
+                    let address = retired_address(*range)?;
+                    let entry = table.iter().find(|entry| entry.service.service.address == address)?;
+                    Some((*range, observed(entry, self.gue_port)))
+                })
+                .collect(),
+        };
+        for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
+            follow(ours, &self.marks, &by_mark);
+            // What we have changed ourselves need not be as it was.
+            ours.retain(|key| {
+                let (before, after) = (before.get(key), self.known.services.get(key));
+                let replaced = before.zip(after).is_some_and(|(before, after)| after.has_replaced(before));
+                !replaced || self.suspects.contains(key) || self.marks.get(key) != marks.get(key)
+            });
+        }
+        self.suspects.clear();
+        (self.trusted, self.daemons_known) = (true, false);
+        self.marks.clone_from(marks);
+        Ok(())
+    }
+
+    /// One service, as it is now. What of it somebody else has made in place of ours is ours no more.
+    async fn read_again(&mut self, key: ServiceKey, address: ServiceAddress) -> Result<(), Error> {
+        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
+        let Some(service) = client.service(&address).await? else {
+            self.known.services.remove(&key);
+            return Ok(());
+        };
+        let after = observed(&TableEntry { service, servers: client.servers(&address).await? }, self.gue_port);
+        let before = self.known.services.get(&key);
+        // What we have changed ourselves need not be as it was.
+        if before.is_some_and(|before| after.has_replaced(before)) && !self.suspects.contains(&key) {
+            for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
+                ours.remove(&key);
+            }
+        }
+        self.known.services.insert(key, after);
+        Ok(())
+    }
+
+    /// Whether the service that a step changes is still the one that was read, which may be ten seconds ago.
+    async fn look_before(&mut self, step: &Step, marks: &Marks) -> Result<(), IpvsError> {
+        let changed = subject(step).filter(|key| !matches!(step, Step::AddVirtualService(..)) && !self.suspects.contains(key));
+        let Some((key, address)) = changed.and_then(|key| Some((key, address(key, marks)?))) else { return Ok(()) };
+        self.read_again(key, address).await?;
+        let is_theirs = self.known.services.contains_key(&key) && !self.known_as_ours.contains(&key) && !self.unproven.contains(&key);
+        if is_theirs { Err(IpvsError::Replaced(key)) } else { Ok(()) }
+    }
+
     /// Carries out steps about virtual services, and gives the result of each. First the services of all of them, then their real servers: what is
     /// there already under the name of a service that was to be made is somebody else's, and gets none.
     pub(super) async fn execute(&mut self, steps: &[Step], marks: &Marks) -> Vec<Result<(), IpvsError>> {
-        let mut results: Vec<Result<(), IpvsError>> = steps.iter().map(|_| Ok(())).collect();
+        let mut results = Vec::with_capacity(steps.len());
+        for step in steps {
+            results.push(self.look_before(step, marks).await);
+        }
         for commands_of in [service_commands as fn(&Step, ServiceAddress, u16) -> Vec<Command>, server_commands] {
             let mut commands = Vec::new();
             let mut step_of = Vec::new();
@@ -434,36 +500,6 @@ fn describe(command: &Command) -> String {
     }
 }
 
-/// Where the kernel has the service; a range of ports by its mark.
-fn address(key: ServiceKey, marks: &Marks) -> Option<ServiceAddress> {
-    if key.ports.count() == 1 {
-        return Some(ServiceAddress::transport(protocol(key.protocol), SocketAddr::new(key.vip, key.ports.start())));
-    }
-    let mark = NonZeroU32::new(*marks.get(&key)?)?;
-    Some(ServiceAddress::Fwmark { mark, family: AddressFamily::of(key.vip) })
-}
-
-/// Where the kernel has one that has no ports any more.
-pub(crate) fn retired_address(range: RetiredRange) -> Option<ServiceAddress> {
-    Some(ServiceAddress::Fwmark { mark: NonZeroU32::new(range.mark)?, family: AddressFamily::of(range.vip) })
-}
-
-/// Which range of ports each mark stands for; one of IPv4 and one of IPv6 may share it.
-pub(crate) fn by_mark(marks: &BTreeMap<ServiceKey, u32>) -> BTreeMap<(u32, bool), ServiceKey> {
-    marks.iter().map(|(key, mark)| ((*mark, key.vip.is_ipv4()), *key)).collect()
-}
-
-/// What a service takes in, as we call it; `None` for what we would never make.
-pub(crate) fn service_key(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) -> Option<ServiceKey> {
-    match *address {
-        ServiceAddress::Transport { protocol, address, port } => {
-            let protocol = *Protocol::ALL.iter().find(|known| self::protocol(**known) == protocol)?;
-            Some(ServiceKey { vip: address, protocol, ports: PortRange::new(port.into(), port.into()).ok()? })
-        }
-        ServiceAddress::Fwmark { mark, family } => by_mark.get(&(mark.get(), family == AddressFamily::Ipv4)).copied(),
-    }
-}
-
 /// A range of ports that has become another one is the same service, as its mark tells.
 fn follow(keys: &mut BTreeSet<ServiceKey>, before: &Marks, by_mark: &BTreeMap<(u32, bool), ServiceKey>) {
     let becomes = |from: &ServiceKey| {
@@ -474,75 +510,5 @@ fn follow(keys: &mut BTreeSet<ServiceKey>, before: &Marks, by_mark: &BTreeMap<(u
     for (from, to) in moved {
         keys.remove(&from);
         keys.insert(to);
-    }
-}
-
-/// The mark of a service that is not ours.
-fn foreign_mark(address: &ServiceAddress, by_mark: &BTreeMap<(u32, bool), ServiceKey>) -> Option<u32> {
-    match *address {
-        ServiceAddress::Fwmark { mark, .. } => Some(mark.get()).filter(|_| service_key(address, by_mark).is_none()),
-        ServiceAddress::Transport { .. } => None,
-    }
-}
-
-const fn protocol(protocol: Protocol) -> ::ipvs::Protocol {
-    match protocol {
-        Protocol::Tcp => ::ipvs::Protocol::TCP,
-        Protocol::Udp => ::ipvs::Protocol::UDP,
-        Protocol::Sctp => ::ipvs::Protocol::SCTP,
-    }
-}
-
-/// A service with these settings.
-fn service(address: ServiceAddress, mode: ServiceMode) -> VirtualService {
-    let Scheduling { scheduler, by_port, persistence } = mode.scheduling;
-    let (port, fallback) = match scheduler {
-        Scheduler::MaglevHashing => (ServiceFlags::MH_PORT, ServiceFlags::MH_FALLBACK),
-        Scheduler::SourceHashing => (ServiceFlags::SH_PORT, ServiceFlags::SH_FALLBACK),
-        _ => (ServiceFlags::NONE, ServiceFlags::NONE),
-    };
-    let flag = |on, flag| if on { flag } else { ServiceFlags::NONE };
-    VirtualService {
-        flags: flag(by_port, port) | flag(mode.fallback, fallback),
-        persistence: persistence.map(|time| Persistence {
-            timeout: u32::try_from(time.as_secs()).unwrap_or(u32::MAX),
-            netmask: Netmask::host(address.family()),
-        }),
-        ..VirtualService::new(address, ::ipvs::Scheduler::named(scheduler.word()))
-    }
-}
-
-fn observed(entry: &TableEntry, gue_port: u16) -> ObservedVirtualService {
-    let shown = &entry.service.service;
-    let scheduler = Scheduler::ALL.iter().find(|scheduler| scheduler.word() == shown.scheduler.name());
-    let modes = scheduler.into_iter().flat_map(|scheduler| {
-        let persistence = shown.persistence.map(|persistence| Duration::from_secs(persistence.timeout.into()));
-        let all = [(false, false), (false, true), (true, false), (true, true)];
-        all.map(|(by_port, fallback)| ServiceMode { scheduling: Scheduling { scheduler: *scheduler, by_port, persistence }, fallback })
-    });
-    // One that no mode of ours would make is none of them.
-    let mode = modes.into_iter().find(|mode| service(shown.address, *mode) == *shown);
-    ObservedVirtualService { mode, real_servers: entry.servers.iter().map(|server| real_server(server, gue_port)).collect() }
-}
-
-fn real_server(entry: &ServerEntry, gue_port: u16) -> ObservedRealServer {
-    let server = &entry.server;
-    let plain = server.thresholds == ::ipvs::Thresholds::default();
-    let forwarding = match server.forwarding {
-        // The kernel says so of a target that is one of this node's own addresses.
-        Forwarding::Masquerade | Forwarding::LocalNode => Some(ForwardingMethod::Masquerade),
-        Forwarding::DirectRouting => Some(ForwardingMethod::DirectRouting),
-        Forwarding::Tunnel(Encapsulation::Ipip) => Some(ForwardingMethod::Tunnel),
-        Forwarding::Tunnel(Encapsulation::Gue { port, flags: EncapsulationFlags::NO_CHECKSUM }) if port == gue_port => {
-            Some(ForwardingMethod::Gue)
-        }
-        Forwarding::Tunnel(_) | Forwarding::Bypass | Forwarding::Other(_) => None,
-    };
-    let address: IpAddr = server.address.address;
-    ObservedRealServer {
-        address: SocketAddr::new(address, server.address.port),
-        forwarding: forwarding.filter(|_| plain),
-        weight: server.weight,
-        connections: u64::from(entry.active_connections) + u64::from(entry.inactive_connections),
     }
 }

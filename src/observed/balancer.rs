@@ -56,6 +56,8 @@ pub struct Balancer {
     pub daemons: BTreeMap<SyncRole, SyncDaemon>,
     /// Those of them that this process started.
     pub started_daemons: BTreeSet<SyncRole>,
+    /// Those of them that have taken the place of one that this process started.
+    pub foreign_daemons: BTreeSet<SyncRole>,
     /// Those of ours that the dataplane still has which balanced before.
     pub former: BTreeMap<ServiceKey, ObservedVirtualService>,
     /// Those in IPVS that the record tells to have no ports any more.
@@ -128,6 +130,13 @@ impl ObservedVirtualService {
     /// Whether some real server of it gets new connections.
     pub(crate) fn is_backed(&self) -> bool {
         self.real_servers.iter().any(|server| !server.weight.is_quiesced())
+    }
+
+    /// Whether this one, which is where the other one was, was made by somebody who removed that: nothing of it is as it was. Who edits a service leaves
+    /// something of it.
+    pub(crate) fn has_replaced(&self, before: &Self) -> bool {
+        let in_common = |server: &ObservedRealServer| before.real_servers.iter().any(|other| other.address == server.address);
+        self.mode != before.mode && !before.real_servers.is_empty() && !self.real_servers.iter().any(in_common)
     }
 
     /// One that nothing has been set of.
@@ -248,4 +257,41 @@ pub(super) fn quiesced(previous: &Observed, kernel: &KernelState, now: Instant) 
     let former = balancer.former.iter().filter(|(key, _)| handing_over || balancer.services.contains_key(key));
     let former = former.flat_map(|(key, service)| service.real_servers.iter().map(|server| (*key, server.address)));
     quiesced.chain(former).map(|key| (key, previous.quiesced.get(&key).copied().unwrap_or(now))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Scheduler;
+
+    /// As somebody finds it: its scheduler, and the last octets of its real servers.
+    fn service(scheduler: Scheduler, servers: &[u8]) -> ObservedVirtualService {
+        let server = |last: &u8| ObservedRealServer {
+            address: (IpAddr::from([192, 168, 0, *last]), 80).into(),
+            forwarding: Some(ForwardingMethod::Masquerade),
+            weight: Weight(1),
+            connections: 0,
+        };
+        let mode = ServiceMode { scheduling: Scheduling::of(scheduler), fallback: false };
+        ObservedVirtualService { mode: Some(mode), real_servers: servers.iter().map(server).collect() }
+    }
+
+    #[test]
+    fn a_service_of_which_nothing_is_as_it_was_has_replaced_the_one_that_was_there() {
+        use Scheduler::{RoundRobin as Rr, SourceHashing as Sh};
+        let before = service(Rr, &[1, 2]);
+        for (after, replaced) in [
+            (service(Sh, &[3]), true),
+            (service(Sh, &[]), true),
+            (ObservedVirtualService { mode: None, ..service(Rr, &[3]) }, true),
+            // Edited: by somebody, or made again as it was.
+            (service(Sh, &[2, 3]), false),
+            (service(Rr, &[3]), false),
+            (service(Rr, &[]), false),
+        ] {
+            assert_eq!(after.has_replaced(&before), replaced, "{after:?}");
+        }
+        // Of one without real servers nobody can tell.
+        assert!(!service(Sh, &[3]).has_replaced(&service(Rr, &[])));
+    }
 }

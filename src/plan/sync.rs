@@ -58,9 +58,10 @@ fn is_ours(role: SyncRole, desired: &Desired, observed: &Observed) -> bool {
         let found = balancer.daemons.get(&role);
         wanted(role, desired).is_some_and(|wanted| found.is_some_and(|found| wanted.is_shown_as(found)))
     };
-    record.confirmed_daemons.contains(&role)
-        || balancer.started_daemons.contains(&role)
-        || (record.pending_daemons.contains(&role) && as_wanted())
+    !balancer.foreign_daemons.contains(&role)
+        && (record.confirmed_daemons.contains(&role)
+            || balancer.started_daemons.contains(&role)
+            || (record.pending_daemons.contains(&role) && as_wanted()))
 }
 
 /// Daemons of connection synchronisation that are asked for, and of which somebody else runs one in that place.

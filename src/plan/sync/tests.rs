@@ -24,16 +24,7 @@ enum Entry {
     Confirmed,
 }
 
-fn steps(wanted: Option<u32>, found: Option<u32>, entry: Entry, started: bool, lifecycle: Lifecycle) -> Vec<String> {
-    let balancing = DesiredBalancing {
-        services: BTreeMap::new(),
-        rules: Rules::default(),
-        set_sysctls: true,
-        timeouts: ipvs::Timeouts::default(),
-        gue_port: 6080,
-        sync: wanted.map(|id| (SyncRole::Master, daemon(id))).into_iter().collect(),
-        external_interface: None,
-    };
+fn observed(found: Option<u32>, entry: Entry, balancing: &DesiredBalancing) -> Observed {
     let mut observed = Observed::default();
     let kernel = &mut observed.kernel;
     kernel.record.exists = true;
@@ -43,14 +34,36 @@ fn steps(wanted: Option<u32>, found: Option<u32>, entry: Entry, started: bool, l
     let role = BTreeSet::from([SyncRole::Master]);
     match entry {
         Entry::None => {}
-        Entry::Pending => kernel.record.pending_daemons.clone_from(&role),
-        Entry::Confirmed => kernel.record.confirmed_daemons.clone_from(&role),
+        Entry::Pending => kernel.record.pending_daemons = role,
+        Entry::Confirmed => kernel.record.confirmed_daemons = role,
     }
-    let desired = Desired { lifecycle, balancing: Some(balancing), ..crate::plan::tests::desired() };
+    observed
+}
+
+fn balancing(wanted: Option<u32>) -> DesiredBalancing {
+    DesiredBalancing {
+        services: BTreeMap::new(),
+        rules: Rules::default(),
+        set_sysctls: true,
+        timeouts: ipvs::Timeouts::default(),
+        gue_port: 6080,
+        sync: wanted.map(|id| (SyncRole::Master, daemon(id))).into_iter().collect(),
+        external_interface: None,
+    }
+}
+
+fn steps(wanted: Option<u32>, found: Option<u32>, entry: Entry, started: bool, lifecycle: Lifecycle) -> Vec<String> {
+    let balancing = balancing(wanted);
+    let mut observed = observed(found, entry, &balancing);
     if started {
-        kernel.balancer.started_daemons = role;
+        observed.kernel.balancer.started_daemons.insert(SyncRole::Master);
     }
-    let all = plan(&desired, &observed, Instant::now()).steps;
+    steps_of(balancing, &observed, lifecycle)
+}
+
+fn steps_of(balancing: DesiredBalancing, observed: &Observed, lifecycle: Lifecycle) -> Vec<String> {
+    let desired = Desired { lifecycle, balancing: Some(balancing), ..crate::plan::tests::desired() };
+    let all = plan(&desired, observed, Instant::now()).steps;
     all.iter().map(ToString::to_string).filter(|step| step.contains("sync daemon") || step.contains("drop the record")).collect()
 }
 
@@ -95,5 +108,16 @@ fn a_daemon_is_recorded_started_recorded_as_ours_and_goes_with_the_node() {
     ] {
         let found_steps = steps(wanted, found, entry, started, lifecycle);
         assert_eq!(found_steps, expected, "{wanted:?} {found:?} {entry:?} {started} {lifecycle:?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_has_taken_the_place_of_ours_is_left_alone_and_the_record_tells_of_it_no_more() {
+    for (wanted, lifecycle) in [(Some(7), Lifecycle::Run), (None, Lifecycle::Run), (Some(7), Lifecycle::Drain)] {
+        let balancing = balancing(wanted);
+        let mut observed = observed(Some(8), Entry::Confirmed, &balancing);
+        observed.kernel.balancer.foreign_daemons.insert(SyncRole::Master);
+        let found_steps = steps_of(balancing, &observed, lifecycle);
+        assert_eq!(found_steps, ["take out of the record master sync daemon"], "{wanted:?} {lifecycle:?}");
     }
 }
