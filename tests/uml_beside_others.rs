@@ -8,6 +8,7 @@ mod common;
 #[path = "common/stage.rs"]
 mod stage;
 
+use std::fs;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -206,21 +207,45 @@ fn a_service_that_somebody_makes_in_the_place_of_ours_is_left_alone() {
     stage.start("");
     stage.wait_for_vip(VIP, true);
     let ipvsadm = |stage: &Stage, words: &str| stage.router.output(&["ipvsadm"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
-    ipvsadm(&stage, &format!("-D -t {VIP}:80"));
-    ipvsadm(&stage, &format!("-A -t {VIP}:80 -s wlc -p 77"));
-    ipvsadm(&stage, &format!("-a -t {VIP}:80 -r {THEIRS}:80 -m -w 9"));
-    let theirs = ipvsadm(&stage, "-Sn");
-    wait_until("it is told", PATIENCE, || stage.said().contains("is a virtual service of somebody else"));
-    assert_eq!(ipvsadm(&stage, "-Sn"), theirs);
-    ipvsadm(&stage, &format!("-D -t {VIP}:80"));
-    wait_until("it is ours again", PATIENCE, || server(&stage, VIP, 80) == Some(format!("{OURS}:80")));
+    let at_80 = |stage: &Stage| {
+        let of_port = |line: &&str| line.contains(&format!("{VIP}:80 "));
+        ipvsadm(stage, "-Sn").lines().filter(of_port).map(str::to_owned).collect::<Vec<_>>()
+    };
+    // One process, or ours may be there again in between.
+    let make_theirs = |stage: &Stage| {
+        let rules = stage.path("theirs");
+        fs::write(&rules, format!("-D -t {VIP}:80\n-A -t {VIP}:80 -s wlc -p 77\n-a -t {VIP}:80 -r {THEIRS}:80 -m -w 9\n")).unwrap();
+        run(stage.router.command("ipvsadm").arg("-R").stdin(fs::File::open(&rules).unwrap()));
+    };
+    let is_ours_again = |stage: &Stage| {
+        ipvsadm(stage, &format!("-D -t {VIP}:80"));
+        wait_until("it is ours again", PATIENCE, || server(stage, VIP, 80) == Some(format!("{OURS}:80")));
+    };
+    let is_told = |stage: &Stage| stage.said().contains("is a virtual service of somebody else");
+
+    make_theirs(&stage);
+    let theirs = at_80(&stage);
+    wait_until("it is told", PATIENCE, || is_told(&stage));
+    assert_eq!(at_80(&stage), theirs);
+    is_ours_again(&stage);
+
+    // Somebody waits for it to be free.
+    let make = format!("until ipvsadm -A -t {VIP}:80 -s wlc -p 77 2>/dev/null; do :; done");
+    let mut waiting = stage.router.command("sh").args(["-c", &make]).spawn().unwrap();
+    stage.publish("web", &web("81"));
+    wait_until("the other one is served", PATIENCE, || server(&stage, VIP, 81).is_some());
+    assert!(waiting.wait().unwrap().success());
+    let theirs_alone = at_80(&stage);
+    stage.publish("web", &web("80"));
+    wait_until("it is told", PATIENCE, || is_told(&stage));
+    assert_eq!((at_80(&stage), theirs_alone.len()), (theirs_alone, 1));
+    is_ours_again(&stage);
+
     // By the time the node leaves nobody has told of it.
-    ipvsadm(&stage, "-C");
-    ipvsadm(&stage, &format!("-A -t {VIP}:80 -s wlc -p 77"));
-    ipvsadm(&stage, &format!("-a -t {VIP}:80 -r {THEIRS}:80 -m -w 9"));
+    make_theirs(&stage);
     let table = stage.table();
     stage.drain_beside(&table);
-    assert_eq!(ipvsadm(&stage, "-Sn"), theirs);
+    assert_eq!(at_80(&stage), theirs);
 }
 
 /// Whoever removes our services again and again, as kube-proxy in IPVS mode does, is told about and not fought.

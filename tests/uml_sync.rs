@@ -118,18 +118,27 @@ fn a_daemon_of_somebody_else_is_left_alone_and_ours_follow_the_configuration() {
     wait_until("both are recorded", PATIENCE, || is_recorded(&router));
     router.daemon.take().unwrap().kill();
     // While nobody looks, they are asked to be others.
-    router.start("type: ipvs, connectionSync: {interface: eth0, syncId: 8, port: 9000, roles: [master]}");
+    let changed = "type: ipvs, connectionSync: {interface: eth0, syncId: 8, port: 9000, roles: [master]}";
+    router.start(changed);
     wait_until("only the one that is asked for", PATIENCE, || {
         let daemons = daemons(&router);
         daemons.len() == 1 && daemons[0].starts_with("master sync daemon (mcast=eth0, syncid=8") && daemons[0].contains("port=9000")
     });
-    // Somebody puts another one in its place.
-    router.namespace.output(&["ipvsadm", "--stop-daemon", "master"]);
-    router.namespace.output(&theirs);
-    wait_until("it says whose that is", PATIENCE, || router.said_aside().contains("is somebody else's and is left alone"));
-    assert!(has(&router, "master sync daemon (mcast=eth0, syncid=7"), "{:?}", daemons(&router));
-    router.namespace.output(&["ipvsadm", "--stop-daemon", "master"]);
-    wait_until("it is ours again", PATIENCE, || has(&router, "master sync daemon (mcast=eth0, syncid=8"));
+    // Somebody puts another one in its place: of this process's, and of one that the record tells to be ours.
+    let ours = "master sync daemon (mcast=eth0, syncid=8";
+    for restarted in [false, true] {
+        if restarted {
+            router.daemon.take().unwrap().kill();
+            router.start(changed);
+            wait_until("it answers", PATIENCE, || router.said_aside().is_empty());
+        }
+        router.namespace.output(&["ipvsadm", "--stop-daemon", "master"]);
+        router.namespace.output(&theirs);
+        wait_until("it says whose that is", PATIENCE, || router.said_aside().contains("is somebody else's and is left alone"));
+        assert!(has(&router, "master sync daemon (mcast=eth0, syncid=7"), "{restarted} {:?}", daemons(&router));
+        router.namespace.output(&["ipvsadm", "--stop-daemon", "master"]);
+        wait_until("it is ours again", PATIENCE, || has(&router, ours));
+    }
     router.drain();
     assert_eq!(daemons(&router), [""; 0]);
 }

@@ -21,7 +21,7 @@ use self::entries::{address, foreign_mark, observed, service};
 pub(crate) use self::entries::{by_mark, retired_address, service_key};
 use crate::api::ForwardingMethod;
 use crate::desired::ServiceKey;
-use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, Record};
+use crate::observed::{Balancer, IpvsAvailability, ObservedRealServer, ObservedVirtualService, Record, RetiredRange};
 use crate::plan::{RealServerChange, Step, VirtualServiceChange};
 
 /// How often it is looked whether a service of ours is there still.
@@ -48,8 +48,10 @@ pub(super) struct Ipvs {
     /// The UDP port of real servers with forwarding method `gue`.
     gue_port: u16,
     given_timeouts: Timeouts,
-    /// The daemons of connection synchronisation that this process started, as it did, as long as one of their role runs.
-    started_daemons: BTreeMap<SyncRole, SyncDaemon>,
+    /// The daemons of connection synchronisation that this process started, or the record proved ours, as long as one of their role runs.
+    our_daemons: BTreeMap<SyncRole, SyncDaemon>,
+    /// Ranges without ports, according to the record, in whose place somebody else has made a service.
+    replaced: BTreeSet<RetiredRange>,
     /// Whether the daemons are as they were read.
     daemons_known: bool,
     /// There was no record at the start of this process: what is in the table when it is first read may be ours.
@@ -87,7 +89,7 @@ pub enum IpvsError {
     NoMark(ServiceKey),
     /// Since it was read.
     #[error("{0} is a virtual service of somebody else now, who has made it in the place of ours")]
-    Replaced(ServiceKey),
+    Replaced(String),
     /// Since it was read.
     #[error("the {0} is somebody else's, who has started it in the place of ours")]
     OtherDaemon(SyncDaemon),
@@ -120,7 +122,8 @@ impl Ipvs {
             made: BTreeSet::new(),
             gue_port: 0,
             given_timeouts: Timeouts::default(),
-            started_daemons: BTreeMap::new(),
+            our_daemons: BTreeMap::new(),
+            replaced: BTreeSet::new(),
             daemons_known: false,
             record_was_lost: !record.exists,
             probe: Probe::default(),
@@ -155,7 +158,7 @@ impl Ipvs {
 
     /// Whether something of ours is there that the record need not tell of.
     pub(super) fn has_made(&self) -> bool {
-        !self.made.is_empty() || !self.started_daemons.is_empty()
+        !self.made.is_empty() || !self.our_daemons.is_empty()
     }
 
     /// What was taken for ours without proof is ours once the record of what IPVS balances has it.
@@ -197,14 +200,14 @@ impl Ipvs {
         let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
         self.daemons_known = false;
         if let Command::StopDaemon(role) = command
-            && let Some(started) = self.started_daemons.get(&role)
+            && let Some(started) = self.our_daemons.get(&role)
             && let Some(runs) = client.daemons().await?.into_iter().find(|daemon| daemon.role == role && !started.is_shown_as(daemon))
         {
             return Err(IpvsError::OtherDaemon(runs));
         }
         for outcome in client.execute(std::slice::from_ref(&command)).await? {
             match (outcome, &command) {
-                (Ok(()), Command::StartDaemon(daemon)) => drop(self.started_daemons.insert(daemon.role, daemon.clone())),
+                (Ok(()), Command::StartDaemon(daemon)) => drop(self.our_daemons.insert(daemon.role, daemon.clone())),
                 (Err(source), _) if !is_as_wanted(&command, &source) => {
                     return Err(IpvsError::Refused { action: describe(&command), source });
                 }
@@ -244,6 +247,7 @@ impl Ipvs {
         } else {
             self.read_whole(record).await?;
         }
+        self.read_retired(record).await?;
         let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
         if std::mem::take(&mut self.record_was_lost) {
             self.unproven.extend(self.known.services.keys());
@@ -255,12 +259,17 @@ impl Ipvs {
         if !std::mem::replace(&mut self.daemons_known, true) {
             self.known.daemons = client.daemons().await?.into_iter().map(|daemon| (daemon.role, daemon)).collect();
         }
-        self.started_daemons.retain(|role, _| self.known.daemons.contains_key(role));
+        self.our_daemons.retain(|role, _| self.known.daemons.contains_key(role));
+        for role in &record.confirmed_daemons {
+            if let Some(found) = self.known.daemons.get(role) {
+                self.our_daemons.entry(*role).or_insert_with(|| found.clone());
+            }
+        }
         // The kernel edits none that runs.
         let runs = |(role, started): (&SyncRole, &SyncDaemon)| {
             (*role, self.known.daemons.get(role).is_some_and(|found| started.is_shown_as(found)))
         };
-        let (ours, foreign): (Vec<_>, Vec<_>) = self.started_daemons.iter().map(runs).partition(|(_, runs)| *runs);
+        let (ours, foreign): (Vec<_>, Vec<_>) = self.our_daemons.iter().map(runs).partition(|(_, runs)| *runs);
         self.known.started_daemons = ours.into_iter().map(|(role, _)| role).collect();
         self.known.foreign_daemons = foreign.into_iter().map(|(role, _)| role).collect();
         for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
@@ -283,16 +292,6 @@ impl Ipvs {
             }
         }
         self.suspects.clear();
-        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
-        let mut retired = BTreeMap::new();
-        for range in &record.retired {
-            let Some(address) = retired_address(*range) else { continue };
-            if let Some(service) = client.service(&address).await? {
-                let entry = TableEntry { service, servers: client.servers(&address).await? };
-                retired.insert(*range, observed(&entry, self.gue_port));
-            }
-        }
-        self.known.retired = retired;
         Ok(())
     }
 
@@ -321,15 +320,7 @@ impl Ipvs {
             started_daemons: BTreeSet::new(),
             foreign_daemons: BTreeSet::new(),
             former: BTreeMap::new(),
-            retired: record
-                .retired
-                .iter()
-                .filter_map(|range| {
-                    let address = retired_address(*range)?;
-                    let entry = table.iter().find(|entry| entry.service.service.address == address)?;
-                    Some((*range, observed(entry, self.gue_port)))
-                })
-                .collect(),
+            retired: std::mem::take(&mut self.known.retired),
         };
         for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
             follow(ours, &self.marks, &by_mark);
@@ -346,6 +337,30 @@ impl Ipvs {
         Ok(())
     }
 
+    /// Those that have no ports any more, but for what somebody has made in their place.
+    async fn read_retired(&mut self, record: &Record) -> Result<(), Error> {
+        let before = std::mem::take(&mut self.known.retired);
+        self.replaced.retain(|range| record.retired.contains(range));
+        for range in &record.retired {
+            self.read_retired_again(*range, before.get(range)).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_retired_again(&mut self, range: RetiredRange, before: Option<&ObservedVirtualService>) -> Result<(), Error> {
+        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
+        let Some(address) = retired_address(range) else { return Ok(()) };
+        let Some(service) = client.service(&address).await? else { return Ok(()) };
+        let after = observed(&TableEntry { service, servers: client.servers(&address).await? }, self.gue_port);
+        if before.is_some_and(|before| after.has_replaced(before)) {
+            self.replaced.insert(range);
+        }
+        if !self.replaced.contains(&range) {
+            self.known.retired.insert(range, after);
+        }
+        Ok(())
+    }
+
     /// One service, as it is now. What of it somebody else has made in place of ours is ours no more.
     async fn read_again(&mut self, key: ServiceKey, address: ServiceAddress) -> Result<(), Error> {
         let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
@@ -357,21 +372,31 @@ impl Ipvs {
         let before = self.known.services.get(&key);
         // What we have changed ourselves need not be as it was.
         if before.is_some_and(|before| after.has_replaced(before)) && !self.suspects.contains(&key) {
-            for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
-                ours.remove(&key);
-            }
+            self.disown(&key);
         }
         self.known.services.insert(key, after);
         Ok(())
     }
 
+    /// What is there is not ours any more.
+    fn disown(&mut self, key: &ServiceKey) {
+        for ours in [&mut self.known_as_ours, &mut self.unproven, &mut self.made] {
+            ours.remove(key);
+        }
+    }
+
     /// Whether the service that a step changes is still the one that was read, which may be ten seconds ago.
     async fn look_before(&mut self, step: &Step, marks: &Marks) -> Result<(), IpvsError> {
+        if let Step::RemoveRetired(range) = step {
+            let before = self.known.retired.remove(range);
+            self.read_retired_again(*range, before.as_ref()).await?;
+            return if self.replaced.contains(range) { Err(IpvsError::Replaced(range.to_string())) } else { Ok(()) };
+        }
         let changed = subject(step).filter(|key| !matches!(step, Step::AddVirtualService(..)) && !self.suspects.contains(key));
         let Some((key, address)) = changed.and_then(|key| Some((key, address(key, marks)?))) else { return Ok(()) };
         self.read_again(key, address).await?;
         let is_theirs = self.known.services.contains_key(&key) && !self.known_as_ours.contains(&key) && !self.unproven.contains(&key);
-        if is_theirs { Err(IpvsError::Replaced(key)) } else { Ok(()) }
+        if is_theirs { Err(IpvsError::Replaced(key.to_string())) } else { Ok(()) }
     }
 
     /// Carries out steps about virtual services, and gives the result of each. First the services of all of them, then their real servers: what is
@@ -405,9 +430,14 @@ impl Ipvs {
                 Ok(outcomes) => {
                     for ((outcome, command), (index, key)) in outcomes.into_iter().zip(&commands).zip(step_of) {
                         let Err(source) = outcome else {
-                            if matches!(command, Command::AddService(_)) {
-                                self.known_as_ours.extend(key);
-                                self.made.extend(key);
+                            match command {
+                                Command::AddService(_) => {
+                                    self.known_as_ours.extend(key);
+                                    self.made.extend(key);
+                                }
+                                // Whoever waits for the place has it from now on.
+                                Command::DeleteService(_) => key.iter().for_each(|key| self.disown(key)),
+                                _ => {}
                             }
                             continue;
                         };
