@@ -62,6 +62,9 @@ impl SyncDaemon {
     /// Group, port and TTL of a daemon that was not told any.
     const DEFAULTS: (IpAddr, u16, u8) = (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 81)), 8848, 1);
 
+    /// What the kernel has a backup daemon take at least, in octets (Linux, `net/netfilter/ipvs/ip_vs_sync.c`).
+    const LEAST_ROOM: u16 = 1024;
+
     /// Whether the kernel shows a daemon that was started with this as the other one: what was left open, it has chosen.
     #[must_use]
     pub fn is_shown_as(&self, shown: &Self) -> bool {
@@ -71,7 +74,12 @@ impl SyncDaemon {
             && self.interface == shown.interface
             && self.sync_id == shown.sync_id
             && addressed(self) == addressed(shown)
-            && self.max_length.is_none_or(|length| Some(length) == shown.max_length)
+            && self.max_length.is_none_or(|length| Some(self.room_for(length)) == shown.max_length)
+    }
+
+    /// A backup daemon takes messages of a length that another router may send, whatever it is asked for.
+    fn room_for(&self, length: u16) -> u16 {
+        if self.role == SyncRole::Backup { length.max(Self::LEAST_ROOM) } else { length }
     }
 }
 
@@ -115,5 +123,37 @@ impl SyncRole {
 impl fmt::Display for SyncRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_shown_as_it_was_started_with_what_the_kernel_chooses() {
+        let daemon = |role, max_length| SyncDaemon {
+            role,
+            interface: "eth0".to_owned(),
+            sync_id: 7,
+            max_length,
+            group: None,
+            port: None,
+            ttl: None,
+        };
+        let (master, backup) = (SyncRole::Master, SyncRole::Backup);
+        for (started, shown, same) in [
+            (daemon(master, None), daemon(master, Some(1472)), true),
+            (daemon(master, Some(576)), daemon(master, Some(576)), true),
+            (daemon(master, Some(576)), daemon(master, Some(1024)), false),
+            (daemon(backup, Some(576)), daemon(backup, Some(1024)), true),
+            (daemon(backup, Some(2000)), daemon(backup, Some(2000)), true),
+            (daemon(backup, Some(2000)), daemon(backup, Some(1024)), false),
+            (daemon(backup, None), daemon(master, None), false),
+            (daemon(master, None), SyncDaemon { group: Some(IpAddr::V4(Ipv4Addr::new(224, 0, 0, 81))), ..daemon(master, None) }, true),
+            (daemon(master, None), SyncDaemon { port: Some(8849), ..daemon(master, None) }, false),
+        ] {
+            assert_eq!(started.is_shown_as(&shown), same, "{started} {shown}");
+        }
     }
 }

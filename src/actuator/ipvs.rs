@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ::ipvs::client::{Client, Error};
 use ::ipvs::{
     Command, Encapsulation, EncapsulationFlags, ForwardingMethod as Forwarding, RealServer, Refusal, ServerAddress, ServiceAddress,
-    SyncDaemon, SyncRole, TableEntry, Timeouts,
+    ServiceEntry, SyncDaemon, SyncRole, TableEntry, Timeouts,
 };
 
 use self::entries::{address, foreign_mark, observed, service};
@@ -394,6 +394,15 @@ impl Ipvs {
         }
         let changed = subject(step).filter(|key| !matches!(step, Step::AddVirtualService(..)) && !self.suspects.contains(key));
         let Some((key, address)) = changed.and_then(|key| Some((key, address(key, marks)?))) else { return Ok(()) };
+        let client = self.client.as_mut().ok_or(Error::NoIpvs)?;
+        let as_it_was = |found: ServiceEntry| {
+            let mode = observed(&TableEntry { service: found, servers: Vec::new() }, self.gue_port).mode;
+            self.known.services.get(&key).is_some_and(|known| known.mode == mode)
+        };
+        // Many go at once where a node leaves.
+        if client.service(&address).await?.is_none_or(as_it_was) {
+            return Ok(());
+        }
         self.read_again(key, address).await?;
         let is_theirs = self.known.services.contains_key(&key) && !self.known_as_ours.contains(&key) && !self.unproven.contains(&key);
         if is_theirs { Err(IpvsError::Replaced(key.to_string())) } else { Ok(()) }
