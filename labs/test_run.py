@@ -25,6 +25,8 @@ from runner.operation import Directories
 from runner.pair import PairExpectations
 from runner.plugin import PluginExpectations
 from runner.probes import Probes
+from runner.reflector import ReflectorExpectations
+from runner.scenario import read
 
 LABS = Path(__file__).resolve().parent
 
@@ -369,6 +371,57 @@ class PluginExpectationsTest(unittest.TestCase):
     def test_a_socket_that_was_not_to_be_there_is_a_difference(self):
         self.data["plugin"]["listening"]["n1"] = ["0.0.0.0:179"]
         self.assertEqual(self.expect.listening(), ["n1 listens on ['0.0.0.0:179', '2.0.0.9:1179'], expected ['0.0.0.0:179']"])
+
+
+class ReflectorExpectationsTest(unittest.TestCase):
+    def setUp(self):
+        wanted = {"nodes": ["a", "b"], "interface": "eth1", "addresses": ["10.1.0.1", "fd00::1"], "peers": {"tor": "10.1.0.254", "n1": "10.1.0.2"}}
+        data = {**DATA, "vips": {"ipv4": [], "ipv6": []}, "racks": {"rack": ["n1"]}, "foreign": [], "routes": {}, "reflector": wanted}
+        self.found = {"a": ["10.1.0.1", "fd00::1"], "b": [], "n1": []}
+        self.sessions = ["10.1.0.2", "10.1.0.254"]
+        patch = mock.patch("runner.kernel.addresses", lambda node, interface: [{"local": address} for address in self.found[node]])
+        patch.start()
+        self.addCleanup(patch.stop)
+        with mock.patch("runner.kernel.own_addresses", lambda node: []):
+            nodes = {name: name for name in self.found}
+            lab = SimpleNamespace(nodes={})
+            self.expect = ReflectorExpectations(lab, data, lambda name: self.sessions)
+            lab.nodes = nodes
+
+    def test_one_node_with_all_addresses_and_all_sessions_is_no_difference(self):
+        self.assertEqual(self.expect.differences(), [])
+        self.expect.holder = "a"
+        self.assertEqual(self.expect.differences(), [])
+
+    def test_the_addresses_on_both_on_none_on_the_other_or_in_part_are_a_difference(self):
+        self.found["b"] = ["fd00::1"]
+        self.assertRegex(self.expect.differences()[0], "on a, b, expected one")
+        self.found["b"], self.expect.holder = [], "b"
+        self.assertRegex(self.expect.differences()[0], "on a, expected b")
+        self.found["a"], self.expect.holder = [], None
+        self.assertRegex(self.expect.differences()[0], "on no node, expected one")
+        self.found["a"] = ["10.1.0.1"]
+        self.assertEqual(self.expect.differences(), ["a: eth1 has no fd00::1"])
+
+    def test_who_cannot_be_heard_is_not_counted(self):
+        self.found["b"], self.expect.able = ["10.1.0.1"], ["a"]
+        self.assertEqual(self.expect.differences(), [])
+
+    def test_a_session_that_is_missing_is_a_difference_but_with_a_node_that_is_stopped(self):
+        self.sessions.remove("10.1.0.2")
+        self.assertEqual(self.expect.differences(), ["the reflector has no session with n1"])
+        self.expect.serving.remove("n1")
+        self.assertEqual(self.expect.differences(), [])
+
+
+class ScenarioFileTest(unittest.TestCase):
+    def test_a_scenario_has_all_of_the_one_that_it_is_like_and_its_own(self):
+        path = LABS / "route-reflector/route-reflector.clab.yml"
+        of = {name: read(SimpleNamespace(topology=SimpleNamespace(path=path.parents[1] / name / f"{name}.clab.yml")))
+              for name in ("route-reflector", "multi-rack")}
+        own = of["route-reflector"].pop("reflector")
+        self.assertEqual(of["route-reflector"], of["multi-rack"])
+        self.assertEqual(own["nodes"], ["rr1a", "rr1b"])
 
 
 class ProbesTest(unittest.TestCase):

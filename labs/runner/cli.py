@@ -11,16 +11,18 @@ from pathlib import Path
 
 from . import lab as labs
 from . import topology
+from .cluster import ClusterStory
 from .failure import Failure
 from .images import IMAGES
 from .lab import Lab
 from .node import LabError
 from .pair import Pair
 from .plugin import Plugin
+from .reflector import Reflector
 from .scenario import Report, Scenario, read
 
 LABS = Path(__file__).resolve().parents[1]
-STORIES = {"virtualRouters": Pair, "failure": Failure, "plugin": Plugin}  # by the key of scenario.yaml that asks for it
+STORIES = {"virtualRouters": Pair, "failure": Failure, "plugin": Plugin, "reflector": Reflector, "cluster": ClusterStory}  # by the key of scenario.yaml that asks for it
 ROUTERS = ("bird", "frr")  # values of ROUTER that every topology must be valid with
 
 USAGE = """labs/run LAB [--keep] [--json FILE]   run a lab and show what it must show

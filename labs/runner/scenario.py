@@ -45,8 +45,11 @@ class Report:
 
 
 def read(lab):
-    """The scenario.yaml of a lab."""
-    return yaml.safe_load((lab.topology.path.parent / "scenario.yaml").read_text())
+    """The scenario.yaml of a lab, with all of another lab's that it is `like` and does not have."""
+    directory = lab.topology.path.parent
+    data = yaml.safe_load((directory / "scenario.yaml").read_text())
+    other = data.pop("like", None)
+    return data if other is None else yaml.safe_load((directory.parent / other / "scenario.yaml").read_text()) | data
 
 
 class Scenario:
@@ -65,11 +68,7 @@ class Scenario:
         self.propagation()
         self.stop_node()
         self.restart_node()
-        if "cluster" in self.data:
-            self.ingress()
-            self.roll()
-            self.maintain()
-            self.kube_proxy()
+        self.more()
         self.delete_service()
 
     def restore_service(self):
@@ -203,61 +202,8 @@ class Scenario:
         self.report.results["deleteSeconds"] = round(seconds, 2)
         self.show()
 
-    def ingress(self):
-        """An EricIngress says of itself that it is served, and its VIP answers; then it goes."""
-        self.report.heading("an EricIngress, and what it says of itself")
-        vip = self.operation.add_ingress()
-        self.report.block("kubectl get ericingresses,routernodes -A", self.operation.cluster.kubectl("get", "ericingresses,routernodes", "-A"))
-        self.requests(CHECK_REQUESTS, of={"ipv4": [vip]})
-        self.operation.take_away_everywhere("ingress.yaml")
-        self.settle("the EricIngress is deleted")
-
-    def roll(self):
-        """All pods are replaced one by one under requests: each keeps everything for the next."""
-        self.report.heading("kubectl rollout restart, under requests")
-        count, failures, seconds = self.under_requests(self.operation.restart_all)
-        self.report.line(f"{len(failures)} of {count} requests failed; the restart took {seconds:.1f} s")
-        self.report.results["rolloutFailures"] = len(failures)
-        if failures or not count:
-            raise LabError(f"{len(failures)} of {count} requests failed during a restart, the first: {failures[:1]}")
-        self.settle("all pods are replaced")
-
-    def maintain(self):
-        """A router node is drained and comes back under requests: its VIPs leave it, its pod goes on."""
-        wanted = self.data["maintain"]
-        node = self.lab.nodes[wanted["node"]]
-        self.report.heading(f"kubectl drain {node.name}, and uncordon, under requests")
-        begin = time.monotonic()
-
-        def work():
-            self.operation.drain(node)
-            self.expect.serving.remove(node.name)
-            self.settle(f"{node.name} is drained")
-            self.report.line(f"no VIP is left there, and its RouterNode says so, after {time.monotonic() - begin:.1f} s; its pod goes on")
-            self.operation.uncordon(node)
-            self.expect.serving.append(node.name)
-            self.settle(f"{node.name} is back")
-
-        count, failures, seconds = self.under_requests(work)
-        self.report.line(f"{len(failures)} of {count} requests lost, {wanted['lost']} allowed; drain and uncordon took {seconds:.1f} s")
-        for failure in failures:
-            self.report.line(f"  {failure}")
-        self.report.results["maintenance"] = {"lost": len(failures), "requests": count, "seconds": round(seconds, 2)}
-        if len(failures) > wanted["lost"] or not count:
-            raise LabError(f"{len(failures)} of {count} requests were lost during a maintenance, the first: {failures[:1]}")
-        if seconds > wanted["seconds"]:
-            raise LabError(f"drain and uncordon took {seconds:.1f} s, expected {wanted['seconds']} s at most")
-
-    def kube_proxy(self):
-        """kube-proxy joins, and does not get the VIPs' connections; then it is told to have them, by a change of the configuration."""
-        self.report.heading("the real kube-proxy on the router nodes")
-        self.operation.add_kube_proxy()
-        self.settle("kube-proxy runs beside")
-        self.requests(CHECK_REQUESTS)
-        self.report.heading("dataplane: kube-proxy, by a change of the ConfigMap")
-        self.operation.change_configuration("dataplane: {type: auto}", "dataplane: {type: kube-proxy}")
-        self.settle("kube-proxy balances")
-        self.requests(CHECK_REQUESTS)
+    def more(self):
+        """Steps that only some of these labs have."""
 
     # What the steps share
 

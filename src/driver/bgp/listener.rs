@@ -2,7 +2,8 @@
 //! The listening sockets, where the configuration asks for them: one for each routing domain that somebody is to dial us from.
 //!
 //! Input: where to listen, and in each domain the key of each range of addresses. Output: connections, whoever dialled them, and what was demanded of them. A
-//! socket that cannot be had is tried again every second; sessions that are up do not depend on it.
+//! socket that cannot be had is tried again every second; sessions that are up do not depend on it. An address that the node has not may come, as that of a
+//! virtual router does (RFC 9568): it is listened to before, so that nobody is refused at the moment in which it has come.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;
@@ -60,6 +61,8 @@ struct Place {
     /// Connections that were accepted earlier than they were asked for.
     early: VecDeque<(TcpStream, SocketAddr)>,
     retry: Option<Instant>,
+    /// When it is looked next whether the node has the address, which it has not had at times.
+    absent: Option<Instant>,
     error: Option<String>,
 }
 
@@ -160,7 +163,20 @@ impl Place {
             }
         }
         let Some(socket) = &self.socket else { return pending().await };
-        match socket.accept().await {
+        let look = async {
+            match self.absent {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = look => {
+                self.look_for(address, domain);
+                return None;
+            }
+        };
+        match accepted {
             Ok(accepted) => Some(self.arrival(accepted)),
             Err(error) => {
                 tracing::warn!(%error, "a BGP connection cannot be accepted");
@@ -171,15 +187,13 @@ impl Place {
     }
 
     fn open(&mut self, address: SocketAddr, domain: &Domain) {
-        let place = domain.as_ref().map_or_else(|| address.to_string(), |vrf| format!("{address} in VRF {}", vrf.name));
         match self.bind(address, domain) {
             Ok(socket) => {
-                tracing::info!(address = %place, "listening for BGP connections");
                 self.socket = Some(socket);
-                self.error = None;
+                self.look_for(address, domain);
             }
             Err(error) => {
-                let reason = format!("cannot listen on {place}: {}", words::io_error(&error));
+                let reason = format!("cannot listen on {}: {}", name(address, domain), words::io_error(&error));
                 if self.error.as_ref() != Some(&reason) {
                     tracing::error!(%reason, "trying again each second; sessions that we dial are not concerned");
                 }
@@ -187,6 +201,20 @@ impl Place {
                 self.retry = Some(Instant::now() + RETRY);
             }
         }
+    }
+
+    /// Says whether the node has the address that is listened to.
+    fn look_for(&mut self, address: SocketAddr, domain: &Domain) {
+        let place = name(address, domain);
+        let is_here = is_here(address.ip(), domain);
+        let reason = (!is_here).then(|| format!("nobody reaches {place}, on which we listen: the node does not have the address"));
+        match &reason {
+            Some(reason) if self.error.as_ref() != Some(reason) => tracing::info!(%reason, "waiting for the address"),
+            None if self.absent.is_none() || self.error.is_some() => tracing::info!(address = %place, "listening for BGP connections"),
+            _ => {}
+        }
+        self.absent = (!is_here || self.absent.is_some()).then(|| Instant::now() + RETRY);
+        self.error = reason;
     }
 
     /// A socket that listens, and has not before it had its keys.
@@ -199,14 +227,33 @@ impl Place {
     }
 }
 
+fn name(address: SocketAddr, domain: &Domain) -> String {
+    domain.as_ref().map_or_else(|| address.to_string(), |vrf| format!("{address} in VRF {}", vrf.name))
+}
+
+/// Whether the node has the address. Where that cannot be told it is taken for so.
+fn is_here(address: IpAddr, domain: &Domain) -> bool {
+    let is_bound = || {
+        let address = SocketAddr::new(address, 0);
+        let socket = Socket::new(SocketDomain::for_address(address), Type::DGRAM.cloexec(), None)?;
+        if let Some(vrf) = domain {
+            socket.bind_device(Some(vrf.name.as_bytes()))?;
+        }
+        socket.bind(&address.into())
+    };
+    !matches!(is_bound(), Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
 fn bind(address: SocketAddr, domain: &Domain) -> io::Result<Socket> {
     let socket = Socket::new(SocketDomain::for_address(address), Type::STREAM.nonblocking().cloexec(), None)?;
     // Connections of an earlier process that still linger do not keep the port.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
+        socket.set_freebind_v6(true)?;
         socket.set_unicast_hops_v6(TTL)?;
     } else {
+        socket.set_freebind_v4(true)?;
         socket.set_ttl_v4(TTL)?;
     }
     // From how far a connection comes is known by it (RFC 5082 §3).
