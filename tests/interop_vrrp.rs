@@ -275,3 +275,37 @@ fn rfc9568_6_4_2_who_resigns_is_followed_at_once() {
     wait_for("we follow", &routers, is(State::Active));
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
+
+/// The client knows the virtual router MAC, and is never told another one.
+fn behind_the_virtual_router_mac(family: Family, tag: &str) {
+    let link = Link::new(tag);
+    let (ours, theirs) = routers(Version::V3, family, Travel::Multicast);
+    let vip = vip(family);
+    let theirs = Setup { priority: 150, virtual_mac: true, ..theirs };
+    let keepalived = Keepalived::start(&link.theirs, &theirs);
+    keepalived.wait_until_active();
+    let routers = spawn(&link.ours, "vipherald");
+    configure(&routers, &DesiredGroup { virtual_mac: true, ..ours });
+    wait_for("we are Backup, and hear it", &routers, |group| is(State::Backup)(group) && group.routers[&family].heard.is_some());
+    link.ping(vip);
+    let mac = Vrid::new(VRID).unwrap().mac(family).map(|octet| format!("{octet:02x}")).join(":");
+    let known = link.client.ip(&format!("neigh show {vip} dev eth0"));
+    assert!(known.contains(&mac), "{known}");
+    link.client.ip(&format!("neigh replace {vip} lladdr {mac} nud permanent dev eth0"));
+    keepalived.end();
+    wait_for("we follow", &routers, |group| is(State::Active)(group) && group.routers[&family].placed.contains(&vip));
+    link.ping(vip);
+    let _keepalived = Keepalived::start(&link.theirs, &theirs);
+    wait_for("we give way", &routers, |group| is(State::Backup)(group) && group.routers[&family].placed.is_empty());
+    link.ping(vip);
+}
+
+#[test]
+fn rfc9568_7_3_the_virtual_router_mac_of_ipv4_goes_from_one_to_the_other() {
+    behind_the_virtual_router_mac(Family::Ipv4, "kvmac4");
+}
+
+#[test]
+fn rfc9568_7_3_the_virtual_router_mac_of_ipv6_goes_from_one_to_the_other() {
+    behind_the_virtual_router_mac(Family::Ipv6, "kvmac6");
+}

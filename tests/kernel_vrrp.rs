@@ -8,6 +8,8 @@ mod common;
 mod groups;
 #[path = "common/link.rs"]
 mod link;
+#[path = "kernel_vrrp/virtual_mac.rs"]
+mod virtual_mac;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};

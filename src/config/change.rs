@@ -277,6 +277,7 @@ fn group_values<R>(name: &str, group: &DesiredGroup, put: &mut impl FnMut(&str, 
     put("source.ipv6", format!("{:?}", group.source_ipv6));
     put("checksum", format!("{:?}", group.checksum));
     put("leastTtl", group.least_ttl.to_string());
+    put("virtualMac", group.virtual_mac.to_string());
     put("gratuitousArp.repeats", group.announcing.times.to_string());
     put("gratuitousArp.interval", format!("{:?}", group.announcing.spacing));
     put("gratuitousArp.refresh", format!("{:?}", group.announcing.refresh));
@@ -501,6 +502,7 @@ bgp:
         ("source.ipv6", "source: {ipv6: '2001:db8::1'}"),
         ("checksum", "checksum: pseudo-header"),
         ("leastTtl", "leastTtl: 64"),
+        ("virtualMac", "virtualMac: true"),
         ("gratuitousArp.repeats", "gratuitousArp: {repeats: 1}"),
         ("gratuitousArp.interval", "gratuitousArp: {interval: 2s}"),
         ("gratuitousArp.refresh", "gratuitousArp: {refresh: 0s}"),

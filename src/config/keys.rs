@@ -159,6 +159,7 @@ pub const KEYS: &[Key] = &[
     hot("vrrp.groups[].source.ipv6"),
     hot("vrrp.groups[].checksum"),
     hot("vrrp.groups[].leastTtl"),
+    hot("vrrp.groups[].virtualMac"),
     hot("vrrp.groups[].gratuitousArp.repeats"),
     hot("vrrp.groups[].gratuitousArp.interval"),
     hot("vrrp.groups[].gratuitousArp.refresh"),

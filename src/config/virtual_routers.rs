@@ -98,6 +98,7 @@ fn group(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredGroup>
     let source_ipv6 = reader.optional(&source, "ipv6", &kinds_of_vrrp::SOURCE_IPV6);
     let checksum = reader.or(section, "checksum", &kinds_of_vrrp::CHECKSUM, ChecksumChoice::AsHeard);
     let least_ttl = reader.or(section, "leastTtl", &kinds_of_vrrp::LEAST_TTL, TTL);
+    let virtual_mac = reader.flag(section, "virtualMac", false);
     let announcing = announcing(reader, section);
     Some(DesiredGroup {
         interface: interface?,
@@ -112,6 +113,7 @@ fn group(reader: &mut Reader<'_>, section: &Section<'_>) -> Option<DesiredGroup>
         checksum: checksum?,
         announcing: announcing?,
         least_ttl: least_ttl?,
+        virtual_mac: virtual_mac?,
         addresses: addresses?,
         troubles: BTreeSet::new(),
     })

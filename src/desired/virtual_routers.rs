@@ -146,6 +146,8 @@ pub struct DesiredGroup {
     pub announcing: Announcing,
     /// The least TTL or Hop Limit that is accepted.
     pub least_ttl: u8,
+    /// Whether the addresses are behind the virtual router MAC (RFC 9568 §7.3) instead of that of the interface.
+    pub virtual_mac: bool,
     /// The virtual addresses of both families, in the order in which they are listed.
     pub addresses: Vec<IpAddr>,
     /// What keeps this node from doing what the addresses are there for: then the group hands over, and has the lowest priority.
@@ -190,6 +192,7 @@ impl DesiredGroup {
             checksum: ChecksumChoice::AsHeard,
             announcing: Announcing::DEFAULT,
             least_ttl: vrrp::wire::TTL,
+            virtual_mac: false,
             addresses,
             troubles: BTreeSet::new(),
         }

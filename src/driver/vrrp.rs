@@ -23,6 +23,7 @@ mod record;
 mod run;
 mod socket;
 mod status;
+mod virtual_link;
 
 use std::io;
 use std::net::IpAddr;

@@ -54,6 +54,16 @@ impl Link {
         }
     }
 
+    /// The switch forgets where it has seen whom.
+    pub(crate) fn forget_macs(&self) {
+        self.switch.ip("link set br0 type bridge fdb_flush");
+    }
+
+    /// Whether the switch knows by what it has seen that this Ethernet address is at a host.
+    pub(crate) fn has_learned(&self, mac: &str, host: u8) -> bool {
+        self.switch.output(&["bridge", "fdb", "show", "br", "br0"]).contains(&format!("{mac} dev port{host} "))
+    }
+
     /// Waits until the client finds the address at this host, by what it knows, without asking.
     pub(crate) fn wait_until_known_at(&self, address: IpAddr, host: &Namespace) {
         let mac = mac(host);

@@ -25,11 +25,13 @@ pub(crate) struct Setup {
     /// The hop limit of unicast; left to itself it is 64 for IPv6.
     pub(crate) unicast_ttl: Option<u8>,
     pub(crate) vips: Vec<IpAddr>,
+    /// Whether they are behind the virtual router MAC.
+    pub(crate) virtual_mac: bool,
 }
 
 impl Setup {
     pub(crate) const fn new(vrid: u8, vips: Vec<IpAddr>) -> Self {
-        Self { version: 3, vrid, priority: 100, centiseconds: 10, no_preempt: false, unicast: None, unicast_ttl: Some(255), vips }
+        Self { version: 3, vrid, priority: 100, centiseconds: 10, no_preempt: false, unicast: None, unicast_ttl: Some(255), vips, virtual_mac: false }
     }
 
     fn text(&self) -> String {
@@ -37,10 +39,12 @@ impl Setup {
         let interval = if *version == 2 { (centiseconds / 100).to_string() } else { format!("{:.2}", f64::from(*centiseconds) / 100.0) };
         let ttl = self.unicast_ttl.map(|ttl| format!("  unicast_ttl {ttl}\n")).unwrap_or_default();
         let unicast = self.unicast.map(|(own, peer)| format!("  unicast_src_ip {own}\n{ttl}  unicast_peer {{\n    {peer}\n  }}\n"));
-        let vips: String = self.vips.iter().map(|vip| format!("    {vip}/{} dev eth0\n", if vip.is_ipv4() { 32 } else { 128 })).collect();
+        let on = if self.virtual_mac { "" } else { " dev eth0" };
+        let vips: String = self.vips.iter().map(|vip| format!("    {vip}/{}{on}\n", if vip.is_ipv4() { 32 } else { 128 })).collect();
         format!(
             "global_defs {{\n  vrrp_version {version}\n  vrrp_garp_master_repeat 2\n}}\nvrrp_instance main {{\n  state BACKUP\n  interface eth0\n  \
-             virtual_router_id {vrid}\n  priority {priority}\n  advert_int {interval}\n{}{}  virtual_ipaddress {{\n{vips}  }}\n}}\n",
+             virtual_router_id {vrid}\n  priority {priority}\n  advert_int {interval}\n{}{}{}  virtual_ipaddress {{\n{vips}  }}\n}}\n",
+            if self.virtual_mac { "  use_vmac\n" } else { "" },
             if self.no_preempt { "  nopreempt\n" } else { "" },
             unicast.unwrap_or_default(),
         )

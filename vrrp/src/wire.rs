@@ -12,11 +12,13 @@
 mod advertisement;
 mod checksum;
 mod error;
+mod frame;
 mod neighbor;
 
 pub use advertisement::{Advertisement, Datagram};
 pub use checksum::{ChecksumForm, Endpoints};
 pub use error::DecodeError;
+pub use frame::multicast_frame;
 pub use neighbor::{gratuitous_arp, unsolicited_neighbor_advertisement};
 
 /// The IP protocol number of VRRP (RFC 9568 §5.1.1.4).

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 use super::bell::Bell;
-use super::record::{self, Recorded};
+use super::record::{self, Recorded, Silent};
 use crate::actuator::{nft, sets};
 use crate::telemetry::chain;
 
@@ -29,7 +29,16 @@ const AUDIT: Duration = Duration::from_secs(10);
 pub(super) struct Order {
     /// Both tables go where this is empty and nothing is silent.
     pub(super) recorded: Recorded,
-    pub(super) silent: BTreeSet<IpAddr>,
+    pub(super) silent: Silent,
+}
+
+impl Order {
+    /// These are not to be answered for on that interface, or on none.
+    pub(super) fn silence(&mut self, on: Option<&String>, addresses: BTreeSet<IpAddr>) {
+        if !addresses.is_empty() {
+            self.silent.entry(on.cloned()).or_default().extend(addresses);
+        }
+    }
 }
 
 /// What is.
@@ -38,7 +47,7 @@ pub(super) struct Done {
     /// `None` until that was read.
     pub(super) recorded: Option<Recorded>,
     /// `None` until that was written.
-    pub(super) silent: Option<BTreeSet<IpAddr>>,
+    pub(super) silent: Option<Silent>,
     /// Why something is not as ordered.
     pub(super) problem: Option<String>,
 }

@@ -4,30 +4,31 @@
 //! Input: what it is to be, the interface as it is, and what comes in. Output: advertisements; which addresses are to be where, as the group says; which are
 //! to be announced to the neighbours; what is told of it.
 
+mod health;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use vrrp::group::{Group, MemberId};
 use vrrp::router::{Action, Config, Event, Holding, State, Transport, VirtualRouter};
 use vrrp::wire::Endpoints;
-use vrrp::{Addresses, Family, Priority, Version, Vrid};
+use vrrp::{Addresses, Family, Version, Vrid};
 
+use self::health::Reason;
 use super::netlink::Link;
 use super::others::Others;
 use super::placement::{Inventory, Wanted};
 use super::socket::RouterSocket;
 use super::status::{GroupStatus, RouterStatus};
-use crate::desired::{DesiredGroup, DesiredTransport, NodeTrouble};
+use super::virtual_link::VirtualLink;
+use crate::desired::{DesiredGroup, DesiredTransport};
 use crate::telemetry::chain;
 
 /// Datagrams that are read before the clock is looked at again: more than wait in a socket, so that it is empty then unless somebody floods it.
 const MOST_READ: usize = 1024;
 
-/// What is missed for that long is no passing state, as an address whose uniqueness is still looked at (RFC 4862 §5.4).
-const GRACE: Duration = Duration::from_secs(3);
-/// The priority of the configuration counts again once nothing has been wrong for that long: what comes and goes is not to move addresses each time.
-const STEADY: Duration = Duration::from_secs(10);
+const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
 /// Why addresses that have come a moment ago are not there yet. Where they cannot be recorded, that is told by itself.
 const UNRECORDED: &str = "its addresses are not recorded yet";
@@ -39,20 +40,14 @@ pub(super) struct Identity {
     pub(super) interface: String,
     pub(super) vrid: Vrid,
     pub(super) version: Version,
+    pub(super) virtual_mac: bool,
 }
 
 impl Identity {
     pub(super) fn of(name: &str, desired: &DesiredGroup) -> Self {
-        Self { name: name.to_owned(), interface: desired.interface.clone(), vrid: desired.vrid, version: desired.version }
+        let DesiredGroup { interface, vrid, version, virtual_mac, .. } = desired;
+        Self { name: name.to_owned(), interface: interface.clone(), vrid: *vrid, version: *version, virtual_mac: *virtual_mac }
     }
-}
-
-/// Why a group has the lowest priority.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Reason {
-    Node(NodeTrouble),
-    /// A family of its addresses has no virtual router here.
-    Lacks(Family),
 }
 
 /// A family of which there are addresses, and no virtual router.
@@ -61,6 +56,16 @@ struct Lack {
     why: String,
     since: Instant,
 }
+
+/// Where addresses are: what is there, and what the record says of it.
+#[derive(Clone, Copy)]
+pub(super) struct Home<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) recorded: &'a BTreeSet<IpAddr>,
+}
+
+/// The home of a name; `None` while there is no such interface.
+pub(super) type Homes<'a> = dyn Fn(&str) -> Option<Home<'a>> + 'a;
 
 /// See the module.
 pub(super) struct Running {
@@ -159,17 +164,57 @@ impl Running {
         self.desired.addresses.iter().copied().filter(|_| !self.leaving)
     }
 
-    /// What it says of its addresses; those that it does not know yet stay as they are.
-    pub(super) fn want(&self, wanted: &mut Wanted) {
+    /// Those of them that are to be on the interface of this name.
+    pub(super) fn desired_on(&self, name: &str) -> impl Iterator<Item = IpAddr> {
+        let families = self.families_on(name);
+        self.desired_addresses().filter(move |address| families.contains(&Family::of(*address)))
+    }
+
+    /// What it says of its addresses on the interface of this name; those that it does not know yet stay as they are.
+    pub(super) fn want(&self, name: &str, wanted: &mut Wanted) {
+        let families = self.families_on(name);
         let is_known = |address: &IpAddr| self.routers().any(|(_, router)| router.addresses().iter().any(|own| own == *address));
-        for address in self.desired_addresses().filter(|address| !is_known(address)) {
+        for address in self.desired_on(name).filter(|address| !is_known(address)) {
             // Nobody is heard where there is no virtual router, so that nobody would ever take it over.
             let is_lost = self.lacking.contains_key(&Family::of(address));
             wanted.add(std::iter::once(address), is_lost.then_some(Holding::Released));
         }
-        for (_, router) in self.routers() {
+        for (_, router) in self.routers().filter(|(id, _)| families.contains(&id.family)) {
             wanted.add(router.addresses().iter(), router.holding());
         }
+    }
+
+    /// The links with a virtual router MAC that it needs on the interface of this index.
+    pub(super) fn virtual_links(&self, parent: u32) -> Vec<VirtualLink> {
+        let link = |family| VirtualLink { family, vrid: self.vrid(), parent };
+        let is_of = |family| move |address: IpAddr| Family::of(address) == family;
+        let has = |family| self.desired_addresses().any(is_of(family)) || self.routers().any(|(id, _)| id.family == family);
+        let families = FAMILIES.into_iter().filter(|_| self.identity.virtual_mac);
+        families.filter(|family| has(*family)).map(link).collect()
+    }
+
+    /// The name of the interface that its addresses of a family are on; `None` as long as there is none.
+    pub(super) fn home(&self, family: Family) -> Option<String> {
+        if !self.identity.virtual_mac {
+            return Some(self.identity.interface.clone());
+        }
+        Some(VirtualLink { family, vrid: self.vrid(), parent: self.index? }.name())
+    }
+
+    /// The families of which the addresses are on the interface of this name.
+    fn families_on(&self, name: &str) -> Vec<Family> {
+        FAMILIES.into_iter().filter(|family| self.home(*family).as_deref() == Some(name)).collect()
+    }
+
+    /// Its addresses that are not found at the MAC of its interface.
+    pub(super) fn behind_virtual_mac(&self) -> impl Iterator<Item = IpAddr> {
+        let known = self.routers().flat_map(|(_, router)| router.addresses().iter());
+        self.desired_addresses().chain(known).filter(|_| self.identity.virtual_mac)
+    }
+
+    /// The MAC by which the addresses of a family are found, where that is not the one of the interface.
+    pub(super) fn virtual_mac(&self, family: Family) -> Option<[u8; 6]> {
+        self.identity.virtual_mac.then(|| self.vrid().mac(family))
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -189,7 +234,7 @@ impl Running {
     }
 
     /// Makes it as it is to be, as far as the interface and the record of addresses let it.
-    pub(super) fn adopt(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory, recorded: &BTreeSet<IpAddr>) {
+    pub(super) fn adopt(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory, homes: &Homes<'_>) {
         let before = self.problem.take();
         if self.index != link.map(|link| link.index) {
             self.handle(now, &Event::InterfaceDown);
@@ -198,7 +243,7 @@ impl Running {
             self.index = link.map(|link| link.index);
         }
         if !self.leaving {
-            self.problem = self.take_over(now, link, inventory, recorded).unwrap_or_else(Some);
+            self.problem = self.take_over(now, link, inventory, homes).unwrap_or_else(Some);
         }
         self.tell(now, link, inventory);
         self.tell_health(now);
@@ -216,7 +261,7 @@ impl Running {
         now: Instant,
         link: Option<Link>,
         inventory: &Inventory,
-        recorded: &BTreeSet<IpAddr>,
+        homes: &Homes<'_>,
     ) -> Result<Option<String>, String> {
         let Some(link) = link else { return Err(format!("there is no interface {}", self.interface())) };
         if let Some(refused) = self.refused.clone() {
@@ -225,8 +270,7 @@ impl Running {
         let configs = self.configs(now, inventory)?;
         let lacking = self.lacking.values().map(|lack| lack.why.as_str()).collect::<Vec<_>>().join("; ");
         let lacking = Some(lacking).filter(|lacking| !lacking.is_empty());
-        let addresses = self.desired.addresses.iter().copied().collect();
-        if !inventory.is_prepared(&addresses, recorded) {
+        if !self.is_prepared(homes)? {
             // A family that is lost meanwhile is not to hold the other one back.
             let stays = |config: &Config| configs.iter().any(|other| other.addresses.family() == config.addresses.family());
             let left: Vec<Config> = self.routers().map(|(_, router)| router.config()).filter(|config| stays(config)).cloned().collect();
@@ -238,6 +282,18 @@ impl Running {
         self.open(link, &configs).map_err(|error| format!("cannot open a socket of VRRP on {}: {error}", self.interface()))?;
         self.put_in_force(now, configs)?;
         Ok(lacking)
+    }
+
+    /// Whether its addresses can be placed, all of them. The error is what is missing.
+    fn is_prepared(&self, homes: &Homes<'_>) -> Result<bool, String> {
+        let mut prepared = true;
+        for family in FAMILIES {
+            let addresses: BTreeSet<IpAddr> = self.desired_addresses().filter(|address| Family::of(*address) == family).collect();
+            let Some(name) = self.home(family).filter(|_| !addresses.is_empty()) else { continue };
+            let home = homes(&name).ok_or_else(|| format!("there is no link {name}, which is to have the virtual router MAC"))?;
+            prepared &= home.inventory.is_prepared(&addresses, home.recorded);
+        }
+        Ok(prepared)
     }
 
     fn put_in_force(&mut self, now: Instant, configs: Vec<Config>) -> Result<(), String> {
@@ -327,7 +383,8 @@ impl Running {
             let (family, multicast) = (config.addresses.family(), config.transport == Transport::Multicast);
             let is_other = |socket: &RouterSocket| socket.is_multicast() != multicast;
             if self.sockets.get(&family).is_none_or(is_other) {
-                self.sockets.insert(family, RouterSocket::open(family, &self.identity.interface, link.index, multicast)?);
+                let mac = self.virtual_mac(family);
+                self.sockets.insert(family, RouterSocket::open(family, &self.identity.interface, link.index, multicast, mac)?);
             }
         }
         Ok(())
@@ -367,64 +424,9 @@ impl Running {
         self.up = up;
     }
 
-    /// Tells the group whether it has its own priority. Each new reason makes it hand over; that there is none any more counts after a while.
-    fn tell_health(&mut self, now: Instant) {
-        let lasting = self.lacking.iter().filter(|(_, lack)| lack.since + GRACE <= now).map(|(family, _)| Reason::Lacks(*family));
-        let found: BTreeSet<Reason> = self.desired.troubles.iter().copied().map(Reason::Node).chain(lasting).collect();
-        let before = self.unserving();
-        let is_worse = found.iter().any(|reason| !self.reasons.contains(reason));
-        if found.is_empty() {
-            let restored_at = self.restored_at.get_or_insert(now + STEADY);
-            if *restored_at <= now {
-                self.reasons.clear();
-            }
-        } else {
-            self.reasons = found;
-            self.restored_at = None;
-        }
-        let serving = self.reasons.is_empty();
-        if serving {
-            self.restored_at = None;
-        }
-        if is_worse || self.routers().any(|(_, router)| router.is_serving() != serving) {
-            self.handle(now, if serving { &Event::Serving } else { &Event::NotServing });
-        }
-        let passing = self.lacking.values().map(|lack| lack.since + GRACE).filter(|at| *at > now);
-        self.review_at = passing.chain(self.restored_at).min();
-        let unserving = self.unserving();
-        if unserving != before {
-            self.news = true;
-            let Identity { name, interface, vrid, .. } = &self.identity;
-            match unserving {
-                Some(reason) => {
-                    tracing::warn!(group = name, %interface, %vrid, reason, "the virtual router hands over where another one follows")
-                }
-                None => tracing::info!(group = name, %interface, %vrid, "the virtual router has its own priority again"),
-            }
-        }
-    }
-
-    /// Why it has the lowest priority, in words.
-    fn unserving(&self) -> Option<String> {
-        if self.reasons.is_empty() {
-            return None;
-        }
-        let word = |reason: &Reason| match reason {
-            Reason::Node(trouble) => trouble.to_string(),
-            Reason::Lacks(family) => format!("it has no virtual router of {family}"),
-        };
-        let reasons = self.reasons.iter().map(word).collect::<Vec<_>>().join(", ");
-        Some(match self.restored_at {
-            None => format!("this node has priority {}: {reasons}", Priority::LOWEST),
-            Some(_) => {
-                format!("this node has priority {} until {STEADY:?} have passed without trouble; it was: {reasons}", Priority::LOWEST)
-            }
-        })
-    }
-
     /// Takes all that has come in.
     pub(super) fn receive(&mut self) {
-        for family in [Family::Ipv4, Family::Ipv6] {
+        for family in FAMILIES {
             for _ in 0..MOST_READ {
                 let Some(received) = self.sockets.get(&family).map(RouterSocket::receive) else { break };
                 match received {
@@ -521,8 +523,11 @@ impl Running {
         self.announcements.retain(|address| active.contains(address));
     }
 
-    pub(super) fn status(&self, inventory: &Inventory, recorded: &BTreeSet<IpAddr>) -> GroupStatus {
+    pub(super) fn status(&self, homes: &Homes<'_>) -> GroupStatus {
+        let (nothing, none) = (Inventory::default(), BTreeSet::new());
         let router = |(id, router): (MemberId, &VirtualRouter)| {
+            let home = self.home(id.family).and_then(|name| homes(&name));
+            let Home { inventory, recorded } = home.unwrap_or(Home { inventory: &nothing, recorded: &none });
             let placed: BTreeSet<IpAddr> = router.addresses().iter().filter(|address| inventory.has(*address)).collect();
             let destinations: Vec<IpAddr> = match &router.config().transport {
                 Transport::Multicast => vec![id.family.multicast_group()],

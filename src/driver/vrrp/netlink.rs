@@ -15,13 +15,16 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, LinkAttribute, LinkFlags, LinkMessage, MacVlanMode,
+};
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
-use rtnetlink::MulticastGroup;
+use rtnetlink::{LinkMacVlan, MulticastGroup};
 
 use super::placement::{Change, Present};
+use super::virtual_link::VirtualLink;
 use crate::actuator::address::{host_address, local_address, marked_host_address, protocol};
 
 const RTM_NEWLINK: u16 = 16;
@@ -44,8 +47,12 @@ pub(super) struct Link {
     pub(super) index: u32,
     /// Up, with a carrier.
     pub(super) running: bool,
+    /// Up, with a carrier or without.
+    pub(super) up: bool,
     /// Its Ethernet address.
     pub(super) mac: Option<[u8; 6]>,
+    /// The index of the interface that it is on, where it is on one.
+    pub(super) parent: Option<u32>,
 }
 
 /// The connection for requests.
@@ -124,8 +131,55 @@ impl Netlink {
     /// Makes these changes on the interface with this index; the outcome of each, in their order. The errors are the kernel's.
     pub(super) fn change(&mut self, index: u32, changes: &[Change]) -> io::Result<Vec<io::Result<()>>> {
         let requests: Vec<_> = changes.iter().map(|change| request(index, *change)).collect();
-        let first = self.send(&requests)?;
-        let mut outcomes: Vec<Option<io::Result<()>>> = changes.iter().map(|_| None).collect();
+        self.carry_out(&requests)
+    }
+
+    /// Makes a link with a virtual router MAC, which is down.
+    pub(super) fn add_link(&mut self, link: VirtualLink) -> io::Result<()> {
+        let mut ipv4 = InetDevConf::default();
+        // Packets from clients come here, and the way back to them is the interface: loose, whatever counts for all interfaces (RFC 3704 §2.4).
+        (ipv4.rp_filter, ipv4.arp_ignore) = (2, 1);
+        let own = vec![
+            AfSpecUnspec::Inet(vec![AfSpecInet::DevConfRequest(ipv4)]),
+            AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]),
+        ];
+        // In no other mode would the interface hear another router that is Active too: what comes from the MAC of a link would be for that link alone.
+        let kind = LinkMacVlan::new(&link.name(), link.parent, MacVlanMode::Bridge);
+        let made = kind.address(link.mac().to_vec()).build();
+        // A link that is being made has no settings yet.
+        let mut set = LinkMessage::default();
+        set.attributes.extend([LinkAttribute::IfName(link.name()), LinkAttribute::AfSpecUnspec(own)]);
+        let requests = [
+            (RouteNetlinkMessage::NewLink(made), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL),
+            (RouteNetlinkMessage::SetLink(set), NLM_F_ACK),
+        ];
+        self.carry_out(&requests)?.into_iter().collect()
+    }
+
+    /// Lets packets in and out, or not.
+    pub(super) fn set_up(&mut self, index: u32, up: bool) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.change_mask = LinkFlags::Up;
+        message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+        self.acknowledged(RouteNetlinkMessage::SetLink(message))
+    }
+
+    /// Removes a link, and what is on it.
+    pub(super) fn remove_link(&mut self, index: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.acknowledged(RouteNetlinkMessage::DelLink(message))
+    }
+
+    fn acknowledged(&mut self, request: RouteNetlinkMessage) -> io::Result<()> {
+        self.carry_out(&[(request, NLM_F_ACK)])?.into_iter().collect()
+    }
+
+    /// The outcome of each request, in their order. The errors are the kernel's.
+    fn carry_out(&mut self, requests: &[(RouteNetlinkMessage, u16)]) -> io::Result<Vec<io::Result<()>>> {
+        let first = self.send(requests)?;
+        let mut outcomes: Vec<Option<io::Result<()>>> = requests.iter().map(|_| None).collect();
         while outcomes.iter().any(Option::is_none) {
             for response in self.receive()? {
                 let NetlinkPayload::Error(error) = &response.payload else { continue };
@@ -182,7 +236,13 @@ fn read_link(link: &LinkMessage) -> Link {
         LinkAttribute::Address(octets) => <[u8; 6]>::try_from(octets.as_slice()).ok(),
         _ => None,
     });
-    Link { index: link.header.index, running: link.header.flags.contains(LinkFlags::Up | LinkFlags::Running), mac }
+    let parent = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Link(index) => Some(*index),
+        _ => None,
+    });
+    let flags = link.header.flags;
+    let (running, up) = (flags.contains(LinkFlags::Up | LinkFlags::Running), flags.contains(LinkFlags::Up));
+    Link { index: link.header.index, running, up, mac, parent }
 }
 
 fn read_address(message: &AddressMessage) -> Present {

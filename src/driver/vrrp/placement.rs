@@ -91,6 +91,11 @@ impl Inventory {
         self.foreign.insert(address);
     }
 
+    /// Whether there is no address at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.present.is_empty()
+    }
+
     pub(super) fn has(&self, address: IpAddr) -> bool {
         self.present.contains_key(&address)
     }

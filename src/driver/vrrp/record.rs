@@ -2,7 +2,7 @@
 //! The record of the virtual addresses that are ours where they are found, and the rules by which some are not answered for: text of `nft`, and its listing.
 //!
 //! Both are in a table of the instance beside the one of [`actuator::record`](crate::actuator), which has another writer: `inet <instance>.vrrp`, and
-//! `arp <instance>.vrrp` while IPv4 addresses are silent. They live and die with the kernel state that they speak of.
+//! `arp <instance>.vrrp` while IPv4 addresses are silent, or behind a virtual router MAC, which the interface is not to answer for with its own. They live and die with the kernel state that they speak of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,6 +13,9 @@ use serde_json::Value;
 
 /// Addresses by the interface that they are on.
 pub(super) type Recorded = BTreeMap<String, BTreeSet<IpAddr>>;
+
+/// Addresses that are not answered for: on the interface of this name, or on none.
+pub(super) type Silent = BTreeMap<Option<String>, BTreeSet<IpAddr>>;
 
 const COMMENT: &str = "virtual addresses that vipherald places";
 /// The sets, and the types of their addresses.
@@ -43,36 +46,44 @@ pub(super) fn write(table: &str, recorded: &Recorded) -> String {
     script
 }
 
-/// Lets nobody be told where these are: neither by an answer (RFC 826; RFC 4861 §7.2.4), nor by a question in which one of them asks.
-pub(super) fn silence(table: &str, silent: &BTreeSet<IpAddr>) -> String {
-    let (mut ipv4, mut ipv6, mut targets) = (vec![], vec![], vec![]);
-    for address in silent {
-        match address {
-            IpAddr::V4(address) => ipv4.push(address.to_string()),
-            IpAddr::V6(address) => {
-                ipv6.push(address.to_string());
-                targets.push(format!("{:#034x}", address.to_bits()));
-            }
-        }
-    }
+/// Lets nobody be told where these are: neither by an answer (RFC 826; RFC 4861 §7.2.4), nor, where that is on no interface, by a question in which one of
+/// them asks.
+pub(super) fn silence(table: &str, silent: &Silent) -> String {
     let mut script = format!("add table inet {table}\n");
     chains(&mut script, "inet", table);
-    if !ipv6.is_empty() {
-        // The target of a solicitation follows eight octets of header.
-        line(
-            &mut script,
-            &format!("add rule inet {table} in icmpv6 type nd-neighbor-solicit @th,64,128 {{ {} }} drop", targets.join(", ")),
-        );
-        line(&mut script, &format!("add rule inet {table} out icmpv6 type nd-neighbor-solicit ip6 saddr {{ {} }} drop", ipv6.join(", ")));
-    }
     line(&mut script, &format!("add table arp {table}"));
-    if ipv4.is_empty() {
-        line(&mut script, &format!("delete table arp {table}"));
-    } else {
+    if silent.values().flatten().any(IpAddr::is_ipv4) {
         chains(&mut script, "arp", table);
-        let addresses = ipv4.join(", ");
-        line(&mut script, &format!("add rule arp {table} in arp operation request arp daddr ip {{ {addresses} }} drop"));
-        line(&mut script, &format!("add rule arp {table} out arp saddr ip {{ {addresses} }} drop"));
+    } else {
+        line(&mut script, &format!("delete table arp {table}"));
+    }
+    for (interface, addresses) in silent {
+        let on = interface.as_ref().map(|name| format!("iifname \"{name}\" ")).unwrap_or_default();
+        let (mut ipv4, mut ipv6, mut targets) = (vec![], vec![], vec![]);
+        for address in addresses {
+            match address {
+                IpAddr::V4(address) => ipv4.push(address.to_string()),
+                IpAddr::V6(address) => {
+                    ipv6.push(address.to_string());
+                    targets.push(format!("{:#034x}", address.to_bits()));
+                }
+            }
+        }
+        let (ipv4, ipv6, targets) = (ipv4.join(", "), ipv6.join(", "), targets.join(", "));
+        let mut rule = |text: String| line(&mut script, &format!("add rule {text} drop"));
+        if !ipv6.is_empty() {
+            // The target of a solicitation follows eight octets of header.
+            rule(format!("inet {table} in {on}icmpv6 type nd-neighbor-solicit @th,64,128 {{ {targets} }}"));
+        }
+        if !ipv4.is_empty() {
+            rule(format!("arp {table} in {on}arp operation request arp daddr ip {{ {ipv4} }}"));
+        }
+        if interface.is_none() && !ipv6.is_empty() {
+            rule(format!("inet {table} out icmpv6 type nd-neighbor-solicit ip6 saddr {{ {ipv6} }}"));
+        }
+        if interface.is_none() && !ipv4.is_empty() {
+            rule(format!("arp {table} out arp saddr ip {{ {ipv4} }}"));
+        }
     }
     script
 }
@@ -163,6 +174,23 @@ mod tests {
         flush set inet vipherald.vrrp held6
         add element inet vipherald.vrrp held6 { "eth0" . 2001:db8::7 }
         "#);
+    }
+
+    #[test]
+    fn what_is_silent_on_one_interface_is_answered_for_on_others_and_asks() {
+        let of = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<BTreeSet<IpAddr>>();
+        let silent = Silent::from([(None, of(&["10.0.0.7"])), (Some("eth0".to_owned()), of(&["10.0.0.8", "2001:db8::8"]))]);
+        let rules: Vec<String> = silence("t", &silent).lines().filter(|line| line.starts_with("add rule")).map(str::to_owned).collect();
+        assert_eq!(
+            rules,
+            [
+                "add rule arp t in arp operation request arp daddr ip { 10.0.0.7 } drop",
+                "add rule arp t out arp saddr ip { 10.0.0.7 } drop",
+                "add rule inet t in iifname \"eth0\" icmpv6 type nd-neighbor-solicit @th,64,128 { 0x20010db8000000000000000000000008 } drop",
+                "add rule arp t in iifname \"eth0\" arp operation request arp daddr ip { 10.0.0.8 } drop",
+            ]
+        );
+        assert!(silence("t", &Silent::new()).ends_with("add table arp t\ndelete table arp t\n"));
     }
 
     #[test]

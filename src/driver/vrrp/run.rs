@@ -14,18 +14,19 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use tokio::sync::watch;
-use vrrp::Vrid;
+use vrrp::{Family, Vrid};
 use vrrp::wire::{gratuitous_arp, unsolicited_neighbor_advertisement};
 
 use super::Target;
 use super::bell::Ear;
 use super::claim::Claim;
 use super::clerk::{Clerk, Done, Order};
-use super::group::{Identity, Running};
+use super::group::{Home, Identity, Running};
 use super::netlink::{Link, Monitor, Netlink, Told};
 use super::placement::{Change, Inventory, Wanted};
 use super::record::Recorded;
 use super::status::VrrpStatus;
+use super::virtual_link::VirtualLink;
 use crate::desired::DesiredVrrp;
 
 /// Changes of addresses in one go: about a millisecond.
@@ -72,9 +73,10 @@ pub(super) struct Driver {
     claims: BTreeMap<(u32, Vrid), Result<Claim, String>>,
     /// Something is to be looked at as a whole.
     news: bool,
-    silent: BTreeSet<IpAddr>,
-    /// What was ordered to be recorded.
-    recorded: Recorded,
+    /// The addresses that are not answered for, by their interface.
+    silent: BTreeSet<(String, IpAddr)>,
+    /// What was ordered.
+    ordered: Order,
     protocols: bool,
     retry_at: Option<Instant>,
     audit_at: Instant,
@@ -108,7 +110,7 @@ impl Driver {
             claims: BTreeMap::new(),
             news: true,
             silent: BTreeSet::new(),
-            recorded: Recorded::new(),
+            ordered: Order::default(),
             protocols: false,
             retry_at: None,
             audit_at: now + AUDIT,
@@ -227,16 +229,16 @@ impl Driver {
         };
         // What an earlier process has left is not known before.
         let Some(recorded) = self.done.recorded.clone() else { return };
-        self.meet(&desired, recorded.keys());
+        let names = self.meet(&desired, recorded.keys());
         self.claim();
+        self.make_links(names);
         let none = BTreeSet::new();
         let now = Instant::now();
         for group in self.groups.values_mut() {
             if let Some(interface) = self.interfaces.get(group.interface()) {
-                let recorded = recorded.get(group.interface()).unwrap_or(&none);
                 let claim = interface.link.and_then(|link| self.claims.get(&(link.index, group.vrid())));
                 group.refuse(claim.and_then(|claim| claim.as_ref().err()));
-                group.adopt(now, interface.link, &interface.inventory, recorded);
+                group.adopt(now, interface.link, &interface.inventory, &|name| home(&self.interfaces, &recorded, &none, name));
                 group.news = false;
             }
             group.forget_announcements();
@@ -245,30 +247,39 @@ impl Driver {
         // What they have left stays as long as they say so.
         self.groups.retain(|_, group| suspends || !group.is_gone());
         let mut order = Order::default();
+        let mut silent = BTreeSet::new();
         for (name, interface) in &mut self.interfaces {
             let recorded = recorded.get(name).unwrap_or(&none);
-            let of_interface = || self.groups.values().filter(|group| group.interface() == name);
             let mut wanted = Wanted::default();
-            of_interface().for_each(|group| group.want(&mut wanted));
+            self.groups.values().for_each(|group| group.want(name, &mut wanted));
             if suspends {
                 wanted.keep_others(recorded);
             } else if !desired.complete {
                 wanted.leave_others(recorded);
             }
             interface.queue = interface.inventory.changes(&wanted, recorded);
-            let addresses = of_interface().flat_map(Running::desired_addresses).collect();
+            let addresses = self.groups.values().flat_map(|group| group.desired_on(name)).collect();
             let to_record = interface.inventory.to_record(&addresses, recorded);
             if !to_record.is_empty() {
                 order.recorded.insert(name.clone(), to_record);
             }
-            order.silent.extend(wanted.silent_on(&interface.inventory));
+            let mut quiet = wanted.silent_on(&interface.inventory);
             // What is silent and goes stays silent until it is gone.
             let going =
                 interface.queue.iter().filter_map(|change| if let Change::Remove(address) = change { Some(*address) } else { None });
-            order.silent.extend(going.filter(|address| self.silent.contains(address)));
+            quiet.extend(going.filter(|address| self.silent.contains(&(name.clone(), *address))));
+            silent.extend(quiet.iter().map(|address| (name.clone(), *address)));
+            // What is behind a virtual router MAC has another one for the neighbours than the interface.
+            let behind = self.groups.values().filter(|group| group.interface() == name).flat_map(Running::behind_virtual_mac);
+            let hidden: BTreeSet<IpAddr> = behind.filter(|address| !wanted.held.contains(address)).collect();
+            let everywhere = quiet.iter().copied().filter(|address| interface.virtual_link(name).is_none() && !hidden.contains(address));
+            order.silence(None, everywhere.collect());
+            let here = quiet.iter().copied().filter(|_| interface.virtual_link(name).is_some());
+            order.silence(Some(name), here.chain(hidden.iter().copied()).collect());
+            interface.go_down_where_empty(name, &mut self.netlink);
         }
-        self.silent.clone_from(&order.silent);
-        self.recorded.clone_from(&order.recorded);
+        self.silent = silent;
+        self.ordered.clone_from(&order);
         self.clerk.order(order);
     }
 
@@ -285,8 +296,8 @@ impl Driver {
         }
     }
 
-    /// Makes the groups and the interfaces those that there are to be.
-    fn meet<'a>(&mut self, desired: &DesiredVrrp, recorded: impl Iterator<Item = &'a String>) {
+    /// Makes the groups those that there are to be, and knows their interfaces and those of the record. The names of all these.
+    fn meet<'a>(&mut self, desired: &DesiredVrrp, recorded: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
         let identities: BTreeSet<Identity> = desired.groups.iter().map(|(name, group)| Identity::of(name, group)).collect();
         for (identity, group) in &mut self.groups {
             if !identities.contains(identity) {
@@ -298,14 +309,48 @@ impl Driver {
             self.groups.entry(identity.clone()).or_insert_with(|| Running::new(identity, group.clone())).desire(group);
         }
         let names: BTreeSet<String> = recorded.cloned().chain(self.groups.values().map(|group| group.interface().to_owned())).collect();
-        self.interfaces.retain(|name, _| names.contains(name));
-        for name in names {
-            if !self.interfaces.contains_key(&name) {
-                self.learn_protocols();
-                self.interfaces.insert(name.clone(), Interface::default());
+        names.iter().for_each(|name| self.know(name));
+        names
+    }
+
+    fn know(&mut self, name: &str) {
+        if !self.interfaces.contains_key(name) {
+            self.learn_protocols();
+            self.interfaces.insert(name.to_owned(), Interface::default());
+            self.read_interface(name);
+        }
+    }
+
+    /// Makes the links with a virtual router MAC that the groups need, and removes those that nobody needs any more. `names`: of all other interfaces
+    /// there are to be.
+    fn make_links(&mut self, mut names: BTreeSet<String>) {
+        let mut needed = Vec::new();
+        for group in self.groups.values() {
+            let link = self.interfaces.get(group.interface()).and_then(|interface| interface.link);
+            let claimed = link.filter(|link| matches!(self.claims.get(&(link.index, group.vrid())), Some(Ok(_))));
+            needed.extend(claimed.iter().flat_map(|link| group.virtual_links(link.index)));
+        }
+        for link in needed {
+            let name = link.name();
+            self.know(&name);
+            if self.interfaces.get(&name).is_some_and(|interface| interface.link.is_none()) {
+                if let Err(error) = self.netlink.add_link(link) {
+                    tracing::warn!(interface = name, %error, "the link with the virtual router MAC cannot be made; it is tried again");
+                    self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+                }
                 self.read_interface(&name);
             }
+            names.insert(name);
         }
+        let netlink = &mut self.netlink;
+        self.interfaces.retain(|name, interface| {
+            let stays = names.contains(name);
+            if !stays && let Some(link) = interface.virtual_link(name) {
+                let removed = netlink.remove_link(link.index);
+                removed.unwrap_or_else(|error| tracing::warn!(interface = name, %error, "the link with the virtual router MAC stays"));
+            }
+            stays
+        });
     }
 
     /// Whether the kernel tells who set an address: it says so of those of the loopback interface, which it set itself.
@@ -322,6 +367,11 @@ impl Driver {
         for (name, interface) in &mut self.interfaces {
             let Some(link) = interface.link.filter(|_| !interface.failed && !interface.queue.is_empty()) else { continue };
             worked = true;
+            if let Err(error) = interface.come_up(name, &mut self.netlink) {
+                tracing::warn!(interface = name, %error, "the link with the virtual router MAC does not come up; it is tried again");
+                suspect.push(name.clone());
+                continue;
+            }
             let rest = interface.queue.split_off(interface.queue.len().min(CHANGES));
             let changes = std::mem::replace(&mut interface.queue, rest);
             let outcomes = match self.netlink.change(link.index, &changes) {
@@ -356,7 +406,8 @@ impl Driver {
 
     fn is_announcing(&self) -> bool {
         let has = |group: &Running, address: &IpAddr| {
-            self.interfaces.get(group.interface()).is_some_and(|interface| interface.link.is_some() && interface.inventory.has(*address))
+            let home = group.home(Family::of(*address)).and_then(|name| self.interfaces.get(&name));
+            home.is_some_and(|interface| interface.link.is_some() && interface.inventory.has(*address))
         };
         self.groups.values().any(|group| group.announcements.iter().any(|address| has(group, address)))
     }
@@ -379,9 +430,13 @@ impl Driver {
                 group.announcements.clear();
                 continue;
             };
-            let due = group.announcements.iter().copied().filter(|address| interface.inventory.has(*address));
-            let due: Vec<IpAddr> = due.take(ANNOUNCEMENTS).collect();
+            let homes = [Family::Ipv4, Family::Ipv6].map(|family| (family, group.home(family).and_then(|name| self.interfaces.get(&name))));
+            let is_there = |address: &IpAddr| {
+                homes.iter().any(|(family, home)| *family == Family::of(*address) && home.is_some_and(|home| home.inventory.has(*address)))
+            };
+            let due: Vec<IpAddr> = group.announcements.iter().copied().filter(is_there).take(ANNOUNCEMENTS).collect();
             for address in due {
+                let mac = group.virtual_mac(Family::of(address)).unwrap_or(mac);
                 let frame = match address {
                     IpAddr::V4(address) => gratuitous_arp(mac, address),
                     IpAddr::V6(address) => unsolicited_neighbor_advertisement(mac, address),
@@ -414,12 +469,9 @@ impl Driver {
     }
 
     fn status(&self) -> VrrpStatus {
-        let (none, nothing) = (BTreeSet::new(), Inventory::default());
-        let group = |group: &Running| {
-            let inventory = self.interfaces.get(group.interface()).map_or(&nothing, |interface| &interface.inventory);
-            let recorded = self.done.recorded.as_ref().and_then(|recorded| recorded.get(group.interface())).unwrap_or(&none);
-            group.status(inventory, recorded)
-        };
+        let (none, nothing) = (BTreeSet::new(), Recorded::new());
+        let recorded = self.done.recorded.as_ref().unwrap_or(&nothing);
+        let group = |group: &Running| group.status(&|name| home(&self.interfaces, recorded, &none, name));
         let mut groups: Vec<_> = self.groups.values().map(group).collect();
         groups.sort_by(|one, other| (&one.name, one.leaving).cmp(&(&other.name, other.leaving)));
         VrrpStatus {
@@ -436,17 +488,61 @@ impl Driver {
 impl Driver {
     /// Nothing is left, or, for the next process, what is to be.
     fn has_stopped(&self) -> bool {
-        let quiet = self.done.problem.is_none() && self.done.silent.as_ref().is_some_and(BTreeSet::is_empty);
+        let is_done = self.done.problem.is_none()
+            && self.done.recorded.as_ref() == Some(&self.ordered.recorded)
+            && self.done.silent.as_ref() == Some(&self.ordered.silent);
         match self.current {
-            Target::Stop => quiet && self.groups.is_empty() && self.done.recorded.as_ref().is_some_and(BTreeMap::is_empty),
+            Target::Stop => {
+                let has_link = |(name, interface): (&String, &Interface)| interface.virtual_link(name).is_some();
+                let is_clean = self.ordered == Order::default() && !self.interfaces.iter().any(has_link);
+                is_done && self.groups.is_empty() && is_clean
+            }
             Target::Suspend => {
                 let is_settled = self.interfaces.values().all(|interface| interface.queue.is_empty()) && !self.news;
-                let is_recorded = self.done.recorded.as_ref() == Some(&self.recorded) && self.silent.is_empty();
-                quiet && self.groups.values().all(Running::is_gone) && is_settled && is_recorded
+                is_done && self.groups.values().all(Running::is_gone) && is_settled && self.silent.is_empty()
             }
             Target::Nothing | Target::Run(_) | Target::Quit => false,
         }
     }
+}
+
+impl Interface {
+    /// The link, where this is one with a virtual router MAC.
+    fn virtual_link(&self, name: &str) -> Option<Link> {
+        self.link.filter(|link| VirtualLink::named(name).is_some_and(|known| known.is(*link)))
+    }
+
+    /// A link with a virtual router MAC comes up with its first address.
+    fn come_up(&mut self, name: &str, netlink: &mut Netlink) -> io::Result<()> {
+        let adds = self.queue.iter().any(|change| matches!(change, Change::Add(_)));
+        if let Some(link) = self.virtual_link(name).filter(|link| adds && !link.up) {
+            netlink.set_up(link.index, true)?;
+            self.link = Some(Link { up: true, ..link });
+        }
+        Ok(())
+    }
+
+    /// And goes down with the last.
+    fn go_down_where_empty(&mut self, name: &str, netlink: &mut Netlink) {
+        let Some(link) = self.virtual_link(name).filter(|link| link.up && self.inventory.is_empty() && self.queue.is_empty()) else { return };
+        match netlink.set_up(link.index, false) {
+            Ok(()) => self.link = Some(Link { up: false, ..link }),
+            Err(error) => tracing::warn!(interface = name, %error, "the link with the virtual router MAC does not go down"),
+        }
+    }
+}
+
+/// Where addresses on the interface of this name are, if it is there. One that has the name of a link with a virtual router MAC is to be one.
+fn home<'a>(
+    interfaces: &'a BTreeMap<String, Interface>,
+    recorded: &'a Recorded,
+    none: &'a BTreeSet<IpAddr>,
+    name: &str,
+) -> Option<Home<'a>> {
+    let interface = interfaces.get(name)?;
+    let is_as_named = VirtualLink::named(name).is_none() || interface.virtual_link(name).is_some();
+    (interface.link.is_some() && is_as_named)
+        .then(|| Home { inventory: &interface.inventory, recorded: recorded.get(name).unwrap_or(none) })
 }
 
 /// What has become of a change.

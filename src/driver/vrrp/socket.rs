@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use vrrp::Family;
-use vrrp::wire::{Datagram, Endpoints, PROTOCOL, TTL};
+use vrrp::wire::{Datagram, Endpoints, PROTOCOL, TTL, multicast_frame};
 
 /// Precedence "internetwork control" (RFC 791 §3.1), as routing protocols have it.
 const TRAFFIC_CLASS: u8 = 0xC0;
@@ -27,11 +27,14 @@ pub(super) struct RouterSocket {
     multicast: bool,
     receiver: UdpSocket,
     sender: Socket,
+    /// Sends what goes to the group from the virtual router MAC.
+    frames: Option<(OwnedFd, [u8; 6])>,
 }
 
 impl RouterSocket {
-    /// Opens both on the interface of this name and index; `multicast` also takes what is sent to the group.
-    pub(super) fn open(family: Family, name: &str, index: u32, multicast: bool) -> io::Result<Self> {
+    /// Opens both on the interface of this name and index; `multicast` also takes what is sent to the group, and sends to it from `mac`, where that is
+    /// not the MAC of the interface.
+    pub(super) fn open(family: Family, name: &str, index: u32, multicast: bool, mac: Option<[u8; 6]>) -> io::Result<Self> {
         let domain = match family {
             Family::Ipv4 => Domain::IPV4,
             Family::Ipv6 => Domain::IPV6,
@@ -58,7 +61,8 @@ impl RouterSocket {
                 IpAddr::V6(group) => receiver.join_multicast_v6(&group, index)?,
             }
         }
-        Ok(Self { family, index, multicast, receiver: OwnedFd::from(receiver).into(), sender })
+        let frames = mac.map(|mac| Ok::<_, io::Error>((sys::frame_socket()?, mac))).transpose()?;
+        Ok(Self { family, index, multicast, receiver: OwnedFd::from(receiver).into(), sender, frames })
     }
 
     /// Whether it takes what is sent to the group.
@@ -85,6 +89,10 @@ impl RouterSocket {
 
     /// Sends a payload of protocol 112.
     pub(super) fn send(&self, endpoints: Endpoints, octets: &[u8]) -> io::Result<()> {
+        let frame = self.frames.as_ref().and_then(|(frames, mac)| Some((frames, multicast_frame(*mac, endpoints, octets)?)));
+        if let Some((frames, frame)) = frame {
+            return sys::send_frame(frames.as_fd(), self.index, &frame);
+        }
         let (packet, to) = match endpoints {
             Endpoints::V4 { source, destination } => (packet_v4(source, destination, octets), SocketAddrV4::new(destination, 0).into()),
             Endpoints::V6 { source, destination } => {
