@@ -282,6 +282,9 @@ fn behind_the_virtual_router_mac(family: Family, tag: &str) {
     let (ours, theirs) = routers(Version::V3, family, Travel::Multicast);
     let vip = vip(family);
     let theirs = Setup { priority: 150, virtual_mac: true, ..theirs };
+    for (host, setting) in [(&link.ours, "arp_announce=2"), (&link.theirs, "arp_announce=2"), (&link.theirs, "arp_ignore=1")] {
+        host.output(&["sysctl", "-w", &format!("net.ipv4.conf.eth0.{setting}")]);
+    }
     let keepalived = Keepalived::start(&link.theirs, &theirs);
     keepalived.wait_until_active();
     let routers = spawn(&link.ours, "vipherald");
