@@ -31,7 +31,17 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) const fn new(vrid: u8, vips: Vec<IpAddr>) -> Self {
-        Self { version: 3, vrid, priority: 100, centiseconds: 10, no_preempt: false, unicast: None, unicast_ttl: Some(255), vips, virtual_mac: false }
+        Self {
+            version: 3,
+            vrid,
+            priority: 100,
+            centiseconds: 10,
+            no_preempt: false,
+            unicast: None,
+            unicast_ttl: Some(255),
+            vips,
+            virtual_mac: false,
+        }
     }
 
     fn text(&self) -> String {

@@ -95,7 +95,11 @@ fn what_a_killed_process_has_left_behind_its_mac_is_taken_over_or_goes() {
     wait_until_active(&other);
     let routers = start(&link.ours, &DesiredGroup { addresses: vec![VIP4], ..behind_mac(100) });
     wait_until_backup(&routers);
-    wait_until("one link is left, which is down", PATIENCE, || matches!(links(&link.ours).as_slice(), [(name, false)] if name.starts_with("v4-7-")));
+    wait_until(
+        "one link is left, which is down",
+        PATIENCE,
+        || matches!(links(&link.ours).as_slice(), [(name, false)] if name.starts_with("v4-7-")),
+    );
     vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
 }
 

@@ -256,13 +256,7 @@ impl Running {
     }
 
     /// Puts the configuration in force. The error is why it cannot be; what is returned else is why it is in part.
-    fn take_over(
-        &mut self,
-        now: Instant,
-        link: Option<Link>,
-        inventory: &Inventory,
-        homes: &Homes<'_>,
-    ) -> Result<Option<String>, String> {
+    fn take_over(&mut self, now: Instant, link: Option<Link>, inventory: &Inventory, homes: &Homes<'_>) -> Result<Option<String>, String> {
         let Some(link) = link else { return Err(format!("there is no interface {}", self.interface())) };
         if let Some(refused) = self.refused.clone() {
             return Err(refused);

@@ -149,10 +149,8 @@ impl Netlink {
         // A link that is being made has no settings yet.
         let mut set = LinkMessage::default();
         set.attributes.extend([LinkAttribute::IfName(link.name()), LinkAttribute::AfSpecUnspec(own)]);
-        let requests = [
-            (RouteNetlinkMessage::NewLink(made), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL),
-            (RouteNetlinkMessage::SetLink(set), NLM_F_ACK),
-        ];
+        let requests =
+            [(RouteNetlinkMessage::NewLink(made), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL), (RouteNetlinkMessage::SetLink(set), NLM_F_ACK)];
         self.carry_out(&requests)?.into_iter().collect()
     }
 

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use tokio::sync::watch;
-use vrrp::{Family, Vrid};
 use vrrp::wire::{gratuitous_arp, unsolicited_neighbor_advertisement};
+use vrrp::{Family, Vrid};
 
 use super::Target;
 use super::bell::Ear;
@@ -524,7 +524,9 @@ impl Interface {
 
     /// And goes down with the last.
     fn go_down_where_empty(&mut self, name: &str, netlink: &mut Netlink) {
-        let Some(link) = self.virtual_link(name).filter(|link| link.up && self.inventory.is_empty() && self.queue.is_empty()) else { return };
+        let Some(link) = self.virtual_link(name).filter(|link| link.up && self.inventory.is_empty() && self.queue.is_empty()) else {
+            return;
+        };
         match netlink.set_up(link.index, false) {
             Ok(()) => self.link = Some(Link { up: false, ..link }),
             Err(error) => tracing::warn!(interface = name, %error, "the link with the virtual router MAC does not go down"),

@@ -152,6 +152,17 @@ mod tests {
     }
 
     #[test]
+    fn rfc9568_5_1_what_is_sent_in_a_frame_is_read_alike() {
+        let (source, destination) = (Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(224, 0, 0, 18));
+        let endpoints = Endpoints::V4 { source, destination };
+        let frame = multicast_frame([0; 6], endpoints, &[1, 2, 3]).unwrap();
+        assert_eq!(read_v4(&frame[14..]), read_v4(&packet_v4(source, destination, &[1, 2, 3])));
+        let (source, destination) = (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x12));
+        let frame = multicast_frame([0; 6], Endpoints::V6 { source, destination }, &[1, 2, 3]).unwrap();
+        assert_eq!(frame[14..], packet_v6(source, destination, &[1, 2, 3]));
+    }
+
+    #[test]
     fn options_are_not_taken_for_payload_and_what_is_cut_short_is_dropped() {
         let mut packet = packet_v4(Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2), &[0, 0, 0, 0, 7]);
         packet[0] = 0x46;

@@ -266,6 +266,62 @@ fn what_keepalived_sends_is_read_and_written_octet_by_octet() {
     }
 }
 
+#[test]
+fn rfc9568_section_7_2_an_advertisement_for_ipv4_in_its_frame_octet_by_octet() {
+    let datagram = v3_datagram();
+    let frame = multicast_frame([0x00, 0x00, 0x5E, 0x00, 0x01, 51], datagram.endpoints, &datagram.octets).unwrap();
+    let (ethernet, rest) = frame.split_at(14);
+    assert_eq!(ethernet, [0x01, 0x00, 0x5E, 0x00, 0x00, 0x12, 0x00, 0x00, 0x5E, 0x00, 0x01, 0x33, 0x08, 0x00]);
+    let (header, payload) = rest.split_at(20);
+    let expected = [0x45, 0xC0, 0x00, 0x20, 0x00, 0x00, 0x40, 0x00, 0xFF, 0x70, 0x90, 0x91, 0x0A, 0x09, 0x00, 0x01, 0xE0, 0x00, 0x00, 0x12];
+    assert_eq!(header, expected);
+    assert_eq!(payload, datagram.octets);
+}
+
+#[test]
+fn rfc9568_section_7_2_an_advertisement_for_ipv6_in_its_frame_octet_by_octet() {
+    let endpoints = endpoints("fe80::1", "ff02::12");
+    let octets = advertisement(Version::V3, 51, 100, 100, &["fe80::64", "2001:db8::64"]).encode(endpoints, ChecksumForm::MessageOnly);
+    let frame = multicast_frame([0x00, 0x00, 0x5E, 0x00, 0x02, 51], endpoints, &octets).unwrap();
+    let (ethernet, rest) = frame.split_at(14);
+    assert_eq!(ethernet, [0x33, 0x33, 0x00, 0x00, 0x00, 0x12, 0x00, 0x00, 0x5E, 0x00, 0x02, 0x33, 0x86, 0xDD]);
+    let (header, payload) = rest.split_at(40);
+    assert_eq!(header[..8], [0x6C, 0x00, 0x00, 0x00, 0x00, 0x28, 0x70, 0xFF]);
+    assert_eq!(header[8..24], [0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x01]);
+    assert_eq!(header[24..], [0xFF, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12]);
+    assert_eq!(payload, octets);
+    let datagram = Datagram { endpoints, ttl: header[7], octets: payload.to_vec() };
+    assert!(Advertisement::decode(&datagram, Version::V3, TTL).is_ok(), "the checksum goes over the addresses of the header");
+}
+
+#[test]
+fn of_a_group_the_last_octets_are_its_link_layer_address() {
+    let to = |destination: &str| {
+        let source = if destination.contains(':') { "fe80::1" } else { "10.9.0.1" };
+        multicast_frame([0; 6], endpoints(source, destination), &[]).map(|frame| frame[..6].to_vec())
+    };
+    // RFC 1112 §6.4: of IPv4 the last 23 bits.
+    for (group, mac) in [("239.129.2.3", [0x01, 0x00, 0x5E, 0x01, 0x02, 0x03]), ("224.127.255.254", [0x01, 0x00, 0x5E, 0x7F, 0xFF, 0xFE])] {
+        assert_eq!(to(group).as_deref(), Some(&mac[..]), "{group}");
+    }
+    // RFC 2464 §7: of IPv6 the last four octets.
+    assert_eq!(to("ff05::1:ff01:fe02").as_deref(), Some(&[0x33, 0x33, 0xFF, 0x01, 0xFE, 0x02][..]));
+    for other in ["10.9.0.2", "223.255.255.255", "240.0.0.1", "255.255.255.255", "fe80::2", "2001:db8::2"] {
+        assert_eq!(to(other), None, "{other} is no group");
+    }
+}
+
+#[test]
+fn what_fits_in_no_packet_is_in_no_frame() {
+    let frame = |destination: &str, length: usize| {
+        let source = if destination.contains(':') { "fe80::1" } else { "10.9.0.1" };
+        multicast_frame([0; 6], endpoints(source, destination), &vec![0; length]).map(|frame| frame.len())
+    };
+    // Total Length counts the header of IPv4 (RFC 791 §3.1), Payload Length that of IPv6 not (RFC 8200 §3).
+    assert_eq!((frame("224.0.0.18", 65_515), frame("224.0.0.18", 65_516)), (Some(14 + 65_535), None));
+    assert_eq!((frame("ff02::12", 65_535), frame("ff02::12", 65_536)), (Some(14 + 40 + 65_535), None));
+}
+
 fn any_advertisement() -> impl Strategy<Value = (Advertisement, Endpoints, ChecksumForm)> {
     let v4 =
         (proptest::collection::btree_set(any::<[u8; 4]>(), 1..9), any::<[[u8; 4]; 2]>(), any::<bool>()).prop_map(|(all, ends, two)| {
@@ -296,6 +352,17 @@ proptest! {
         let (received, of_form) = Advertisement::decode(&datagram, advertisement.version, TTL).unwrap();
         prop_assert_eq!(&received, &advertisement);
         prop_assert_eq!(received.encode(endpoints, of_form), datagram.octets);
+    }
+
+    /// RFC 1071 §1: the sum over a header with its checksum is all ones.
+    #[test]
+    fn rfc791_section_3_1_the_header_of_each_frame_has_a_right_checksum(source: [u8; 4], group in (224..240_u8, any::<[u8; 3]>()), length in 0..2000_usize) {
+        let (first, [second, third, last]) = group;
+        let endpoints = Endpoints::new(source.into(), [first, second, third, last].into()).unwrap();
+        let frame = multicast_frame([0; 6], endpoints, &vec![0xA5; length]).unwrap();
+        let sum: u32 = frame[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+        prop_assert_eq!((sum & 0xFFFF) + (sum >> 16), 0xFFFF);
+        prop_assert_eq!(usize::from(frame[16]) << 8 | usize::from(frame[17]), frame.len() - 14);
     }
 
     #[test]
