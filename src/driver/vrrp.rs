@@ -62,7 +62,15 @@ impl VirtualRouters {
         let target = Arc::new(Mutex::new(Target::Nothing));
         let (board, status) = watch::channel(Arc::default());
         let clerk = Clerk::spawn(instance, bell.clone())?;
-        let driver = Driver::new(instance, Arc::clone(&target), ear, Netlink::open()?, Monitor::subscribe()?, clerk, board);
+        let driver = Driver::new(
+            instance,
+            Arc::clone(&target),
+            ear,
+            Netlink::open_with_alias(virtual_link::alias(instance))?,
+            Monitor::subscribe()?,
+            clerk,
+            board,
+        );
         let thread = std::thread::Builder::new().name("vrrp".to_owned()).spawn(move || fatal_panics(|| driver.run()))?;
         Ok(Self { target, bell, status, thread: Some(thread) })
     }

@@ -97,6 +97,9 @@ async fn leave_virtual_routers(instance: &str, dry_run: bool, tell: &mut impl Fn
             tell(&format!("remove {address} of a virtual router from {interface}"));
         }
     }
+    for link in &recorded.links {
+        tell(&format!("remove {link}, a link with a virtual router MAC"));
+    }
     Ok(())
 }
 

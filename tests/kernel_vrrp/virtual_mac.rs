@@ -126,9 +126,122 @@ fn a_link_of_that_name_that_somebody_else_has_made_is_told_and_left_alone() {
     link.ours.ip(&format!("link add link eth0 name {name} type macvlan"));
     let routers = spawn(&link.ours, "vipherald");
     configure(&routers, &behind_mac(100));
-    let expected = format!("there is no link {name}, which is to have the virtual router MAC");
+    let expected = format!("there is no link {name} of this instance, which is to have the virtual router MAC");
     wait_until("it is told", PATIENCE, || routers.status().group("main").is_some_and(|group| group.problem.as_deref() == Some(&expected)));
     link.ours.ip(&format!("link del {name}"));
     wait_until_active(&routers);
     assert!(on_links(&link.ours));
+}
+
+/// The name of the link that the addresses of a family are on.
+fn name(host: &Namespace, family: u8) -> String {
+    let index = host.ip("-o link show eth0").split(':').next().unwrap().parse::<u32>().unwrap();
+    format!("v{family}-7-{index:x}")
+}
+
+/// A link without an address, as a process of this instance leaves it that is killed before it has recorded one.
+fn leave_link(host: &Namespace, instance: &str) {
+    let name = name(host, 4);
+    host.ip(&format!("link add link eth0 name {name} address 00:00:5e:00:01:07 type macvlan mode bridge"));
+    host.output(&["ip", "link", "set", &name, "alias", &format!("vipherald instance {instance}")]);
+}
+
+#[test]
+fn a_link_that_no_record_tells_of_goes_or_is_used() {
+    for (number, uses_it) in [false, true].into_iter().enumerate() {
+        let link = link_of(&format!("vmacbare{number}"));
+        leave_link(&link.ours, "vipherald");
+        let routers = start(&link.ours, &if uses_it { behind_mac(100) } else { group(100) });
+        wait_until_active(&routers);
+        if uses_it {
+            assert!(on_links(&link.ours));
+        } else {
+            wait_until("it is gone", PATIENCE, || has_all(&link.ours) && links(&link.ours).is_empty());
+        }
+        vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
+        routers.stop();
+        wait_until("it has stopped", PATIENCE, || routers.status().stopped);
+        assert_eq!((links(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
+    }
+}
+
+#[test]
+fn what_was_behind_the_mac_goes_with_its_link_where_the_record_is_lost() {
+    for (number, next) in [group(100), behind_mac(100)].into_iter().enumerate() {
+        let link = link_of(&format!("vmaclost{number}"));
+        let routers = start(&link.ours, &behind_mac(100));
+        wait_until_active(&routers);
+        drop(routers);
+        link.ours.nft("delete table inet vipherald.vrrp");
+        let routers = start(&link.ours, &next);
+        wait_until_active(&routers);
+        wait_until("they are where they are to be", PATIENCE, || {
+            if next.virtual_mac {
+                on_links(&link.ours) && has_none(&link.ours)
+            } else {
+                has_all(&link.ours) && links(&link.ours).is_empty()
+            }
+        });
+        let foreign =
+            |routers: &VirtualRouters| routers.status().group("main").unwrap().routers.values().any(|router| !router.foreign.is_empty());
+        assert!(!foreign(&routers), "they are ours");
+        vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
+        routers.stop();
+        wait_until("it has stopped", PATIENCE, || routers.status().stopped);
+        assert_eq!((links(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
+    }
+}
+
+/// And with the record, no address is at two places, and none is lost.
+#[test]
+fn what_a_killed_process_has_left_behind_its_mac_is_on_the_interface_without_one() {
+    let link = link_of("vmacoff");
+    let routers = start(&link.ours, &behind_mac(100));
+    wait_until_active(&routers);
+    drop(routers);
+    let routers = start(&link.ours, &group(100));
+    wait_until_active(&routers);
+    wait_until("they are on the interface alone", PATIENCE, || has_all(&link.ours) && links(&link.ours).is_empty());
+    vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
+}
+
+#[test]
+fn a_link_of_another_instance_is_told_and_left_alone_until_that_one_takes_it_away() {
+    let link = link_of("vmacinst");
+    leave_link(&link.ours, "another");
+    let routers = start(&link.ours, &behind_mac(100));
+    let expected = format!("there is no link {} of this instance, which is to have the virtual router MAC", name(&link.ours, 4));
+    wait_until("it is told", PATIENCE, || routers.status().group("main").is_some_and(|group| group.problem.as_deref() == Some(&expected)));
+    let another = spawn(&link.ours, "another");
+    another.stop();
+    wait_until("another has nothing left", PATIENCE, || another.status().stopped);
+    wait_until_active(&routers);
+    assert!(on_links(&link.ours));
+    // Who has nothing of its own touches nothing.
+    another.configure(std::sync::Arc::new(vipherald::desired::DesiredVrrp { complete: true, ..Default::default() }));
+    another.stop();
+    wait_until("another has nothing", PATIENCE, || another.status().stopped);
+    assert!(on_links(&link.ours));
+}
+
+/// Another process of the instance that lives has the VRID, by which it is known.
+#[test]
+fn a_link_of_a_process_that_lives_stays() {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let link = link_of("vmacalive");
+    leave_link(&link.ours, "vipherald");
+    let of = name(&link.ours, 4).replace("v4-7-", "") + "/7";
+    let claim = ["vipherald-vrrp/".to_owned() + &of, format!("vipherald-vrrp-owner/{of}/vipherald")];
+    let bind = |name: &String| UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    let held = link.ours.run(|| claim.each_ref().map(bind));
+    let routers = start(&link.ours, &DesiredGroup { vrid: Vrid::new(8).unwrap(), ..group(100) });
+    wait_until_active(&routers);
+    let before = routers.status().group("main").unwrap().routers[&Family::Ipv4].counters;
+    wait_until("it has looked again", PATIENCE, || {
+        routers.status().group("main").unwrap().routers[&Family::Ipv4].counters.sent > before.sent + 40
+    });
+    assert_eq!(links(&link.ours), [(name(&link.ours, 4), false)]);
+    drop(held);
+    wait_until("it is gone", PATIENCE, || links(&link.ours).is_empty());
 }

@@ -21,25 +21,36 @@ impl Claim {
     /// Of the link with this index.
     ///
     /// # Errors
-    /// In words: another process has it, or that cannot be found out.
-    pub(super) fn new(index: u32, vrid: Vrid, instance: &str) -> Result<Self, String> {
+    /// Another process has it, or that cannot be found out.
+    pub(super) fn new(index: u32, vrid: Vrid, instance: &str) -> Result<Self, ClaimError> {
         let name = format!("{index:x}/{vrid}");
         let claimed = bind(&format!("vipherald-vrrp/{name}"));
         let owner = |lock| Ok(Self { _lock: lock, _owner: bind(&format!("{}{instance}", owner_prefix(&name)))? });
         claimed.and_then(owner).map_err(|error: io::Error| {
             if error.kind() != io::ErrorKind::AddrInUse {
-                return format!("it cannot be claimed for this instance: {error}");
+                return ClaimError::Socket(error);
             }
             let listing = std::fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
             match owner_in(&listing, &name) {
-                Some(owner) if owner == instance => {
-                    "another process of this instance has this VRID on the link; it is tried again until that process has ended".to_owned()
-                }
-                Some(owner) => format!("the instance {owner} has this VRID on the link: give one of the instances another virtualRouterId"),
-                None => "another process of this node has this VRID on the link: give one of them another virtualRouterId".to_owned(),
+                Some(owner) if owner == instance => ClaimError::SameInstance,
+                Some(owner) => ClaimError::Instance(owner.to_owned()),
+                None => ClaimError::Unknown,
             }
         })
     }
+}
+
+/// Why a VRID on a link cannot be claimed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClaimError {
+    #[error("it cannot be claimed for this instance: {0}")]
+    Socket(io::Error),
+    #[error("another process of this instance has this VRID on the link; it is tried again until that process has ended")]
+    SameInstance,
+    #[error("the instance {0} has this VRID on the link: give one of the instances another virtualRouterId")]
+    Instance(String),
+    #[error("another process of this node has this VRID on the link: give one of them another virtualRouterId")]
+    Unknown,
 }
 
 fn bind(name: &str) -> io::Result<UnixDatagram> {
@@ -66,8 +77,9 @@ mod tests {
         let (index, vrid) = (0xFFFF_0000 | std::process::id() & 0xFFFF, Vrid::new(7).unwrap());
         let claim = Claim::new(index, vrid, "a").unwrap();
         let refused = Claim::new(index, vrid, "b").unwrap_err();
-        assert_eq!(refused, "the instance a has this VRID on the link: give one of the instances another virtualRouterId");
-        assert!(Claim::new(index, vrid, "a").unwrap_err().starts_with("another process of this instance has this VRID"));
+        assert_eq!(refused.to_string(), "the instance a has this VRID on the link: give one of the instances another virtualRouterId");
+        let refused = Claim::new(index, vrid, "a").unwrap_err();
+        assert!(refused.to_string().starts_with("another process of this instance has this VRID"), "{refused}");
         Claim::new(index, Vrid::new(8).unwrap(), "b").expect("another VRID");
         Claim::new(index - 1, vrid, "b").expect("another link");
         drop(claim);

@@ -135,8 +135,8 @@ impl Running {
     }
 
     /// Why the VRID is not this instance's, if so.
-    pub(super) fn refuse(&mut self, reason: Option<&String>) {
-        self.refused = reason.cloned();
+    pub(super) fn refuse(&mut self, reason: Option<String>) {
+        self.refused = reason;
     }
 
     /// From now on it is to be like this.
@@ -188,7 +188,10 @@ impl Running {
     pub(super) fn virtual_links(&self, parent: u32) -> Vec<VirtualLink> {
         let link = |family| VirtualLink { family, vrid: self.vrid(), parent };
         let is_of = |family| move |address: IpAddr| Family::of(address) == family;
-        let has = |family| self.desired_addresses().any(is_of(family)) || self.routers().any(|(id, _)| id.family == family);
+        let has_left = |router: &VirtualRouter| router.holding() == Some(Holding::Released) && self.leaving;
+        let has = |family| {
+            self.desired_addresses().any(is_of(family)) || self.routers().any(|(id, router)| id.family == family && !has_left(router))
+        };
         let families = FAMILIES.into_iter().filter(|_| self.identity.virtual_mac);
         families.filter(|family| has(*family)).map(link).collect()
     }
@@ -284,7 +287,8 @@ impl Running {
         for family in FAMILIES {
             let addresses: BTreeSet<IpAddr> = self.desired_addresses().filter(|address| Family::of(*address) == family).collect();
             let Some(name) = self.home(family).filter(|_| !addresses.is_empty()) else { continue };
-            let home = homes(&name).ok_or_else(|| format!("there is no link {name}, which is to have the virtual router MAC"))?;
+            let home =
+                homes(&name).ok_or_else(|| format!("there is no link {name} of this instance, which is to have the virtual router MAC"))?;
             prepared &= home.inventory.is_prepared(&addresses, home.recorded);
         }
         Ok(prepared)

@@ -16,7 +16,8 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
-    AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, LinkAttribute, LinkFlags, LinkMessage, MacVlanMode,
+    AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InetDevConf, InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    MacVlanMode,
 };
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -53,6 +54,8 @@ pub(super) struct Link {
     pub(super) mac: Option<[u8; 6]>,
     /// The index of the interface that it is on, where it is on one.
     pub(super) parent: Option<u32>,
+    /// By its alias this instance has made it.
+    pub(super) ours: bool,
 }
 
 /// The connection for requests.
@@ -61,6 +64,8 @@ pub(super) struct Netlink {
     /// Our netlink port.
     port: u32,
     sequence: u32,
+    /// The alias of links that are ours; `None` where none is.
+    alias: Option<String>,
 }
 
 impl Netlink {
@@ -70,7 +75,12 @@ impl Netlink {
         socket.connect(&SocketAddr::new(0, 0))?;
         // Where the kernel cannot (before 4.20), dumps hold more than was asked for.
         let _unknown_to_old_kernels = socket.set_netlink_get_strict_chk(true);
-        Ok(Self { socket, port, sequence: 0 })
+        Ok(Self { socket, port, sequence: 0, alias: None })
+    }
+
+    /// Likewise; links with this alias are ours.
+    pub(super) fn open_with_alias(alias: String) -> io::Result<Self> {
+        Ok(Self { alias: Some(alias), ..Self::open()? })
     }
 
     /// Our netlink port, which notifications of our own changes name.
@@ -87,7 +97,7 @@ impl Netlink {
         loop {
             for response in self.receive()? {
                 match response.payload {
-                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => found = Some(read_link(&link)),
+                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => found = Some(self.read_link(&link)),
                     NetlinkPayload::Error(error) if error.raw_code() == -(Errno::ENODEV as i32) => return Ok(None),
                     NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
                     NetlinkPayload::Error(_) => return found.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into()),
@@ -97,30 +107,56 @@ impl Netlink {
         }
     }
 
-    /// Every address of the interface with this index, of all lengths.
-    pub(super) fn addresses(&mut self, index: u32) -> io::Result<Vec<(IpAddr, Present)>> {
-        for _ in 0..ATTEMPTS {
-            if let Some(addresses) = self.addresses_once(index)? {
-                return Ok(addresses);
-            }
-        }
-        Err(io::Error::new(io::ErrorKind::Interrupted, "addresses changed during each attempt to read them"))
+    /// The macvlans that there are, by their names.
+    pub(super) fn macvlans(&mut self) -> io::Result<Vec<(String, Link)>> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVlan)]));
+        let read = self.dump(&RouteNetlinkMessage::GetLink(message))?;
+        let named = read.iter().filter_map(|message| {
+            let RouteNetlinkMessage::NewLink(link) = message else { return None };
+            let name = link.attributes.iter().find_map(|attribute| match attribute {
+                LinkAttribute::IfName(name) => Some(name.clone()),
+                _ => None,
+            });
+            Some((name?, self.read_link(link)))
+        });
+        Ok(named.collect())
     }
 
-    fn addresses_once(&mut self, index: u32) -> io::Result<Option<Vec<(IpAddr, Present)>>> {
+    /// Every address of the interface with this index, of all lengths.
+    pub(super) fn addresses(&mut self, index: u32) -> io::Result<Vec<(IpAddr, Present)>> {
         let mut message = AddressMessage::default();
         message.header.index = index;
-        self.send(&[(RouteNetlinkMessage::GetAddress(message), NLM_F_DUMP)])?;
-        let (mut addresses, mut interrupted) = (Vec::new(), false);
+        let read = self.dump(&RouteNetlinkMessage::GetAddress(message))?;
+        let of_interface = read.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewAddress(message) if message.header.index == index => {
+                local_address(message).map(|address| (address, read_address(message)))
+            }
+            _ => None,
+        });
+        Ok(of_interface.collect())
+    }
+
+    /// All that a request for several answers.
+    fn dump(&mut self, request: &RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        for _ in 0..ATTEMPTS {
+            if let Some(whole) = self.dump_once(request.clone())? {
+                return Ok(whole);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::Interrupted, "there were changes during each attempt to read"))
+    }
+
+    fn dump_once(&mut self, request: RouteNetlinkMessage) -> io::Result<Option<Vec<RouteNetlinkMessage>>> {
+        self.send(&[(request, NLM_F_DUMP)])?;
+        let (mut read, mut interrupted) = (Vec::new(), false);
         loop {
             for response in self.receive()? {
                 interrupted |= response.header.flags & NLM_F_DUMP_INTR != 0;
                 match response.payload {
-                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(message)) if message.header.index == index => {
-                        addresses.extend(local_address(&message).map(|address| (address, read_address(&message))));
-                    }
+                    NetlinkPayload::InnerMessage(message) => read.push(message),
                     NetlinkPayload::Done(done) if done.code < 0 => return Err(io::Error::from_raw_os_error(-done.code)),
-                    NetlinkPayload::Done(_) => return Ok((!interrupted).then_some(addresses)),
+                    NetlinkPayload::Done(_) => return Ok((!interrupted).then_some(read)),
                     NetlinkPayload::Error(error) => return Err(error.to_io()),
                     _ => {}
                 }
@@ -134,7 +170,8 @@ impl Netlink {
         self.carry_out(&requests)
     }
 
-    /// Makes a link with a virtual router MAC, which is down.
+    /// Makes a link with a virtual router MAC, which is down. The kernel carries out both requests before anything can end this process, so that there is none
+    /// without its alias.
     pub(super) fn add_link(&mut self, link: VirtualLink) -> io::Result<()> {
         let mut ipv4 = InetDevConf::default();
         // Packets from clients come here, and the way back to them is the interface: loose, whatever counts for all interfaces (RFC 3704 §2.4).
@@ -149,9 +186,16 @@ impl Netlink {
         // A link that is being made has no settings yet.
         let mut set = LinkMessage::default();
         set.attributes.extend([LinkAttribute::IfName(link.name()), LinkAttribute::AfSpecUnspec(own)]);
+        set.attributes.extend(self.alias.clone().map(LinkAttribute::IfAlias));
         let requests =
             [(RouteNetlinkMessage::NewLink(made), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL), (RouteNetlinkMessage::SetLink(set), NLM_F_ACK)];
-        self.carry_out(&requests)?.into_iter().collect()
+        let outcomes = self.carry_out(&requests)?;
+        if let [Ok(()), Err(_)] = outcomes.as_slice()
+            && let Some(incomplete) = self.link(&link.name())?
+        {
+            self.remove_link(incomplete.index)?;
+        }
+        outcomes.into_iter().collect()
     }
 
     /// Lets packets in and out, or not.
@@ -163,11 +207,12 @@ impl Netlink {
         self.acknowledged(RouteNetlinkMessage::SetLink(message))
     }
 
-    /// Removes a link, and what is on it.
+    /// Removes a link, and what is on it, where it is there.
     pub(super) fn remove_link(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         self.acknowledged(RouteNetlinkMessage::DelLink(message))
+            .or_else(|error| if error.raw_os_error() == Some(Errno::ENODEV as i32) { Ok(()) } else { Err(error) })
     }
 
     fn acknowledged(&mut self, request: RouteNetlinkMessage) -> io::Result<()> {
@@ -209,6 +254,24 @@ impl Netlink {
         Ok(first)
     }
 
+    fn read_link(&self, link: &LinkMessage) -> Link {
+        let mac = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Address(octets) => <[u8; 6]>::try_from(octets.as_slice()).ok(),
+            _ => None,
+        });
+        let parent = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Link(index) => Some(*index),
+            _ => None,
+        });
+        let alias = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::IfAlias(alias) => Some(alias),
+            _ => None,
+        });
+        let flags = link.header.flags;
+        let (running, up) = (flags.contains(LinkFlags::Up | LinkFlags::Running), flags.contains(LinkFlags::Up));
+        Link { index: link.header.index, running, up, mac, parent, ours: alias.is_some() && alias == self.alias.as_ref() }
+    }
+
     fn receive(&self) -> io::Result<Vec<NetlinkMessage<RouteNetlinkMessage>>> {
         let (datagram, _) = self.socket.recv_from_full()?;
         let mut messages = Vec::new();
@@ -227,20 +290,6 @@ fn request(index: u32, change: Change) -> (RouteNetlinkMessage, u16) {
         }
         Change::Remove(address) => (RouteNetlinkMessage::DelAddress(host_address(index, address)), NLM_F_ACK),
     }
-}
-
-fn read_link(link: &LinkMessage) -> Link {
-    let mac = link.attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::Address(octets) => <[u8; 6]>::try_from(octets.as_slice()).ok(),
-        _ => None,
-    });
-    let parent = link.attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::Link(index) => Some(*index),
-        _ => None,
-    });
-    let flags = link.header.flags;
-    let (running, up) = (flags.contains(LinkFlags::Up | LinkFlags::Running), flags.contains(LinkFlags::Up));
-    Link { index: link.header.index, running, up, mac, parent }
 }
 
 fn read_address(message: &AddressMessage) -> Present {

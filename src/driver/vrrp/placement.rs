@@ -91,6 +91,11 @@ impl Inventory {
         self.foreign.insert(address);
     }
 
+    /// All that is there.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.present.keys().copied()
+    }
+
     /// Whether there is no address at all.
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_empty()

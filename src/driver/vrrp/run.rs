@@ -4,6 +4,8 @@
 //! A thousand addresses take longer to place than a short advertisement interval lasts. So they are placed, removed and announced a few at a time, and
 //! clock and sockets are looked at in between.
 
+mod links;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -17,11 +19,12 @@ use tokio::sync::watch;
 use vrrp::wire::{gratuitous_arp, unsolicited_neighbor_advertisement};
 use vrrp::{Family, Vrid};
 
+use self::links::{home, is_free};
 use super::Target;
 use super::bell::Ear;
-use super::claim::Claim;
+use super::claim::{Claim, ClaimError};
 use super::clerk::{Clerk, Done, Order};
-use super::group::{Home, Identity, Running};
+use super::group::{Identity, Running};
 use super::netlink::{Link, Monitor, Netlink, Told};
 use super::placement::{Change, Inventory, Wanted};
 use super::record::Recorded;
@@ -52,7 +55,12 @@ struct Interface {
     queue: Vec<Change>,
     /// It could not be read, or not be changed.
     failed: bool,
+    /// It was there before, and what is on it has not been compared with the record.
+    as_found: bool,
 }
+
+/// By the index of the link and the VRID.
+type Claims = BTreeMap<(u32, Vrid), Result<Claim, ClaimError>>;
 
 /// See the module.
 pub(super) struct Driver {
@@ -70,7 +78,7 @@ pub(super) struct Driver {
     interfaces: BTreeMap<String, Interface>,
     groups: BTreeMap<Identity, Running>,
     /// The VRIDs of links that they have, or why one is not theirs.
-    claims: BTreeMap<(u32, Vrid), Result<Claim, String>>,
+    claims: Claims,
     /// Something is to be looked at as a whole.
     news: bool,
     /// The addresses that are not answered for, by their interface.
@@ -119,6 +127,7 @@ impl Driver {
     }
 
     pub(super) fn run(mut self) {
+        self.find_links();
         loop {
             self.sleep();
             self.hear();
@@ -175,6 +184,7 @@ impl Driver {
         if self.audit_at <= now || self.retry_at.is_some_and(|at| at <= now) {
             (self.audit_at, self.retry_at, told.lost) = (now + AUDIT, None, true);
             self.news |= self.claims.values().any(Result::is_err);
+            self.find_links();
         }
         if told != Told::default() {
             self.read(&told);
@@ -231,13 +241,13 @@ impl Driver {
         let Some(recorded) = self.done.recorded.clone() else { return };
         let names = self.meet(&desired, recorded.keys());
         self.claim();
-        self.make_links(names);
+        self.make_links(names, &recorded);
         let none = BTreeSet::new();
         let now = Instant::now();
         for group in self.groups.values_mut() {
             if let Some(interface) = self.interfaces.get(group.interface()) {
                 let claim = interface.link.and_then(|link| self.claims.get(&(link.index, group.vrid())));
-                group.refuse(claim.and_then(|claim| claim.as_ref().err()));
+                group.refuse(claim.and_then(|claim| claim.as_ref().err()).map(ToString::to_string));
                 group.adopt(now, interface.link, &interface.inventory, &|name| home(&self.interfaces, &recorded, &none, name));
                 group.news = false;
             }
@@ -276,17 +286,22 @@ impl Driver {
             order.silence(None, everywhere.collect());
             let here = quiet.iter().copied().filter(|_| interface.virtual_link(name).is_some());
             order.silence(Some(name), here.chain(hidden.iter().copied()).collect());
-            interface.go_down_where_empty(name, &mut self.netlink);
+            if is_free(&self.claims, name) {
+                interface.go_down_where_empty(name, &mut self.netlink);
+            }
         }
         self.silent = silent;
         self.ordered.clone_from(&order);
         self.clerk.order(order);
     }
 
-    /// Claims what the groups need, and leaves what they do not need any more. What another instance has is tried again.
+    /// Claims what the groups need, and the links that are there, and leaves what they do not need any more. What another instance has is tried again.
     fn claim(&mut self) {
         let index = |group: &Running| self.interfaces.get(group.interface())?.link.map(|link| link.index);
-        let needed: BTreeSet<(u32, Vrid)> = self.groups.values().filter_map(|group| Some((index(group)?, group.vrid()))).collect();
+        let of_groups = self.groups.values().filter_map(|group| Some((index(group)?, group.vrid())));
+        let of_links = self.interfaces.iter().filter(|(name, interface)| interface.virtual_link(name).is_some());
+        let of_links = of_links.filter_map(|(name, _)| VirtualLink::named(name)).map(|link| (link.parent, link.vrid));
+        let needed: BTreeSet<(u32, Vrid)> = of_groups.chain(of_links).collect();
         self.claims.retain(|key, claim| needed.contains(key) && claim.is_ok());
         for key @ (index, vrid) in needed {
             self.claims.entry(key).or_insert_with(|| Claim::new(index, vrid, &self.instance));
@@ -316,41 +331,9 @@ impl Driver {
     fn know(&mut self, name: &str) {
         if !self.interfaces.contains_key(name) {
             self.learn_protocols();
-            self.interfaces.insert(name.to_owned(), Interface::default());
+            self.interfaces.insert(name.to_owned(), Interface { as_found: true, ..Interface::default() });
             self.read_interface(name);
         }
-    }
-
-    /// Makes the links with a virtual router MAC that the groups need, and removes those that nobody needs any more. `names`: of all other interfaces
-    /// there are to be.
-    fn make_links(&mut self, mut names: BTreeSet<String>) {
-        let mut needed = Vec::new();
-        for group in self.groups.values() {
-            let link = self.interfaces.get(group.interface()).and_then(|interface| interface.link);
-            let claimed = link.filter(|link| matches!(self.claims.get(&(link.index, group.vrid())), Some(Ok(_))));
-            needed.extend(claimed.iter().flat_map(|link| group.virtual_links(link.index)));
-        }
-        for link in needed {
-            let name = link.name();
-            self.know(&name);
-            if self.interfaces.get(&name).is_some_and(|interface| interface.link.is_none()) {
-                if let Err(error) = self.netlink.add_link(link) {
-                    tracing::warn!(interface = name, %error, "the link with the virtual router MAC cannot be made; it is tried again");
-                    self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
-                }
-                self.read_interface(&name);
-            }
-            names.insert(name);
-        }
-        let netlink = &mut self.netlink;
-        self.interfaces.retain(|name, interface| {
-            let stays = names.contains(name);
-            if !stays && let Some(link) = interface.virtual_link(name) {
-                let removed = netlink.remove_link(link.index);
-                removed.unwrap_or_else(|error| tracing::warn!(interface = name, %error, "the link with the virtual router MAC stays"));
-            }
-            stays
-        });
     }
 
     /// Whether the kernel tells who set an address: it says so of those of the loopback interface, which it set itself.
@@ -479,6 +462,12 @@ impl Driver {
             stopping: matches!(self.current, Target::Stop | Target::Suspend),
             stopped: self.has_stopped(),
             recorded: self.done.recorded.clone(),
+            links: self
+                .interfaces
+                .iter()
+                .filter(|(name, interface)| interface.virtual_link(name).is_some())
+                .map(|(name, _)| name.clone())
+                .collect(),
             record_problem: self.done.problem.clone(),
             groups,
         }
@@ -504,47 +493,6 @@ impl Driver {
             Target::Nothing | Target::Run(_) | Target::Quit => false,
         }
     }
-}
-
-impl Interface {
-    /// The link, where this is one with a virtual router MAC.
-    fn virtual_link(&self, name: &str) -> Option<Link> {
-        self.link.filter(|link| VirtualLink::named(name).is_some_and(|known| known.is(*link)))
-    }
-
-    /// A link with a virtual router MAC comes up with its first address.
-    fn come_up(&mut self, name: &str, netlink: &mut Netlink) -> io::Result<()> {
-        let adds = self.queue.iter().any(|change| matches!(change, Change::Add(_)));
-        if let Some(link) = self.virtual_link(name).filter(|link| adds && !link.up) {
-            netlink.set_up(link.index, true)?;
-            self.link = Some(Link { up: true, ..link });
-        }
-        Ok(())
-    }
-
-    /// And goes down with the last.
-    fn go_down_where_empty(&mut self, name: &str, netlink: &mut Netlink) {
-        let Some(link) = self.virtual_link(name).filter(|link| link.up && self.inventory.is_empty() && self.queue.is_empty()) else {
-            return;
-        };
-        match netlink.set_up(link.index, false) {
-            Ok(()) => self.link = Some(Link { up: false, ..link }),
-            Err(error) => tracing::warn!(interface = name, %error, "the link with the virtual router MAC does not go down"),
-        }
-    }
-}
-
-/// Where addresses on the interface of this name are, if it is there. One that has the name of a link with a virtual router MAC is to be one.
-fn home<'a>(
-    interfaces: &'a BTreeMap<String, Interface>,
-    recorded: &'a Recorded,
-    none: &'a BTreeSet<IpAddr>,
-    name: &str,
-) -> Option<Home<'a>> {
-    let interface = interfaces.get(name)?;
-    let is_as_named = VirtualLink::named(name).is_none() || interface.virtual_link(name).is_some();
-    (interface.link.is_some() && is_as_named)
-        .then(|| Home { inventory: &interface.inventory, recorded: recorded.get(name).unwrap_or(none) })
 }
 
 /// What has become of a change.

@@ -23,6 +23,8 @@ pub struct VrrpStatus {
     pub stopped: bool,
     /// What the record says: the addresses on each interface that are ours where they are there. `None` until that was read.
     pub recorded: Option<BTreeMap<String, BTreeSet<IpAddr>>>,
+    /// The links with a virtual router MAC that are there and ours.
+    pub links: BTreeSet<String>,
     /// Why addresses cannot be recorded, so that none can be placed that is not recorded already.
     pub record_problem: Option<String>,
     /// The groups by name, those that are handing over their addresses behind the one of the same name that comes after them.

@@ -3,6 +3,8 @@
 //!
 //! Input: the family, the VRID, and the index of the interface. Output: the name, which is known without asking, and whether a link of that name is this.
 //!
+//! Such a link tells by its alias which instance has made it, so that a next process knows it without any record: whatever is on it goes with it.
+//!
 //! Invariants: such a link is up only while it has an address, for a Backup Router takes no packet that goes to the virtual router MAC (RFC 9568 §6.4.2); it
 //! makes no address of its own; nothing is sent from it: advertisements and announcements leave by the interface, with its MAC in their frames.
 
@@ -37,10 +39,15 @@ impl VirtualLink {
         self.vrid.mac(self.family)
     }
 
-    /// Whether the link that has this name is this one.
+    /// Whether the link that has this name is this one, of this instance.
     pub(super) fn is(self, link: Link) -> bool {
-        link.mac == Some(self.mac()) && link.parent == Some(self.parent)
+        link.ours && link.mac == Some(self.mac()) && link.parent == Some(self.parent)
     }
+}
+
+/// The alias of the links of an instance.
+pub(super) fn alias(instance: &str) -> String {
+    format!("vipherald instance {instance}")
 }
 
 const fn word(family: Family) -> &'static str {
@@ -69,11 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn rfc9568_7_3_a_link_of_the_name_is_ours_by_its_mac_and_its_interface() {
+    fn rfc9568_7_3_a_link_of_the_name_is_ours_by_its_mac_its_interface_and_its_alias() {
         let ours = VirtualLink { family: Family::Ipv6, vrid: Vrid::new(106).unwrap(), parent: 3 };
-        let found = Link { index: 9, running: false, up: false, mac: Some([0x00, 0x00, 0x5E, 0x00, 0x02, 106]), parent: Some(3) };
+        let found =
+            Link { index: 9, running: false, up: false, mac: Some([0x00, 0x00, 0x5E, 0x00, 0x02, 106]), parent: Some(3), ours: true };
         assert!(ours.is(found));
-        for other in [Link { mac: None, ..found }, Link { parent: None, ..found }, Link { parent: Some(4), ..found }] {
+        for other in
+            [Link { mac: None, ..found }, Link { parent: None, ..found }, Link { parent: Some(4), ..found }, Link { ours: false, ..found }]
+        {
             assert!(!ours.is(other), "{other:?}");
         }
     }
