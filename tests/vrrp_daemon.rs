@@ -6,6 +6,10 @@
 mod common;
 #[path = "common/link.rs"]
 mod link;
+#[path = "common/neighbours.rs"]
+mod neighbours;
+#[path = "vrrp_daemon/virtual_mac.rs"]
+mod virtual_mac;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};

@@ -7,12 +7,16 @@
 mod common;
 #[path = "common/link.rs"]
 mod link;
+#[path = "common/neighbours.rs"]
+mod neighbours;
 #[path = "common/site.rs"]
 mod site;
 #[path = "common/stage.rs"]
 mod stage;
 #[path = "common/stream.rs"]
 mod stream;
+#[path = "vrrp_mode/virtual_mac.rs"]
+mod virtual_mac;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;

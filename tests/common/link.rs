@@ -91,6 +91,27 @@ pub(crate) fn link_local(host: &Namespace) -> IpAddr {
     address.split('/').next().unwrap().parse().unwrap()
 }
 
+/// The macvlans of a host, each with whether it is up.
+pub(crate) fn macvlans(host: &Namespace) -> Vec<(String, bool)> {
+    let links = host.ip("-o link show type macvlan");
+    let of_line = |line: &str| {
+        let name = line.split_whitespace().nth(1)?.split('@').next()?.to_owned();
+        Some((name, line.contains(",UP") || line.contains("<UP")))
+    };
+    links.lines().filter_map(of_line).collect()
+}
+
+/// The name of the interface of the host that has the address.
+pub(crate) fn device_of(host: &Namespace, address: IpAddr) -> Option<String> {
+    let shown = host.ip(&format!("-o address show to {address}"));
+    shown.split_whitespace().nth(1).map(str::to_owned)
+}
+
+/// Hosts ask for neighbours in the name of the address that they have on that link, as the daemon sets it on external interfaces.
+pub(crate) fn announce_own_address(hosts: [&Namespace; 2]) {
+    hosts.into_iter().for_each(|host| host.sysctl("net/ipv4/conf/eth0/arp_announce", "2"));
+}
+
 /// Whether the address is on `eth0` of the host.
 pub(crate) fn has(host: &Namespace, address: IpAddr) -> bool {
     host.ip(&format!("-o address show dev eth0 to {address}")).contains(&address.to_string())

@@ -124,7 +124,8 @@ pub(crate) struct Node<'a> {
     pub(crate) host: &'a Namespace,
     dataplane: &'static str,
     number: u8,
-    group: String,
+    /// Further keys of its group.
+    pub(crate) group: String,
     directory: TempDir,
 }
 

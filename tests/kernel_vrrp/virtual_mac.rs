@@ -2,29 +2,17 @@
 //! Addresses behind the virtual router MAC (RFC 9568 §7.3).
 
 use super::*;
+use crate::link::{announce_own_address, macvlans};
 
-/// Hosts that ask for neighbours in the name of the address that they have on that link, as the daemon sets it.
 fn link_of(tag: &str) -> Link {
     let link = Link::new(tag);
-    for host in [&link.ours, &link.theirs] {
-        host.output(&["sysctl", "-w", "net.ipv4.conf.eth0.arp_announce=2"]);
-    }
+    announce_own_address([&link.ours, &link.theirs]);
     link
 }
 
 /// With the virtual router MAC.
 fn behind_mac(priority: u8) -> DesiredGroup {
     DesiredGroup { virtual_mac: true, ..group(priority) }
-}
-
-/// The macvlans of a host, each with whether it is up.
-fn links(host: &Namespace) -> Vec<(String, bool)> {
-    let links = host.ip("-o link show type macvlan");
-    let of_line = |line: &str| {
-        let name = line.split_whitespace().nth(1)?.split('@').next()?.to_owned();
-        Some((name, line.contains(",UP") || line.contains("<UP")))
-    };
-    links.lines().filter_map(of_line).collect()
 }
 
 fn on_links(host: &Namespace) -> bool {
@@ -46,8 +34,8 @@ fn rfc9568_7_3_neighbours_know_the_virtual_router_mac_before_and_after_another_r
     let [ours, theirs] = [(&link.ours, 100), (&link.theirs, 200)].map(|(host, priority)| start(host, &behind_mac(priority)));
     wait_until_active(&theirs);
     wait_until_backup(&ours);
-    assert!(links(&link.ours).iter().all(|(_, up)| !up) && links(&link.theirs).iter().all(|(_, up)| *up));
-    assert_eq!((links(&link.ours).len(), links(&link.theirs).len()), (2, 2));
+    assert!(macvlans(&link.ours).iter().all(|(_, up)| !up) && macvlans(&link.theirs).iter().all(|(_, up)| *up));
+    assert_eq!((macvlans(&link.ours).len(), macvlans(&link.theirs).len()), (2, 2));
     assert!(on_links(&link.theirs));
     for vip in vips() {
         assert!(is_answered(&link, vip));
@@ -61,10 +49,10 @@ fn rfc9568_7_3_neighbours_know_the_virtual_router_mac_before_and_after_another_r
         link.ping(vip);
     }
     wait_until("the other one has left", PATIENCE, || theirs.status().stopped);
-    assert_eq!(links(&link.theirs), [], "nothing is left of it");
+    assert_eq!(macvlans(&link.theirs), [], "nothing is left of it");
     ours.stop();
     wait_until("it has stopped", PATIENCE, || ours.status().stopped);
-    assert_eq!((links(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
+    assert_eq!((macvlans(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
 }
 
 #[test]
@@ -98,7 +86,7 @@ fn what_a_killed_process_has_left_behind_its_mac_is_taken_over_or_goes() {
     wait_until(
         "one link is left, which is down",
         PATIENCE,
-        || matches!(links(&link.ours).as_slice(), [(name, false)] if name.starts_with("v4-7-")),
+        || matches!(macvlans(&link.ours).as_slice(), [(name, false)] if name.starts_with("v4-7-")),
     );
     vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
 }
@@ -113,7 +101,7 @@ fn the_virtual_router_mac_comes_and_goes_while_it_runs() {
         wait_until("they are behind the MAC", PATIENCE, || on_links(&link.ours) && has_none(&link.ours));
         vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip), "{vip} in turn {turn}"));
         configure(&routers, &group(100));
-        wait_until("they are on the interface", PATIENCE, || has_all(&link.ours) && links(&link.ours).is_empty());
+        wait_until("they are on the interface", PATIENCE, || has_all(&link.ours) && macvlans(&link.ours).is_empty());
         vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip), "{vip} in turn {turn}"));
     }
 }
@@ -156,12 +144,12 @@ fn a_link_that_no_record_tells_of_goes_or_is_used() {
         if uses_it {
             assert!(on_links(&link.ours));
         } else {
-            wait_until("it is gone", PATIENCE, || has_all(&link.ours) && links(&link.ours).is_empty());
+            wait_until("it is gone", PATIENCE, || has_all(&link.ours) && macvlans(&link.ours).is_empty());
         }
         vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
         routers.stop();
         wait_until("it has stopped", PATIENCE, || routers.status().stopped);
-        assert_eq!((links(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
+        assert_eq!((macvlans(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
     }
 }
 
@@ -179,7 +167,7 @@ fn what_was_behind_the_mac_goes_with_its_link_where_the_record_is_lost() {
             if next.virtual_mac {
                 on_links(&link.ours) && has_none(&link.ours)
             } else {
-                has_all(&link.ours) && links(&link.ours).is_empty()
+                has_all(&link.ours) && macvlans(&link.ours).is_empty()
             }
         });
         let foreign =
@@ -188,7 +176,7 @@ fn what_was_behind_the_mac_goes_with_its_link_where_the_record_is_lost() {
         vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
         routers.stop();
         wait_until("it has stopped", PATIENCE, || routers.status().stopped);
-        assert_eq!((links(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
+        assert_eq!((macvlans(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
     }
 }
 
@@ -201,7 +189,7 @@ fn what_a_killed_process_has_left_behind_its_mac_is_on_the_interface_without_one
     drop(routers);
     let routers = start(&link.ours, &group(100));
     wait_until_active(&routers);
-    wait_until("they are on the interface alone", PATIENCE, || has_all(&link.ours) && links(&link.ours).is_empty());
+    wait_until("they are on the interface alone", PATIENCE, || has_all(&link.ours) && macvlans(&link.ours).is_empty());
     vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
 }
 
@@ -241,7 +229,7 @@ fn a_link_of_a_process_that_lives_stays() {
     wait_until("it has looked again", PATIENCE, || {
         routers.status().group("main").unwrap().routers[&Family::Ipv4].counters.sent > before.sent + 40
     });
-    assert_eq!(links(&link.ours), [(name(&link.ours, 4), false)]);
+    assert_eq!(macvlans(&link.ours), [(name(&link.ours, 4), false)]);
     drop(held);
-    wait_until("it is gone", PATIENCE, || links(&link.ours).is_empty());
+    wait_until("it is gone", PATIENCE, || macvlans(&link.ours).is_empty());
 }

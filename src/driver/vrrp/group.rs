@@ -188,9 +188,8 @@ impl Running {
     pub(super) fn virtual_links(&self, parent: u32) -> Vec<VirtualLink> {
         let link = |family| VirtualLink { family, vrid: self.vrid(), parent };
         let is_of = |family| move |address: IpAddr| Family::of(address) == family;
-        let has_left = |router: &VirtualRouter| router.holding() == Some(Holding::Released) && self.leaving;
         let has = |family| {
-            self.desired_addresses().any(is_of(family)) || self.routers().any(|(id, router)| id.family == family && !has_left(router))
+            self.desired_addresses().any(is_of(family)) || self.routers().any(|(id, router)| id.family == family && !self.has_left(router))
         };
         let families = FAMILIES.into_iter().filter(|_| self.identity.virtual_mac);
         families.filter(|family| has(*family)).map(link).collect()
@@ -209,9 +208,14 @@ impl Running {
         FAMILIES.into_iter().filter(|family| self.home(*family).as_deref() == Some(name)).collect()
     }
 
+    /// Whether a virtual router of it is to be no more, and has given its addresses up.
+    fn has_left(&self, router: &VirtualRouter) -> bool {
+        self.leaving && router.holding() == Some(Holding::Released)
+    }
+
     /// Its addresses that are not found at the MAC of its interface.
     pub(super) fn behind_virtual_mac(&self) -> impl Iterator<Item = IpAddr> {
-        let known = self.routers().flat_map(|(_, router)| router.addresses().iter());
+        let known = self.routers().filter(|(_, router)| !self.has_left(router)).flat_map(|(_, router)| router.addresses().iter());
         self.desired_addresses().chain(known).filter(|_| self.identity.virtual_mac)
     }
 

@@ -258,6 +258,7 @@ impl Driver {
         self.groups.retain(|_, group| suspends || !group.is_gone());
         let mut order = Order::default();
         let mut silent = BTreeSet::new();
+        let on_links = self.on_links();
         for (name, interface) in &mut self.interfaces {
             let recorded = recorded.get(name).unwrap_or(&none);
             let mut wanted = Wanted::default();
@@ -281,7 +282,9 @@ impl Driver {
             silent.extend(quiet.iter().map(|address| (name.clone(), *address)));
             // What is behind a virtual router MAC has another one for the neighbours than the interface.
             let behind = self.groups.values().filter(|group| group.interface() == name).flat_map(Running::behind_virtual_mac);
-            let hidden: BTreeSet<IpAddr> = behind.filter(|address| !wanted.held.contains(address)).collect();
+            let on_links = interface.link.and_then(|link| on_links.get(&link.index)).unwrap_or(&none);
+            let hidden: BTreeSet<IpAddr> =
+                behind.chain(on_links.iter().copied()).filter(|address| !wanted.held.contains(address)).collect();
             let everywhere = quiet.iter().copied().filter(|address| interface.virtual_link(name).is_none() && !hidden.contains(address));
             order.silence(None, everywhere.collect());
             let here = quiet.iter().copied().filter(|_| interface.virtual_link(name).is_some());

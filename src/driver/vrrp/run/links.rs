@@ -90,6 +90,17 @@ impl Driver {
         }
     }
 
+    /// The addresses that are on links with a virtual router MAC, by the index of the interface that each link is on.
+    pub(super) fn on_links(&self) -> BTreeMap<u32, BTreeSet<IpAddr>> {
+        let mut on_links: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
+        for (name, interface) in &self.interfaces {
+            if let Some(parent) = interface.virtual_link(name).and_then(|link| link.parent) {
+                on_links.entry(parent).or_default().extend(interface.inventory.addresses());
+            }
+        }
+        on_links
+    }
+
     /// Whether the link is gone; else it is tried again.
     fn remove(&mut self, name: &str, link: Link) -> bool {
         let removed = self.netlink.remove_link(link.index);
