@@ -180,6 +180,39 @@ fn what_was_behind_the_mac_goes_with_its_link_where_the_record_is_lost() {
     }
 }
 
+/// Else the node would have an address, and a way out, by that MAC.
+#[test]
+fn rfc4861_6_3_4_a_link_with_the_mac_takes_nothing_from_other_routers_on_the_link() {
+    let link = link_of("vmacra");
+    let routers = start(&link.ours, &behind_mac(100));
+    wait_until_active(&routers);
+    let advertise = "import socket as s, struct as t; r = s.socket(s.AF_INET6, s.SOCK_RAW, s.IPPROTO_ICMPV6); \
+        r.setsockopt(s.IPPROTO_IPV6, s.IPV6_MULTICAST_HOPS, 255); r.setsockopt(s.IPPROTO_IPV6, s.IPV6_MULTICAST_IF, s.if_nametoindex('eth0')); \
+        r.sendto(t.pack('!BBHBBHIIBBBBIII', 134, 0, 0, 64, 0, 1800, 0, 0, 3, 4, 64, 192, 3600, 3600, 0) + s.inet_pton(s.AF_INET6, PREFIX), ('ff02::1', 0))";
+    // What the second one finds, the first one has found before: they come in their order.
+    for prefix in ["2001:db8:5::", "2001:db8:6::"] {
+        let program = advertise.replace("PREFIX", &format!("'{prefix}'"));
+        link.client.output(&["python3", "-c", &program]);
+        let address = || link.ours.ip("-6 -o address show dev eth0").contains(prefix.trim_end_matches(':'));
+        wait_until("the interface has an address by it", PATIENCE, address);
+        vips().into_iter().for_each(|vip| link.ping(vip));
+    }
+    for name in macvlans(&link.ours).into_iter().map(|(name, _)| name) {
+        let addresses = link.ours.ip(&format!("-6 -o address show dev {name}"));
+        let routes = link.ours.ip(&format!("-6 route show dev {name}"));
+        assert!(
+            !addresses.contains("2001:db8:5:") && !addresses.contains("2001:db8:6:") && !routes.contains("default"),
+            "{addresses}{routes}"
+        );
+    }
+    // Whatever else somebody has put on the link does not keep it up.
+    let link6 = name(&link.ours, 6);
+    link.ours.ip(&format!("address add 2001:db8:7::1/64 dev {link6} nodad"));
+    let other = start(&link.theirs, &behind_mac(200));
+    wait_until_active(&other);
+    wait_until("its links are down", PATIENCE, || macvlans(&link.ours).iter().all(|(_, up)| !up));
+}
+
 /// And with the record, no address is at two places, and none is lost.
 #[test]
 fn what_a_killed_process_has_left_behind_its_mac_is_on_the_interface_without_one() {

@@ -91,14 +91,9 @@ impl Inventory {
         self.foreign.insert(address);
     }
 
-    /// All that is there.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.present.keys().copied()
-    }
-
-    /// Whether there is no address at all.
-    pub(super) fn is_empty(&self) -> bool {
-        self.present.is_empty()
+    /// The addresses with a length of /32 or /128, as virtual addresses have.
+    pub(super) fn host_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.present.iter().filter(|(address, found)| is_host(**address, found)).map(|(address, _)| *address)
     }
 
     pub(super) fn has(&self, address: IpAddr) -> bool {
@@ -107,14 +102,13 @@ impl Inventory {
 
     /// Whether the record and the kernel prove that we have placed what is there.
     pub(super) fn is_ours(&self, address: IpAddr, recorded: &BTreeSet<IpAddr>) -> bool {
-        let is_host = |found: &Present| found.prefix_length == if address.is_ipv4() { 32 } else { 128 };
         let is_ours = |found: &Present| match found.protocol {
             Some(protocol) => protocol == ADDRESS_PROTOCOL,
             None => !self.protocols,
         };
         recorded.contains(&address)
             && !self.foreign.contains(&address)
-            && self.present.get(&address).is_some_and(|found| is_host(found) && is_ours(found))
+            && self.present.get(&address).is_some_and(|found| is_host(address, found) && is_ours(found))
     }
 
     /// What the record is to say, of the addresses that are `wanted` there: those that are not there, so that they will be ours, and those that are ours.
@@ -157,6 +151,10 @@ impl Inventory {
         // One that has hosts beside it is the address of the node on this link; the lowest, so that it stays the same.
         suitable.min_by_key(|(_, found)| found.prefix_length >= if family == Family::Ipv4 { 32 } else { 128 }).map(|(address, _)| *address)
     }
+}
+
+const fn is_host(address: IpAddr, found: &Present) -> bool {
+    found.prefix_length == if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// What the virtual routers on one interface want.

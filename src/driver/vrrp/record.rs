@@ -11,10 +11,12 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::virtual_link::VirtualLink;
+
 /// Addresses by the interface that they are on.
 pub(super) type Recorded = BTreeMap<String, BTreeSet<IpAddr>>;
 
-/// Addresses that are not answered for: on the interface of this name, or on none.
+/// Addresses that are not answered for: on the interface of this name, or on none. Each link with a virtual router MAC is among them, also without one.
 pub(super) type Silent = BTreeMap<Option<String>, BTreeSet<IpAddr>>;
 
 const COMMENT: &str = "virtual addresses that vipherald places";
@@ -77,6 +79,10 @@ pub(super) fn silence(table: &str, silent: &Silent) -> String {
         }
         if !ipv4.is_empty() {
             rule(format!("arp {table} in {on}arp operation request arp daddr ip {{ {ipv4} }}"));
+        }
+        // Such a link is a way in for the addresses on it, and no interface of the node that has addresses and routes of its own (RFC 4861 §6.3.4).
+        if interface.as_deref().is_some_and(|name| VirtualLink::named(name).is_some()) {
+            rule(format!("inet {table} in {on}icmpv6 type nd-router-advert"));
         }
         if interface.is_none() && !ipv6.is_empty() {
             rule(format!("inet {table} out icmpv6 type nd-neighbor-solicit ip6 saddr {{ {ipv6} }}"));
@@ -190,6 +196,8 @@ mod tests {
                 "add rule arp t in iifname \"eth0\" arp operation request arp daddr ip { 10.0.0.8 } drop",
             ]
         );
+        let of_link = silence("t", &Silent::from([(Some("v6-7-a".to_owned()), BTreeSet::new())]));
+        assert!(of_link.ends_with("\nadd rule inet t in iifname \"v6-7-a\" icmpv6 type nd-router-advert drop\n"), "{of_link}");
         assert!(silence("t", &Silent::new()).ends_with("add table arp t\ndelete table arp t\n"));
     }
 

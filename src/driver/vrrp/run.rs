@@ -287,6 +287,9 @@ impl Driver {
                 behind.chain(on_links.iter().copied()).filter(|address| !wanted.held.contains(address)).collect();
             let everywhere = quiet.iter().copied().filter(|address| interface.virtual_link(name).is_none() && !hidden.contains(address));
             order.silence(None, everywhere.collect());
+            if interface.virtual_link(name).is_some() {
+                order.silent.entry(Some(name.clone())).or_default();
+            }
             let here = quiet.iter().copied().filter(|_| interface.virtual_link(name).is_some());
             order.silence(Some(name), here.chain(hidden.iter().copied()).collect());
             if is_free(&self.claims, name) {

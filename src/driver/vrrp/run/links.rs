@@ -79,7 +79,7 @@ impl Driver {
             let Some(link) = interface.virtual_link(name).filter(|_| interface.as_found && is_free(&self.claims, name)) else { continue };
             let recorded = recorded.get(name).unwrap_or(&none);
             interface.as_found = false;
-            if !interface.inventory.addresses().all(|address| recorded.contains(&address)) {
+            if !interface.inventory.host_addresses().all(|address| recorded.contains(&address)) {
                 unrecorded.push((name.clone(), link));
             }
         }
@@ -95,7 +95,7 @@ impl Driver {
         let mut on_links: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
         for (name, interface) in &self.interfaces {
             if let Some(parent) = interface.virtual_link(name).and_then(|link| link.parent) {
-                on_links.entry(parent).or_default().extend(interface.inventory.addresses());
+                on_links.entry(parent).or_default().extend(interface.inventory.host_addresses());
             }
         }
         on_links
@@ -130,7 +130,9 @@ impl Interface {
 
     /// And goes down with the last.
     pub(super) fn go_down_where_empty(&mut self, name: &str, netlink: &mut Netlink) {
-        let Some(link) = self.virtual_link(name).filter(|link| link.up && self.inventory.is_empty() && self.queue.is_empty()) else {
+        let Some(link) =
+            self.virtual_link(name).filter(|link| link.up && self.inventory.host_addresses().next().is_none() && self.queue.is_empty())
+        else {
             return;
         };
         match netlink.set_up(link.index, false) {
