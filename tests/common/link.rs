@@ -15,7 +15,7 @@ pub(crate) struct Link {
     pub(crate) ours: Namespace,
     pub(crate) theirs: Namespace,
     pub(crate) client: Namespace,
-    switch: Namespace,
+    pub(crate) switch: Namespace,
 }
 
 impl Link {

@@ -34,8 +34,8 @@ fn rfc9568_7_3_neighbours_know_the_virtual_router_mac_before_and_after_another_r
     let [ours, theirs] = [(&link.ours, 100), (&link.theirs, 200)].map(|(host, priority)| start(host, &behind_mac(priority)));
     wait_until_active(&theirs);
     wait_until_backup(&ours);
-    assert!(macvlans(&link.ours).iter().all(|(_, up)| !up) && macvlans(&link.theirs).iter().all(|(_, up)| *up));
-    assert_eq!((macvlans(&link.ours).len(), macvlans(&link.theirs).len()), (2, 2));
+    let are = |host: &Namespace, up: bool| macvlans(host).into_iter().map(|(_, is_up)| is_up).eq([up, up]);
+    wait_until("the links of the Active Router are up", PATIENCE, || are(&link.ours, false) && are(&link.theirs, true));
     assert!(on_links(&link.theirs));
     for vip in vips() {
         assert!(is_answered(&link, vip));
@@ -177,6 +177,43 @@ fn what_was_behind_the_mac_goes_with_its_link_where_the_record_is_lost() {
         routers.stop();
         wait_until("it has stopped", PATIENCE, || routers.status().stopped);
         assert_eq!((macvlans(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
+    }
+}
+
+/// What a switch hears last from a MAC tells it where that is.
+#[test]
+fn who_hands_over_says_nothing_more_from_the_virtual_router_mac() {
+    // A report of Multicast Listener Discovery that a group is left (RFC 3810 §5.2.12, CHANGE_TO_INCLUDE_MODE) follows a Hop-by-Hop Options header.
+    let program = "import socket as s\nr = s.socket(s.AF_PACKET, s.SOCK_RAW, s.htons(3))\nwhile True:\n f, a = r.recvfrom(2048)\n \
+        if a[2] != s.PACKET_OUTGOING and f[6:12] == bytes([0, 0, 0x5e, 0, 2, 7]): \
+        print(a[0], 'leaves' if f[20] == 0 and f[62] == 143 and f[70] == 3 else 'speaks', flush=True)";
+    // So many that the kernel has time to tell of the first one before the last one has gone.
+    let many: Vec<IpAddr> = (1..=80).map(|number| format!("2001:db8:97::1:{number}").parse().unwrap()).collect();
+    let of = |priority| DesiredGroup { addresses: many.clone(), ..behind_mac(priority) };
+    for turn in 0..3 {
+        // A link that comes up again may still tell of what it has left before, from where it is right then.
+        let link = link_of(&format!("vmaclast{turn}"));
+        let switch = link.switch.spawn(link.switch.command("python3").args(["-c", program]));
+        let hears = |port: &str| {
+            let heard = switch.log().len();
+            wait_until("the switch hears the Active Router", PATIENCE, || {
+                switch.log()[heard..].matches(&format!("{port} speaks")).count() > 10
+            });
+            assert!(!switch.log().contains("leaves"), "turn {turn}: {}", switch.log());
+        };
+        let ours = start(&link.ours, &of(100));
+        wait_until_active(&ours);
+        let theirs = start(&link.theirs, &of(50));
+        wait_until_backup(&theirs);
+        ours.stop();
+        wait_until_active(&theirs);
+        wait_until("ours has stopped", PATIENCE, || ours.status().stopped);
+        hears("port2");
+        // And who gives way.
+        configure(&ours, &of(100));
+        wait_until_active(&ours);
+        wait_until("the link of theirs is down", PATIENCE, || macvlans(&link.theirs).iter().all(|(_, up)| !up));
+        hears("port1");
     }
 }
 

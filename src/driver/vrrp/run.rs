@@ -361,6 +361,9 @@ impl Driver {
                 suspect.push(name.clone());
                 continue;
             }
+            if is_free(&self.claims, name) {
+                interface.go_down_before_the_last(name, &mut self.netlink);
+            }
             let rest = interface.queue.split_off(interface.queue.len().min(CHANGES));
             let changes = std::mem::replace(&mut interface.queue, rest);
             let outcomes = match self.netlink.change(link.index, &changes) {

@@ -128,13 +128,25 @@ impl Interface {
         Ok(())
     }
 
-    /// And goes down with the last.
+    /// And goes down before its last one goes: the kernel would tell the link of that by Multicast Listener Discovery (RFC 3810 §6.1), from the virtual
+    /// router MAC, and switches would send here what is for another router by then.
+    pub(super) fn go_down_before_the_last(&mut self, name: &str, netlink: &mut Netlink) {
+        let removed: BTreeSet<IpAddr> =
+            self.queue.iter().filter_map(|change| if let Change::Remove(address) = change { Some(*address) } else { None }).collect();
+        if removed.len() == self.queue.len() && self.inventory.host_addresses().all(|address| removed.contains(&address)) {
+            self.go_down(name, netlink);
+        }
+    }
+
+    /// Where it has none.
     pub(super) fn go_down_where_empty(&mut self, name: &str, netlink: &mut Netlink) {
-        let Some(link) =
-            self.virtual_link(name).filter(|link| link.up && self.inventory.host_addresses().next().is_none() && self.queue.is_empty())
-        else {
-            return;
-        };
+        if self.queue.is_empty() && self.inventory.host_addresses().next().is_none() {
+            self.go_down(name, netlink);
+        }
+    }
+
+    fn go_down(&mut self, name: &str, netlink: &mut Netlink) {
+        let Some(link) = self.virtual_link(name).filter(|link| link.up) else { return };
         match netlink.set_up(link.index, false) {
             Ok(()) => self.link = Some(Link { up: false, ..link }),
             Err(error) => tracing::warn!(interface = name, %error, "the link with the virtual router MAC does not go down"),
