@@ -43,7 +43,8 @@ fn who_stops_is_followed_at_the_same_mac() {
     stream.goes_on();
     assert!(site.asks(VIP));
     let outcome = stream.end();
-    assert!(outcome.lost <= 5, "{outcome:?}");
+    // The first advertisement moves the switch, and the VIP is placed after it.
+    assert!(outcome.longest < Duration::from_millis(500), "{outcome:?}");
     assert_eq!(macvlans(first.host), []);
     assert_eq!(first.host.output(&["nft", "list", "tables"]), "");
     assert_eq!(listener.end().get(&VIP), Some(&[MAC.to_owned()].into()));

@@ -6,7 +6,8 @@
 //! Such a link tells by its alias which instance has made it, so that a next process knows it without any record: whatever is on it goes with it.
 //!
 //! Invariants: such a link is up only while it has an address, for a Backup Router takes no packet that goes to the virtual router MAC (RFC 9568 §6.4.2); it
-//! makes no address of its own, and takes none from routers on the link; nothing is sent from it: advertisements and announcements leave by the interface, with its MAC in their frames.
+//! makes no address of its own, and takes none from routers on the link; we send nothing from it: advertisements and
+//! announcements leave by the interface, with its MAC in their frames. What the kernel sends from it, as answers of ARP and ND, it sends while this is the Active Router.
 
 use vrrp::{Family, Vrid};
 
