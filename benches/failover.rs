@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,11 +29,15 @@ use crate::table::{in_turns, median, ms, spread};
 pub(crate) const AS_ROUTER: &str = "virtual-router";
 
 const VIP: Ipv4Addr = Ipv4Addr::new(10, 97, 0, 100);
+const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 18);
 const VRID: u8 = 106;
 const PORT: u16 = 7;
+/// The interval in hundredths of a second, and how many runs. What has passed of it when the cable goes out is as long as what is compared: each run has its own part.
+const INTERVALS: [(u16, u16); 3] = [(100, 3), (10, 15), (1, 15)];
 const RUNS: usize = 3;
-const CENTISECONDS: [u16; 3] = [100, 10, 1];
 const MANY: u16 = 1_000;
+/// To one of our processes: resign, and go on.
+const DRAIN: Signal = Signal::SIGUSR1;
 /// Of the EtherType of ARP (RFC 826).
 const ARP: u16 = 0x0806;
 
@@ -47,16 +52,18 @@ enum Loss {
     Cable,
     Sigterm,
     Sigkill,
+    Drain,
 }
 
 impl Loss {
-    const ALL: [Self; 3] = [Self::Cable, Self::Sigterm, Self::Sigkill];
+    const ALL: [Self; 4] = [Self::Cable, Self::Sigterm, Self::Sigkill, Self::Drain];
 
     const fn words(self) -> &'static str {
         match self {
             Self::Cable => "its cable is out",
             Self::Sigterm => "SIGTERM",
             Self::Sigkill => "SIGKILL",
+            Self::Drain => "it is drained",
         }
     }
 }
@@ -66,14 +73,22 @@ pub(crate) fn compare() {
         "\n| the Active Router | interval | software | median ms | min–max ms | questions lost, median |\n|---|---:|---|---:|---:|---:|"
     );
     for loss in Loss::ALL {
-        for centiseconds in CENTISECONDS {
-            for (software, outcomes) in
-                in_turns(&[Software::Vipherald, Software::Keepalived], RUNS, |software| fail(software, loss, centiseconds))
-            {
+        for (centiseconds, runs) in INTERVALS {
+            let number = AtomicU16::new(0);
+            let run = |software| {
+                let turn = number.fetch_add(1, Ordering::Relaxed) / 2;
+                fail(software, loss, centiseconds, (f64::from(turn) + 0.5) / f64::from(runs))
+            };
+            for (software, outcomes) in in_turns(&[Software::Vipherald, Software::Keepalived], runs.into(), run) {
                 let (_, figures) = spread(outcomes.iter().map(|(longest, _)| *longest));
                 let mut lost: Vec<u64> = outcomes.iter().map(|(_, lost)| *lost).collect();
                 lost.sort_unstable();
-                println!("| {} | {} ms | {software:?} | {figures} | {} |", loss.words(), u32::from(centiseconds) * 10, lost[RUNS / 2]);
+                println!(
+                    "| {} | {} ms | {software:?} | {figures} | {} |",
+                    loss.words(),
+                    u32::from(centiseconds) * 10,
+                    lost[usize::from(runs / 2)]
+                );
             }
         }
     }
@@ -87,7 +102,7 @@ pub(crate) fn compare() {
 pub(crate) fn check() {
     const CUT: Duration = Duration::from_millis(400);
     const TOLD: Duration = Duration::from_secs(2);
-    let cut = median((0..RUNS).map(|_| fail(Software::Vipherald, Loss::Cable, 1).0));
+    let cut = median([0.2, 0.5, 0.8].into_iter().map(|part| fail(Software::Vipherald, Loss::Cable, 1, part).0));
     println!("at 10 ms a VIP whose cable is out answers again within {} ms", ms(cut));
     assert!(cut < CUT, "it must not take {CUT:?}");
     let told = take_over_many();
@@ -95,8 +110,8 @@ pub(crate) fn check() {
     assert!(told < TOLD, "it must not take {TOLD:?}");
 }
 
-/// The longest silence, and how many questions were lost.
-fn fail(software: Software, loss: Loss, centiseconds: u16) -> (Duration, u64) {
+/// The longest silence, and how many questions were lost, where this part of an interval has passed since the last advertisement.
+fn fail(software: Software, loss: Loss, centiseconds: u16, part: f64) -> (Duration, u64) {
     let link = Link::new("failover");
     let server = Namespace::new("failover-s");
     link.replug(4, &server);
@@ -107,15 +122,32 @@ fn fail(software: Software, loss: Loss, centiseconds: u16) -> (Duration, u64) {
     let backup = Router::start(software, &link.theirs, 100, centiseconds);
     backup.wait_until_backup();
     let stream = Stream::start(&link.client, SocketAddr::from((VIP, PORT)));
+    let advertisements = listen(&link.client);
+    next_of(&advertisements);
+    thread::sleep(Duration::from_millis(10).mul_f64(f64::from(centiseconds) * part));
     match loss {
         Loss::Cable => link.plug(1, false),
         Loss::Sigterm => active.end(),
         Loss::Sigkill => active.crash(),
+        Loss::Drain => active.drain(),
     }
     wait_until("the other one follows", PATIENCE, || has(&link.theirs, VIP.into()));
     stream.goes_on();
     let outcome = stream.end();
     (outcome.longest, outcome.lost)
+}
+
+/// Hears what goes to the multicast group.
+fn listen(client: &Namespace) -> Socket {
+    let protocol = Protocol::from(i32::from(vrrp::wire::PROTOCOL));
+    let socket = client.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(protocol)).unwrap());
+    socket.join_multicast_v4(&GROUP, &Ipv4Addr::new(10, 97, 0, 3)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn next_of(mut advertisements: &Socket) {
+    assert!(advertisements.read(&mut [0; 256]).unwrap() > 0);
 }
 
 /// Questions to the VIP go to the real server by this node.
@@ -208,6 +240,14 @@ impl Router {
         }
     }
 
+    /// It goes on, and leaves its address to the other one.
+    fn drain(&self) {
+        match self {
+            Self::Vipherald(process) => process.signal(DRAIN),
+            Self::Keepalived(keepalived) => keepalived.lower_priority(),
+        }
+    }
+
     fn crash(&self) {
         match self {
             Self::Vipherald(process) => process.kill(),
@@ -224,9 +264,8 @@ fn ourselves(host: &Namespace, priority: u8, centiseconds: u16, addresses: u16) 
 
 /// As another process of the benchmark: until SIGTERM. It says when it hears the Active Router.
 pub(crate) fn serve(priority: &str, centiseconds: &str, addresses: &str) {
-    let mut terminate = SigSet::empty();
-    terminate.add(Signal::SIGTERM);
-    terminate.thread_block().unwrap();
+    let signals: SigSet = [Signal::SIGTERM, DRAIN].into_iter().collect();
+    signals.thread_block().unwrap();
     let addresses = match addresses.parse().unwrap() {
         1 => vec![VIP.into()],
         count => (0..count).map(address).collect(),
@@ -253,7 +292,9 @@ pub(crate) fn serve(priority: &str, centiseconds: &str, addresses: &str) {
         wait_until("it is Backup, or Active", Duration::from_secs(86_400), hears);
         println!("it hears the Active Router");
     });
-    terminate.wait().unwrap();
+    while signals.wait().unwrap() == DRAIN {
+        routers.stop();
+    }
     routers.stop();
     wait_until("it has handed over", PATIENCE, || routers.status().stopped);
     std::process::exit(0);

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -44,7 +45,8 @@ impl Setup {
         }
     }
 
-    fn text(&self) -> String {
+    /// With a file that tells by how much the priority is to be higher.
+    fn text(&self, weight: &Path) -> String {
         let Self { version, vrid, priority, centiseconds, .. } = self;
         let interval = if *version == 2 { (centiseconds / 100).to_string() } else { format!("{:.2}", f64::from(*centiseconds) / 100.0) };
         let ttl = self.unicast_ttl.map(|ttl| format!("  unicast_ttl {ttl}\n")).unwrap_or_default();
@@ -52,8 +54,10 @@ impl Setup {
         let on = if self.virtual_mac { "" } else { " dev eth0" };
         let vips: String = self.vips.iter().map(|vip| format!("    {vip}/{}{on}\n", if vip.is_ipv4() { 32 } else { 128 })).collect();
         format!(
-            "global_defs {{\n  vrrp_version {version}\n  vrrp_garp_master_repeat 2\n}}\nvrrp_instance main {{\n  state BACKUP\n  interface eth0\n  \
-             virtual_router_id {vrid}\n  priority {priority}\n  advert_int {interval}\n{}{}{}  virtual_ipaddress {{\n{vips}  }}\n}}\n",
+            "global_defs {{\n  vrrp_version {version}\n  vrrp_garp_master_repeat 2\n}}\ntrack_file weight {{\n  file {}\n  weight 1\n  init_file 0\n}}\n\
+             vrrp_instance main {{\n  state BACKUP\n  interface eth0\n  virtual_router_id {vrid}\n  priority {priority}\n  advert_int {interval}\n{}{}{}  \
+             track_file {{\n    weight\n  }}\n  virtual_ipaddress {{\n{vips}  }}\n}}\n",
+            weight.display(),
             if self.virtual_mac { "  use_vmac\n" } else { "" },
             if self.no_preempt { "  nopreempt\n" } else { "" },
             unicast.unwrap_or_default(),
@@ -71,7 +75,7 @@ impl Keepalived {
     pub(crate) fn start(host: &Namespace, setup: &Setup) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        std::fs::write(path("keepalived.conf"), setup.text()).unwrap();
+        std::fs::write(path("keepalived.conf"), setup.text(&path("weight"))).unwrap();
         let mut command = host.command("keepalived");
         command.args(["--vrrp", "--dont-fork", "--log-console", "--log-detail"]);
         command.arg("--use-file").arg(path("keepalived.conf")).arg("--pid").arg(path("pid")).arg("--vrrp_pid").arg(path("vrrp.pid"));
@@ -85,6 +89,11 @@ impl Keepalived {
 
     pub(crate) fn wait_until_backup(&self) {
         self.wait_for("Entering BACKUP STATE");
+    }
+
+    /// As an operator does who wants the other router to have the addresses.
+    pub(crate) fn lower_priority(&self) {
+        std::fs::write(self.directory.path().join("weight"), "-100\n").unwrap();
     }
 
     fn wait_for(&self, words: &str) {
