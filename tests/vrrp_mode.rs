@@ -141,7 +141,12 @@ fn the_mode_of_two_nodes_changes_one_after_the_other_and_nothing_is_lost() {
 
 /// Two nodes, of which the first one is Active; they take nothing back.
 fn pair(site: &Site) -> [(Node<'_>, Process); 2] {
-    let nodes = [1, 2].map(|host| site.node(host, "vrrp", &format!("{}priority: {}, preempt: false", peers_of(host), 201 - host)));
+    pair_of(site, |host| format!("{}priority: {}, preempt: false", peers_of(host), 201 - host))
+}
+
+/// The first one is Active, and has the VIP; the second one is Backup. `keys`: of the group of each.
+fn pair_of(site: &Site, keys: impl Fn(u8) -> String) -> [(Node<'_>, Process); 2] {
+    let nodes = [1, 2].map(|host| site.node(host, "vrrp", &keys(host)));
     nodes.iter().for_each(|node| node.publish("web", &[VIP]));
     let [first, second] = nodes;
     let running = first.run();

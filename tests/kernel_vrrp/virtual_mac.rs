@@ -146,11 +146,16 @@ fn a_link_that_no_record_tells_of_goes_or_is_used() {
         } else {
             wait_until("it is gone", PATIENCE, || has_all(&link.ours) && macvlans(&link.ours).is_empty());
         }
-        vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
-        routers.stop();
-        wait_until("it has stopped", PATIENCE, || routers.status().stopped);
-        assert_eq!((macvlans(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
+        assert_answered_and_gone_with(&link, &routers);
     }
+}
+
+/// The addresses are answered for, and a stop leaves nothing.
+fn assert_answered_and_gone_with(link: &Link, routers: &VirtualRouters) {
+    vips().into_iter().for_each(|vip| assert!(is_answered(link, vip)));
+    routers.stop();
+    wait_until("it has stopped", PATIENCE, || routers.status().stopped);
+    assert_eq!((macvlans(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
 }
 
 #[test]
@@ -173,10 +178,7 @@ fn what_was_behind_the_mac_goes_with_its_link_where_the_record_is_lost() {
         let foreign =
             |routers: &VirtualRouters| routers.status().group("main").unwrap().routers.values().any(|router| !router.foreign.is_empty());
         assert!(!foreign(&routers), "they are ours");
-        vips().into_iter().for_each(|vip| assert!(is_answered(&link, vip)));
-        routers.stop();
-        wait_until("it has stopped", PATIENCE, || routers.status().stopped);
-        assert_eq!((macvlans(&link.ours), tables(&link.ours).as_str()), (vec![], ""));
+        assert_answered_and_gone_with(&link, &routers);
     }
 }
 

@@ -12,18 +12,9 @@ fn keys(host: u8, virtual_mac: bool) -> String {
     format!("priority: {}, preempt: false, virtualMac: {virtual_mac}", 201 - host)
 }
 
-/// The first one is Active, and has the VIP; the second one is Backup, and has none.
 fn pair_of(site: &Site, virtual_mac: bool) -> [(Node<'_>, Process); 2] {
     announce_own_address([&site.link.ours, &site.link.theirs]);
-    let nodes = [1, 2].map(|host| site.node(host, "vrrp", &keys(host, virtual_mac)));
-    nodes.iter().for_each(|node| node.publish("web", &[VIP]));
-    let [first, second] = nodes;
-    let running = first.run();
-    wait_until("the first one is Active", PATIENCE, || serves(&first, "Active"));
-    let other = second.run();
-    wait_until("the second one is Backup", PATIENCE, || serves(&second, "Backup"));
-    wait_until("the VIP answers", PATIENCE, || site.asks(VIP));
-    [(first, running), (second, other)]
+    super::pair_of(site, |host| keys(host, virtual_mac))
 }
 
 fn is_behind_mac(node: &Node<'_>) -> bool {
